@@ -1,0 +1,1 @@
+"""Processors of the RocketMQ protocol, registered as ordinary plugins."""

@@ -1,0 +1,1 @@
+"""Compiled leaves: bytes, addresses and descriptors. The rest of rmq imports from here."""

@@ -1,0 +1,1 @@
+"""The broker: tables, clients, the put pipeline, registration."""

@@ -1,0 +1,1 @@
+"""Persistent tables in RocketMQ's JSON files."""

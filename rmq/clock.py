@@ -1,0 +1,20 @@
+"""Time as a parameter: whoever needs the time takes a `Clock`, so that tests never sleep."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where the wall clock comes from."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000

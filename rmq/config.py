@@ -1,0 +1,213 @@
+"""Configuration: each key is declared once, as a field of a frozen dataclass.
+
+`option()` carries the Java key, the limits and one line of documentation; from it come
+parsing, checking, `rmq config print` and the allow-list for remote changes.  Files are
+Java properties, read as they stand.  Precedence: flags, then `RMQ_*` environment
+variables, then the file, then the default.
+"""
+
+import dataclasses
+import difflib
+import enum
+import os
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import javaproperties
+
+from rmq.errors import ConfigError
+
+T = TypeVar("T")
+_MARK = "rmq.option"
+
+NO_EFFECT_SUFFIXES = ("ThreadPoolNums", "ThreadPoolQueueCapacity", "ThreadNums")
+"""Java sizes its thread pools with these; rmq has none."""
+
+NO_EFFECT_KEYS = frozenset(
+    {
+        "aclEnable",
+        "asyncSendEnable",
+        "brokerFastFailureEnable",
+        "serverWorkerThreads",
+        "serverCallbackExecutorThreads",
+        "serverSelectorThreads",
+        "serverPooledByteBufAllocatorEnable",
+        "transferMsgByHeap",
+        "useEpollNativeSelector",
+        "useReentrantLockWhenPutMessage",
+        "useTLS",
+    }
+)
+"""Known Java keys that mean nothing here and are reported once."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """What `option()` says about a key besides its default."""
+
+    key: str
+    doc: str
+    low: int | None
+    high: int | None
+    dynamic: bool
+    path: bool
+    secret: bool
+
+
+def option(  # noqa: PLR0913 - one keyword for each mark
+    default: Any,
+    *,
+    key: str,
+    doc: str,
+    low: int | None = None,
+    high: int | None = None,
+    dynamic: bool = False,
+    path: bool = False,
+    secret: bool = False,
+) -> Any:
+    """Declare a key. `dynamic`: request 25 may change it; `secret`: never shown."""
+    mark = Option(key, doc, low, high, dynamic, path, secret)
+    return dataclasses.field(default=default, metadata={_MARK: mark})
+
+
+def options(config: type | object) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
+    """Yield the fields of a configuration class that are keys, in their order."""
+    for field in dataclasses.fields(config):  # type: ignore[arg-type] # any dataclass
+        if _MARK in field.metadata:
+            yield field, field.metadata[_MARK]
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a Java properties file; values are trimmed as Java trims them."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+        values = javaproperties.loads(text)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read configuration file {path}: {error.strerror}"
+        ) from error
+    except (UnicodeDecodeError, javaproperties.InvalidUEscapeError) as error:
+        raise ConfigError(f"configuration file {path}: {error}") from error
+    return {key: value.strip() for key, value in values.items()}
+
+
+def environment_values(
+    environ: Mapping[str, str], classes: Iterable[type]
+) -> dict[str, str]:
+    """Take `RMQ_LISTEN_PORT`-like variables and `NAMESRV_ADDR`, as keys and values."""
+    values: dict[str, str] = {}
+    for config in classes:
+        for field, mark in options(config):
+            name = "RMQ_" + field.name.upper()
+            if name in environ:
+                values[mark.key] = environ[name]
+    if "NAMESRV_ADDR" in environ:
+        values.setdefault("namesrvAddr", environ["NAMESRV_ADDR"])
+    return values
+
+
+def build(config: type[T], values: Mapping[str, str]) -> T:
+    """Make a configuration from texts by key; keys of other classes are passed over."""
+    hints = typing.get_type_hints(config)
+    fields = {
+        field.name: parse_value(mark, hints[field.name], values[mark.key])
+        for field, mark in options(config)
+        if mark.key in values
+    }
+    return config(**fields)
+
+
+def parse_value(mark: Option, kind: Any, text: str) -> Any:
+    """Turn a text into the declared type and hold it against its limits."""
+    try:
+        value = _convert(kind, text)
+    except ValueError as error:
+        raise ConfigError(f"{mark.key}={text}: {error}") from error
+    if mark.low is not None and value < mark.low:
+        raise ConfigError(f"{mark.key}={text}: the least value is {mark.low}")
+    if mark.high is not None and value > mark.high:
+        raise ConfigError(f"{mark.key}={text}: the greatest value is {mark.high}")
+    return value
+
+
+def _convert(kind: Any, text: str) -> Any:
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError("say true or false")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError("a whole number is wanted") from None
+    if kind is float:
+        return float(text)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        if text not in kind.__members__:
+            raise ValueError("say one of " + ", ".join(kind.__members__))
+        return kind[text]
+    return text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a configuration that a person should know."""
+
+    key: str
+    text: str
+    is_problem: bool
+
+
+def check(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
+    """Look for unknown keys, keys without effect and swallowed comments."""
+    known = {mark.key for config in classes for _, mark in options(config)}
+    return [
+        finding
+        for key, value in values.items()
+        for finding in _check_one(key, value, known)
+    ]
+
+
+def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
+    if " #" in value:
+        yield Finding(
+            key,
+            f"{key}: the value contains ' #'; a comment must stand on its own line, "
+            "so all of it is the value",
+            True,
+        )
+    if key in known:
+        return
+    if key in NO_EFFECT_KEYS or key.endswith(NO_EFFECT_SUFFIXES):
+        yield Finding(key, f"{key} has no effect in rmq", False)
+        return
+    near = nearest(key, known)
+    hint = f"; did you mean {near}?" if near else ""
+    yield Finding(key, f"unknown key {key}{hint}", True)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` was most likely meant to be."""
+    lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.7)
+    return lower[found[0]] if found else None
+
+
+def describe(config: object) -> Iterator[tuple[str, str, bool]]:
+    """Yield (key, value as Java writes it, is default); secret keys are left out."""
+    for field, mark in options(config):
+        if mark.secret:
+            continue
+        value = getattr(config, field.name)
+        yield mark.key, as_text(value), value == field.default
+
+
+def as_text(value: object) -> str:
+    """Write a value the way Java writes it into properties."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        return value.name
+    return "" if value is None else str(value)

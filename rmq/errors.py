@@ -1,0 +1,82 @@
+"""Every error that rmq raises, on one page.
+
+Expected outcomes (a full disk noticed in time, nothing to pull) are values such as
+`PutStatus` and `GetStatus`; what is raised here is bad input, a broken peer or a broken
+store. A broken invariant of our own is an `assert`.
+"""
+
+
+class RmqError(Exception):
+    """Base of every error below."""
+
+
+class ConfigError(RmqError):
+    """A configuration key, file or flag is wrong; the text says what to do."""
+
+
+class PluginError(RmqError):
+    """A plugin cannot be loaded, or two of them claim the same thing."""
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        super().__init__(f"plugin {plugin}: {reason}")
+        self.plugin = plugin
+        self.reason = reason
+
+
+class ProtocolError(RmqError):
+    """Bytes or values that the remoting protocol does not allow."""
+
+
+class LocalProtocolError(ProtocolError):
+    """Our own call is wrong: a value that cannot be encoded."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer is wrong: the stream can no longer be framed or decoded."""
+
+
+class RequestRejected(RmqError):  # noqa: N818 - reads as what happened
+    """A request that is answered with `code` and `remark`; dispatch alone converts it."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(f"{code}: {remark}")
+        self.code = code
+        self.remark = remark
+
+
+class PeerError(RmqError):
+    """An outgoing call did not bring an answer."""
+
+
+class ConnectFailed(PeerError):  # noqa: N818
+    """The address cannot be connected to."""
+
+
+class InvokeTimeout(PeerError):  # noqa: N818
+    """No answer came in time."""
+
+
+class PeerClosed(PeerError):  # noqa: N818
+    """The connection went away before the answer came."""
+
+
+class StoreError(RmqError):
+    """The store cannot do what was asked."""
+
+
+class CorruptLog(StoreError):  # noqa: N818
+    """A stored record or file is not what the format demands."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(f"{path} at offset {offset}: {reason}")
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+
+class StoreClosed(StoreError):  # noqa: N818
+    """The store was closed, or never opened."""
+
+
+class DiskFull(StoreError):  # noqa: N818
+    """No blocks could be allocated."""

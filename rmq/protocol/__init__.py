@@ -1,0 +1,1 @@
+"""The remoting protocol, sans-I/O: bytes to values and back."""

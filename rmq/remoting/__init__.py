@@ -1,0 +1,1 @@
+"""Sockets: listeners, the reactor loop, dispatch, outgoing calls."""

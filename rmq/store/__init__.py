@@ -1,0 +1,1 @@
+"""Files: commit log, consume queues, checkpoint, recovery."""

@@ -1,0 +1,36 @@
+"""Builds the compiled modules of rmq/_fastpath; everything else is in pyproject.toml.
+
+RMQ_TRACE=1 gives the checked build: bounds checks and line tracing for coverage.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+TRACE = os.environ.get("RMQ_TRACE") == "1"
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": TRACE,
+    "wraparound": False,
+    "initializedcheck": TRACE,
+    "nonecheck": TRACE,
+    "cdivision": True,
+    "linetrace": TRACE,
+    "embedsignature": True,
+}
+
+extensions = [
+    Extension(
+        f"rmq._fastpath.{source.stem}",
+        [str(source)],
+        depends=[str(path) for path in sorted(source.parent.glob("*.h"))],
+        extra_compile_args=["-O1" if TRACE else "-O3", "-std=gnu11"],
+        define_macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
+    )
+    for source in sorted(Path("rmq/_fastpath").glob("*.pyx"))
+]
+
+setup(ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES))
