@@ -1,0 +1,63 @@
+# rmq: `make` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help run dev test test-slow check fix crash interop-smoke bench
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
+
+run: $(VENV)/.ready  ## compile and start a broker with its own name server on loopback
+	$(BIN)/python -m rmq broker
+
+dev: $(VENV)/.dev  ## make .venv with everything a contributor needs
+
+test: $(VENV)/.dev  ## the default tests, under a minute
+	$(BIN)/pytest -q -n $(WORKERS)
+
+test-slow: $(VENV)/.dev  ## the slow tests; prints how many there are
+	$(BIN)/pytest -q -m slow
+
+check: $(VENV)/.dev  ## format, lint, types, stubs, layers, spelling, house rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint rmq
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest rmq._fastpath
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/pytest -q tests/meta
+
+fix: $(VENV)/.dev  ## format and mend what can be mended by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+crash: $(VENV)/.dev  ## kill -9 and torn files
+	$(BIN)/pytest -q -m crash
+
+interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
+	$(BIN)/pytest -q -s -m interop tests/interop
+
+bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
+	$(BIN)/python bench/load/run.py
+
+$(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
+	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: rmq needs 3.11 or newer; say which to use with make PYTHON=python3.12." >&2; exit 1; }
+	@test "$$(uname -s)" = Linux || { echo "rmq runs on Linux (it needs epoll); this is $$(uname -s)." >&2; exit 1; }
+	@command -v "$${CC:-cc}" >/dev/null || { echo "No C compiler found: install gcc or clang, or name one with CC=." >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || { echo "Python.h is missing: install the development package of $$($(PYTHON) --version)." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment: install its venv package." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check "setuptools>=77" "cython>=3.1"
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.ready
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev]"
+	@touch $@

@@ -1,0 +1,133 @@
+"""The size and tidiness rules of STYLE.md, as tests."""
+
+import ast
+import re
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("rmq", "plugins")
+LIFT = re.compile(r"#\s*tidy: long — (.+)")
+LOOK_TWICE_LINES = 500
+FUNCTION_LINES = 60
+BUDGET = {".py": 15_000, ".pyx": 3_000}
+NOT_COUNTED = ("rmq/client", "rmq/testing", "rmq/tools", "rmq/http")
+MARKS = re.compile(r"\b(TODO|FIXME|XXX)\b")
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    """Tracked and new files with these endings, generated ones left out."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("not a git checkout: the tidy rules look at tracked files")
+    paths = (ROOT / line for line in listing.stdout.splitlines())
+    return [path for path in paths if path.suffix in suffixes and path.exists()]
+
+
+def product(*suffixes: str) -> list[Path]:
+    return [
+        path
+        for path in tracked(*suffixes)
+        if path.relative_to(ROOT).parts[0] in PRODUCT
+    ]
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_file_sizes():
+    lifted, too_long = [], []
+    for path in product(".py", ".pyx"):
+        if lines_of(path) > LOOK_TWICE_LINES:
+            match = LIFT.search(path.read_text())
+            (lifted if match else too_long).append(path.relative_to(ROOT))
+    print("lifted file limits:", *lifted)  # noqa: T201 - the list is meant to be read
+    assert not too_long
+    sizes = [lines_of(path) for path in product(".py")]
+    assert statistics.median(sizes) <= 150
+
+
+def test_function_sizes():
+    too_long = []
+    for path in product(".py"):
+        text = path.read_text()
+        source = text.splitlines()
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES and not LIFT.search(source[node.lineno - 1]):
+                too_long.append(f"{path.relative_to(ROOT)}:{node.name} {size}")
+    assert not too_long
+
+
+@pytest.mark.parametrize("suffix", BUDGET)
+def test_whole_size(suffix):
+    counted = [
+        path
+        for path in product(suffix)
+        if not path.relative_to(ROOT).as_posix().startswith(NOT_COUNTED)
+    ]
+    assert sum(map(lines_of, counted)) <= BUDGET[suffix]
+
+
+def test_no_leftover_marks():
+    found = []
+    for path in product(".py", ".pyx", ".pyi", ".pxd", ".h"):
+        text = path.read_text().replace("SCHEDULE_TOPIC_XXXX", "")
+        found += [f"{path.relative_to(ROOT)}: {m}" for m in MARKS.findall(text)]
+    assert not found
+
+
+def test_broad_except_stands_only_in_supervisors():
+    allowed = {
+        "rmq/remoting/dispatch.py",
+        "rmq/plugins.py",
+        "rmq/broker/broker.py",
+    }
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in product(".py")
+        if re.search(r"except (Base)?Exception\b|except:\s*$", path.read_text())
+    }
+    assert found <= allowed
+
+
+def test_production_asserts():
+    lines = asserts = 0
+    for path in product(".py"):
+        text = path.read_text()
+        lines += text.count("\n")
+        asserts += sum(isinstance(n, ast.Assert) for n in ast.walk(ast.parse(text)))
+    assert asserts / lines * 1000 >= 5, f"{asserts} asserts in {lines} lines"
+
+
+def test_markdown_files_have_one_title():
+    wrong = []
+    for path in tracked(".md"):
+        if path.relative_to(ROOT).parts[0] == "newsfragments":
+            continue
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+        if len(re.findall(r"^# ", text, re.MULTILINE)) != 1:
+            wrong.append(path.relative_to(ROOT))
+    assert not wrong
+
+
+def test_no_generated_file_is_tracked():
+    wrong = [
+        path.relative_to(ROOT)
+        for path in tracked(".so", ".c", ".o", ".class", ".jar", ".pyc")
+        if not path.relative_to(ROOT).as_posix().startswith(("bench/load/", "tests/"))
+        or path.suffix != ".c"
+    ]
+    assert not wrong
