@@ -1,0 +1,17 @@
+"""Fixtures for the whole suite."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The folder of data recorded from Java RocketMQ and its clients."""
+    folder = Path(os.environ.get("RMQ_GOLDEN") or ROOT.parent / "shared" / "golden")
+    if not folder.is_dir():
+        pytest.skip(f"golden data not found at {folder}; set RMQ_GOLDEN")
+    return folder

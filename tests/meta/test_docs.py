@@ -1,0 +1,73 @@
+"""What the documentation says is so: hooks, keys, commands, configuration files."""
+
+import inspect
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from rmq import hookspecs
+from rmq.broker.config import BrokerConfig
+from rmq.cli import main
+from rmq.config import check, options, read_properties
+from rmq.namesrv.config import NamesrvConfig
+from rmq.store.config import StoreConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = (BrokerConfig, StoreConfig, NamesrvConfig)
+
+
+def test_each_hook_is_documented_with_its_signature():
+    text = (ROOT / "docs/plugins.md").read_text()
+    hooks = {
+        name: function
+        for name, function in inspect.getmembers(hookspecs, inspect.isfunction)
+        if name.startswith("rmq_")
+    }
+    assert hooks
+    for name, function in hooks.items():
+        parameters = ", ".join(inspect.signature(function).parameters)
+        assert f"{name}({parameters})" in text, name
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.__name__)
+def test_each_key_is_documented(config):
+    text = (ROOT / "docs/operations.md").read_text()
+    missing = [m.key for _, m in options(config) if f"`{m.key}`" not in text]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("conf/**/*.*")), ids=lambda p: p.name
+)
+def test_shipped_configuration_files_have_no_problem(path):
+    problems = [f.text for f in check(read_properties(path), CONFIGS) if f.is_problem]
+    assert not problems
+
+
+def commands(group: click.Command, prefix: str = "rmq"):
+    yield prefix, group
+    if isinstance(group, click.Group):
+        for name, command in group.commands.items():
+            yield from commands(command, f"{prefix} {name}")
+
+
+def test_each_command_has_help_and_is_documented():
+    text = "".join(p.read_text() for p in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
+    for name, command in commands(main):
+        assert command.help or command.short_help, name
+        assert name in text, name
+
+
+def test_each_request_code_of_a_plugin_is_in_the_table():
+    text = (ROOT / "docs/requests.md").read_text()
+    codes = set(re.findall(r"RequestCode\.(\w+)", plugin_sources()))
+    missing = [name for name in sorted(codes) if name not in text]
+    assert not missing
+
+
+def plugin_sources() -> str:
+    return "".join(
+        path.read_text() for path in ROOT.glob("plugins/rmq_plugins/*/__init__.py")
+    )
