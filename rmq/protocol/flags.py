@@ -1,0 +1,63 @@
+"""Bits of the message, pull, topic and group flags.
+
+Plain integers, not `IntFlag`: they are tested for every message.
+"""
+
+from typing import Final
+
+COMPRESSED: Final = 0x1
+MULTI_TAGS: Final = 0x2
+TRANSACTION_MASK: Final = 0xC
+TRANSACTION_NONE: Final = 0x0
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+NEED_UNWRAP: Final = 0x40
+INNER_BATCH: Final = 0x80
+COMPRESSION_MASK: Final = 0x700
+COMPRESSION_LEGACY: Final = 0x0
+COMPRESSION_LZ4: Final = 0x100
+COMPRESSION_ZSTD: Final = 0x200
+COMPRESSION_ZLIB: Final = 0x300
+
+PULL_COMMIT_OFFSET: Final = 0x1
+PULL_SUSPEND: Final = 0x2
+PULL_SUBSCRIPTION: Final = 0x4
+PULL_CLASS_FILTER: Final = 0x8
+PULL_LITE: Final = 0x10
+
+PERM_INHERIT: Final = 0x1
+PERM_WRITE: Final = 0x2
+PERM_READ: Final = 0x4
+PERM_PRIORITY: Final = 0x8
+PERM_MAX: Final = 0x7
+
+TOPIC_UNIT: Final = 0x1
+TOPIC_UNIT_SUB: Final = 0x2
+GROUP_UNIT: Final = 0x1
+
+
+def is_readable(perm: int) -> bool:
+    """Whether consumers may read."""
+    return perm & PERM_READ != 0
+
+
+def is_writable(perm: int) -> bool:
+    """Whether producers may send."""
+    return perm & PERM_WRITE != 0
+
+
+def is_inherited(perm: int) -> bool:
+    """Whether topics created by sending take over this topic's settings."""
+    return perm & PERM_INHERIT != 0
+
+
+def perm_text(perm: int) -> str:
+    """Render as Java does in remarks and tools: `RWX`, a dash for each bit not set."""
+    return (
+        ("R" if perm & PERM_READ else "-")
+        + ("W" if perm & PERM_WRITE else "-")
+        + ("X" if perm & PERM_INHERIT else "-")
+    )

@@ -1,0 +1,118 @@
+"""Typed headers: the `extFields` of a command as values with names and types.
+
+A header class declares one field per wire name; the Python name is the wire name in
+snake case. A field without a default is one that Java marks as required and boxes; a
+missing one, or one whose text is not of its type, rejects the request and names the
+field. Unknown fields are ignored. Java's primitive fields have Java's default.
+
+Values travel as text. `decode` reads them as Java does (`Integer.parseInt`,
+`Boolean.parseBoolean`), `encode` writes them as Java's `toString` and leaves out None.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self, TypeVar
+
+import msgspec
+
+from rmq.errors import LocalProtocolError, RequestRejected
+from rmq.protocol.codes import ResponseCode
+
+I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+H = TypeVar("H", bound="Header")
+
+_JAVA_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+
+
+class Header(msgspec.Struct, kw_only=True, rename="camel"):
+    """Base of all typed headers. Known in Java as `CommandCustomHeader`."""
+
+    @classmethod
+    def decode(cls, ext_fields: Mapping[str, str]) -> Self:
+        """Read the header; a bad field raises `RequestRejected` with its name."""
+        try:
+            return msgspec.convert(ext_fields, cls, strict=False)
+        except msgspec.ValidationError:
+            return _decode_leniently(cls, ext_fields)
+
+    def encode(self) -> dict[str, str]:
+        """Return the fields that are set, as text."""
+        ext_fields = {}
+        for name, wire_name in zip(
+            self.__struct_fields__, self.__struct_encode_fields__, strict=True
+        ):
+            value = getattr(self, name)
+            if value is not None:
+                ext_fields[wire_name] = _text(value)
+        return ext_fields
+
+
+class RpcHeader(Header, kw_only=True):
+    """Fields that every client may add. Known in Java as `RpcRequestHeader`.
+
+    ns: namespace; nsd: names already carry it; bname: the broker meant; oway: oneway.
+    """
+
+    ns: str | None = None
+    nsd: bool | None = None
+    bname: str | None = None
+    oway: bool | None = None
+
+
+class TopicHeader(RpcHeader, kw_only=True):
+    """A header about a topic. `lo` false: the queue is physical, not a logical one.
+
+    Known in Java as `TopicRequestHeader` and `TopicQueueRequestHeader`.
+    """
+
+    lo: bool | None = None
+
+
+def _text(value: object) -> str:
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, int | str):
+        return str(value)
+    raise LocalProtocolError(f"a header field cannot hold {value!r}")
+
+
+def _decode_leniently(kind: type[H], ext_fields: Mapping[str, str]) -> H:
+    """Read field by field: either Java's dialect saves it, or the culprit is named."""
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        text = ext_fields.get(field.encode_name)
+        if text is not None:
+            values[field.name] = _parse(kind, field, text)
+        elif field.required:
+            raise _rejected(kind, f"the field {field.encode_name} is missing")
+    return kind(**values)
+
+
+def _parse(kind: type[Header], field: msgspec.structs.FieldInfo, text: str) -> object:
+    """One value from its text, as Java's parsers take it."""
+    try:
+        return msgspec.convert(text, field.type, strict=False)
+    except msgspec.ValidationError as error:
+        if "bool" in str(error):
+            return False
+        if _JAVA_INTEGER.fullmatch(text):
+            return _parse_padded(kind, field, text)
+        raise _rejected(kind, f"the field {field.encode_name} is {text!r}") from error
+
+
+def _parse_padded(
+    kind: type[Header], field: msgspec.structs.FieldInfo, text: str
+) -> object:
+    """Read a number with a plus sign or leading zeros, or one out of range."""
+    try:
+        return msgspec.convert(int(text), field.type)
+    except msgspec.ValidationError as error:
+        raise _rejected(kind, f"the field {field.encode_name} is {text}") from error
+
+
+def _rejected(kind: type[Header], what: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, f"{kind.__name__}: {what}")

@@ -1,0 +1,260 @@
+"""Messages: on their way into the store, as batch items, and as stored records.
+
+A batch (request 320, or flag `batch`) carries its items one after another, big-endian:
+
+    i32 size of the item · i32 magic (0) · i32 CRC (0) · i32 flag
+    i32 n · n bytes body · i16 m · m bytes properties
+
+A host is stored as 4 or 16 bytes of address and an i32 port. A message id is a host and
+the i64 offset in the log in upper-case hexadecimal: 32 or 56 characters.
+"""
+
+import socket
+import struct
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rmq.errors import LocalProtocolError, RemoteProtocolError, RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
+from rmq.protocol.properties import decode_properties, encode_properties
+
+_ITEM_HEAD: Final = struct.Struct(">iiiii")
+_ITEM_TAIL: Final = struct.Struct(">h")
+_PORT: Final = struct.Struct(">i")
+_OFFSET: Final = struct.Struct(">q")
+
+
+@dataclass(slots=True)
+class Message:
+    """A message on its way into the store.
+
+    Read `properties` freely, but change them only through `set_property` and
+    `remove_property`: these drop `properties_text`, the form to be stored. `born_host`
+    is packed as in a record; who builds a message from 20 bytes sets the IPv6 bit.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    properties_text: str | None = None
+
+    def set_property(self, name: str, value: str) -> None:
+        """Add or replace a property."""
+        self.properties[name] = value
+        self.properties_text = None
+
+    def remove_property(self, name: str) -> str | None:
+        """Take a property away; return the value it had."""
+        value = self.properties.pop(name, None)
+        if value is not None:
+            self.properties_text = None
+        return value
+
+    def stored_properties(self) -> str:
+        """Return the text to store: as received if nobody changed a property."""
+        if self.properties_text is None:
+            self.properties_text = encode_properties(self.properties)
+        return self.properties_text
+
+
+class BatchItem(NamedTuple):
+    """One message of a batch; topic, queue, flags and host are those of the batch."""
+
+    flag: int
+    body: bytes
+    properties_text: str
+
+
+def decode_batch(body: bytes) -> list[BatchItem]:
+    """Cut a batch body into its items; lengths that lie reject the request."""
+    items = []
+    position = 0
+    while position < len(body):
+        size, item = _decode_item(body, position)
+        items.append(item)
+        position += size
+    return items
+
+
+def encode_batch(items: list[BatchItem]) -> bytes:
+    """Write a batch body."""
+    parts = []
+    for flag, body, properties_text in items:
+        properties = properties_text.encode()
+        size = _ITEM_HEAD.size + len(body) + _ITEM_TAIL.size + len(properties)
+        parts += [
+            _ITEM_HEAD.pack(size, 0, 0, flag, len(body)),
+            body,
+            _ITEM_TAIL.pack(len(properties)),
+            properties,
+        ]
+    return b"".join(parts)
+
+
+def _decode_item(data: bytes, position: int) -> tuple[int, BatchItem]:
+    """Return the size of the item at `position`, and the item."""
+    try:
+        size, _magic, _crc, flag, body_size = _ITEM_HEAD.unpack_from(data, position)
+        body_start = position + _ITEM_HEAD.size
+        body_end = body_start + body_size
+        if body_size < 0:
+            raise _illegal(position, f"body of {body_size} bytes")
+        (properties_size,) = _ITEM_TAIL.unpack_from(data, body_end)
+    except struct.error as error:
+        raise _illegal(position, "it is cut short") from error
+    properties_start = body_end + _ITEM_TAIL.size
+    end = properties_start + properties_size
+    if properties_size < 0 or end > len(data) or size != end - position:
+        raise _illegal(position, f"size {size} does not match its parts")
+    try:
+        properties_text = data[properties_start:end].decode()
+    except UnicodeDecodeError as error:
+        raise _illegal(position, "its properties are not UTF-8") from error
+    return size, BatchItem(flag, data[body_start:body_end], properties_text)
+
+
+def _illegal(position: int, reason: str) -> RequestRejected:
+    remark = f"the batch item at byte {position} is illegal: {reason}"
+    return RequestRejected(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def host_bytes(host: str, port: int) -> bytes:
+    """Pack an IP address and a port as a record stores them: 8 or 20 bytes."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.inet_pton(family, host.partition("%")[0]) + _PORT.pack(port)
+    except (OSError, struct.error) as error:
+        raise LocalProtocolError(f"{host!r} port {port} is no address") from error
+
+
+def host_text(packed: bytes) -> str:
+    """Render a packed host as `ip:port`; the port follows the last colon."""
+    if len(packed) not in (8, 20):
+        raise LocalProtocolError(f"a packed host has 8 or 20 bytes, not {len(packed)}")
+    family = socket.AF_INET if len(packed) == 8 else socket.AF_INET6
+    (port,) = _PORT.unpack_from(packed, len(packed) - _PORT.size)
+    return f"{socket.inet_ntop(family, packed[: -_PORT.size])}:{port}"
+
+
+def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+    """Return the id by which the broker finds a stored message."""
+    return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredMessage:
+    """A record of the log as its fields; what pull, query and view answers carry."""
+
+    size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    properties_text: str
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties, decoded anew at each call."""
+        return decode_properties(self.properties_text)
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id by which a broker finds this record."""
+        return offset_message_id(self.store_host, self.physical_offset)
+
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+
+_RECORD_HEAD: Final = struct.Struct(">iIiiiqqiq")
+_RECORD_TAIL: Final = struct.Struct(">iqi")
+_V1_TOPIC: Final = struct.Struct(">B")
+_V2_TOPIC: Final = struct.Struct(">h")
+
+
+def decode_stored(data: bytes) -> list[StoredMessage]:
+    """Read the records that a pull, query or view answer holds, one after another.
+
+    For clients and tools; CRCs are not checked. A body that is not whole records raises
+    `RemoteProtocolError` with the position.
+    """
+    records = []
+    position = 0
+    while position < len(data):
+        record = _decode_record(data, position)
+        records.append(record)
+        position += record.size
+    return records
+
+
+def _decode_record(data: bytes, position: int) -> StoredMessage:
+    try:
+        return _read_record(data, position)
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise RemoteProtocolError(f"no record at byte {position}: {error}") from error
+
+
+def _read_record(data: bytes, position: int) -> StoredMessage:
+    head = _RECORD_HEAD.unpack_from(data, position)
+    size, magic, sys_flag = head[0], head[1], head[7]
+    if magic not in (MAGIC_V1, MAGIC_V2) or not 0 < size <= len(data) - position:
+        raise ValueError(f"size {size} and magic {magic:#x} are those of no record")
+    cursor = position + _RECORD_HEAD.size
+    born_host, cursor = _take(data, cursor, 20 if sys_flag & BORN_HOST_V6 else 8)
+    (store_timestamp,) = _OFFSET.unpack_from(data, cursor)
+    cursor += _OFFSET.size
+    store_host, cursor = _take(data, cursor, 20 if sys_flag & STORE_HOST_V6 else 8)
+    reconsume_times, prepared, body_size = _RECORD_TAIL.unpack_from(data, cursor)
+    body, cursor = _take(data, cursor + _RECORD_TAIL.size, body_size)
+    topic_length = _V1_TOPIC if magic == MAGIC_V1 else _V2_TOPIC
+    (topic_size,) = topic_length.unpack_from(data, cursor)
+    topic, cursor = _take(data, cursor + topic_length.size, topic_size)
+    (properties_size,) = _ITEM_TAIL.unpack_from(data, cursor)
+    properties, cursor = _take(data, cursor + _ITEM_TAIL.size, properties_size)
+    if cursor != position + size:
+        raise ValueError(f"size {size} does not match its parts")
+    return StoredMessage(
+        size=size,
+        magic=magic,
+        body_crc=head[2],
+        queue_id=head[3],
+        flag=head[4],
+        queue_offset=head[5],
+        physical_offset=head[6],
+        sys_flag=sys_flag,
+        born_timestamp=head[8],
+        born_host=born_host,
+        store_timestamp=store_timestamp,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared,
+        body=body,
+        topic=topic.decode(),
+        properties_text=properties.decode(),
+    )
+
+
+def _take(data: bytes, start: int, size: int) -> tuple[bytes, int]:
+    """Return `size` bytes and where they end."""
+    if not 0 <= size <= len(data) - start:
+        raise ValueError(f"{size} bytes at {start} are not there")
+    return data[start : start + size], start + size

@@ -1,0 +1,133 @@
+"""Names of topics and groups: the one validator, and the names with a meaning.
+
+Every name that comes from outside passes `validate_topic` or `validate_group` before it
+becomes a key or part of a path: `../../x` was once a topic (CVE-2019-17572).
+"""
+
+import re
+from typing import Final
+
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+
+DEFAULT_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_TRANS_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+REPLY_TOPIC_POSTFIX: Final = "_REPLY_TOPIC"
+
+MAX_TOPIC_LENGTH: Final = 127
+MAX_RETRY_TOPIC_LENGTH: Final = 255
+MAX_GROUP_LENGTH: Final = 120
+
+NOT_SENDABLE: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+"""Topics that only the broker itself writes to."""
+
+SYSTEM_TOPICS: Final = NOT_SENDABLE | {
+    DEFAULT_TOPIC,
+    BENCHMARK_TOPIC,
+    TRACE_TOPIC,
+    CHECKPOINT_TOPIC,
+}
+"""Topics that exist by themselves; a broker adds those named after itself."""
+
+_PATTERN: Final = r"^[%|a-zA-Z0-9_-]+$"
+_ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_PLAIN_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+
+
+def validate_topic(name: str | None) -> None:
+    """Reject a name that cannot be a topic, with Java's remark."""
+    if name is None or not name.strip():
+        raise _invalid("The specified topic is blank.")
+    if _PLAIN_TOPIC.fullmatch(name):
+        return
+    if not _ALLOWED.fullmatch(name):
+        raise _invalid(
+            f"The specified topic: {name}, contains illegal characters, "
+            f"allowing only {_PATTERN}"
+        )
+    if not is_retry_topic(name) and not is_dlq_topic(name):
+        raise _invalid(
+            f"The specified topic: {name}, is longer than topic max length: "
+            f"{MAX_TOPIC_LENGTH}"
+        )
+    if len(name) > MAX_RETRY_TOPIC_LENGTH:
+        raise _invalid(
+            f"The specified topic is DLQ or Retry topic: {name}, and it's longer than "
+            f"topic max length: {MAX_RETRY_TOPIC_LENGTH}"
+        )
+
+
+def validate_group(name: str | None) -> None:
+    """Reject a name that cannot be a group, with Java's remark."""
+    if name is None or not name.strip():
+        raise _invalid("The specified group is blank.")
+    if not _ALLOWED.fullmatch(name):
+        raise _invalid(
+            f"The specified group: {name}, contains illegal characters, "
+            f"allowing only {_PATTERN}"
+        )
+    if len(name) > MAX_GROUP_LENGTH:
+        raise _invalid(
+            f"The specified group: {name}, is longer than group max length: "
+            f"{MAX_GROUP_LENGTH}"
+        )
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether users may neither create nor delete the topic."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_retry_topic(name: str) -> bool:
+    """Whether the topic holds messages that a group gave back."""
+    return name.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(name: str) -> bool:
+    """Whether the topic holds messages that a group gave up."""
+    return name.startswith(DLQ_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Name the topic of messages to deliver to the group again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Name the topic of messages that the group could not consume."""
+    return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """Name the topic of a cluster's answers to request-reply messages."""
+    return cluster + REPLY_TOPIC_POSTFIX
+
+
+def _invalid(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, remark)
