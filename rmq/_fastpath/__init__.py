@@ -1,1 +1,45 @@
 """Compiled leaves: bytes, addresses and descriptors. The rest of rmq imports from here."""
+
+from rmq._fastpath.append import RecordEncoder, put_queue_entry, record_size
+from rmq._fastpath.checksum import body_crc, crc32
+from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
+from rmq._fastpath.hashing import java_hash, tags_code
+from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
+from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.scan import (
+    QueueScan,
+    ScanStop,
+    WalkedRecord,
+    read_entry,
+    scan_queue,
+    valid_entries_end,
+    walk_log,
+)
+from rmq._fastpath.watermark import Watermark
+
+__all__ = [
+    "MappedFile",
+    "QueueEntryLayout",
+    "QueueScan",
+    "Record",
+    "RecordEncoder",
+    "RecordFlag",
+    "RecordLayout",
+    "RecordMagic",
+    "RecordStatus",
+    "ScanStop",
+    "WalkedRecord",
+    "Watermark",
+    "body_crc",
+    "check_record",
+    "crc32",
+    "decode_record",
+    "java_hash",
+    "put_queue_entry",
+    "read_entry",
+    "record_size",
+    "scan_queue",
+    "tags_code",
+    "valid_entries_end",
+    "walk_log",
+]

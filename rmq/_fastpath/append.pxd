@@ -1,0 +1,38 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.mapped_file cimport MappedFile
+
+cdef struct RecordFields:
+    const uint8_t *topic
+    int32_t topic_size
+    const uint8_t *body
+    int32_t body_size
+    const uint8_t *properties
+    int32_t properties_size
+    const uint8_t *born_host        # address and port, 8 or 20 bytes
+    int32_t born_host_size
+    const uint8_t *store_host
+    int32_t store_host_size
+    int32_t queue_id
+    int32_t flag
+    int32_t sys_flag
+    int32_t reconsume_times
+    int64_t queue_offset
+    int64_t physical_offset
+    int64_t born_ms
+    int64_t store_ms
+    int64_t prepared_offset
+
+cdef int64_t encoded_size(
+    int64_t topic_size, int64_t body_size, int64_t properties_size, int64_t hosts_size
+) noexcept nogil
+cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
+cdef int64_t tags_code_of(const uint8_t *properties, int64_t size) noexcept nogil
+
+cdef class RecordEncoder:
+    cdef uint8_t *staging
+    cdef int64_t capacity
+    cdef readonly int64_t staged_size
+    cdef readonly int64_t tags_code
+    cdef readonly bytes store_host
+    cdef int reserve(self, int64_t size) except -1

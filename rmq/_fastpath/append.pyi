@@ -1,0 +1,56 @@
+from rmq._fastpath.mapped_file import MappedFile
+
+class RecordEncoder:
+    """The staging buffer of one store."""
+
+    staged_size: int
+    tags_code: int
+    store_host: bytes
+    def __init__(self, store_host: bytes) -> None: ...
+    def stage(  # noqa: PLR0913 - the fields of a record
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        store_ms: int,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: bytes,
+        properties: bytes,
+    ) -> int:
+        """Encode one record behind the staged ones; its size. Sets `tags_code`."""
+
+    def stage_blank(self, rest: int) -> None:
+        """Stage the record that ends a file with `rest` bytes left."""
+
+    def staged(self) -> bytes:
+        """A copy of the staged bytes."""
+
+    def commit(self, file: MappedFile, *, use_pwrite: bool) -> None:
+        """Move what is staged to the file's write position and empty the buffer."""
+
+    def discard(self) -> None:
+        """Forget what is staged."""
+
+def record_size(
+    topic_size: int,
+    body_size: int,
+    properties_size: int,
+    born_host_size: int = 8,
+    store_host_size: int = 8,
+) -> int:
+    """Bytes that a record of these parts takes."""
+
+def put_queue_entry(
+    file: MappedFile,
+    position: int,
+    physical_offset: int,
+    size: int,
+    tags_code: int,
+) -> None:
+    """Write one queue entry at `position` of a queue file."""

@@ -1,0 +1,45 @@
+from enum import IntEnum
+
+from typing_extensions import Buffer
+
+class RecordStatus(IntEnum):
+    """What stands at a place of the log."""
+
+    OK = 0
+    BLANK = 1
+    END = 2
+    SHORT = 3
+    BAD_MAGIC = 4
+    BAD_SIZE = 5
+    BAD_LENGTHS = 6
+    BAD_CRC = 7
+    BAD_OFFSET = 8
+
+class Record:
+    """The fields of one stored record, copied out."""
+
+    size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_offset: int
+    body: bytes
+    topic: str
+    properties: bytes
+
+def check_record(
+    data: Buffer, position: int = 0, *, check_crc: bool = True
+) -> tuple[RecordStatus, int]:
+    """What stands at `position`: (status, size); the size is 0 unless it is OK."""
+
+def decode_record(data: Buffer, position: int = 0) -> Record:
+    """The record at `position`; ValueError says why there is none."""

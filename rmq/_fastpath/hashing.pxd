@@ -1,0 +1,3 @@
+from libc.stdint cimport int32_t, uint8_t
+
+cdef int32_t java_hash_of(const uint8_t *utf8, size_t size) noexcept nogil

@@ -1,0 +1,50 @@
+"""Java's `String.hashCode`, over the UTF-16 code units of a UTF-8 text.
+
+h = s[0]*31^(n-1) + ... + s[n-1] in 32-bit arithmetic.  Tags and index keys use it.
+Input that is not UTF-8 gives some number; callers check the text elsewhere.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+
+cdef int32_t java_hash_of(const uint8_t *utf8, size_t size) noexcept nogil:
+    cdef uint32_t result = 0
+    cdef uint32_t point
+    cdef size_t i = 0
+    cdef int more
+    while i < size:
+        point = utf8[i]
+        i += 1
+        if point < 0x80:
+            result = result * 31 + point
+            continue
+        if point >= 0xF0:
+            point &= 0x07
+            more = 3
+        elif point >= 0xE0:
+            point &= 0x0F
+            more = 2
+        else:
+            point &= 0x1F
+            more = 1
+        while more > 0 and i < size:
+            point = (point << 6) | (utf8[i] & 0x3F)
+            i += 1
+            more -= 1
+        if point >= 0x10000:
+            point -= 0x10000
+            result = result * 31 + (0xD800 | (point >> 10))
+            point = 0xDC00 | (point & 0x3FF)
+        result = result * 31 + point
+    return <int32_t>result
+
+
+def java_hash(str text not None):
+    """Signed 32-bit `String.hashCode` of `text`."""
+    cdef bytes utf8 = text.encode("utf-8", "surrogatepass")
+    return java_hash_of(utf8, len(utf8))
+
+
+def tags_code(str tags not None):
+    """The tags code of a queue entry: the hash, sign-extended; 0 without tags."""
+    return <int64_t>java_hash(tags) if tags else 0

@@ -1,0 +1,1 @@
+"""Offsets, sizes and magic codes of what is stored (declared in layout.pxd)."""

@@ -1,0 +1,19 @@
+from libc.stdint cimport int64_t, uint8_t
+
+cdef class MappedFile:
+    cdef readonly str path
+    cdef readonly int64_t size
+    cdef readonly int64_t base_offset
+    cdef readonly int fd
+    cdef readonly int64_t allocated
+    cdef readonly int64_t flushed_position
+    cdef readonly int64_t holders
+    cdef readonly bint writable
+    cdef int64_t _write_position
+    cdef uint8_t *address
+
+    cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1
+    cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1
+    cdef int store_pwrite(
+        self, int64_t position, const uint8_t *data, int64_t size
+    ) except -1

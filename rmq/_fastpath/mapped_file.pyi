@@ -1,0 +1,73 @@
+from typing_extensions import Buffer
+
+class MappedFile:
+    """One mapped file; positions are bytes from its start."""
+
+    path: str
+    size: int
+    base_offset: int
+    fd: int
+    allocated: int
+    flushed_position: int
+    holders: int
+    writable: bool
+    write_position: int
+    def __init__(
+        self,
+        path: str,
+        size: int,
+        *,
+        base_offset: int = 0,
+        create: bool = False,
+        writable: bool = True,
+    ) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+
+    def allocate(self, end: int) -> None:
+        """Give [0, end) its blocks; OSError (ENOSPC) if there are none."""
+
+    def assume_allocated(self, end: int) -> None:
+        """Trust that [0, end) has blocks: a file that was written to before."""
+
+    def append(self, data: Buffer) -> int:
+        """Copy `data` to write_position and return the new one."""
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Copy `data` to `position`, inside the allocated part."""
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        """Write `data` with a system call, which reports errors a mapping cannot."""
+
+    def zero(self, start: int, end: int) -> None:
+        """Make [start, end) zeros: what recovery cut must not look like data."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of `size` bytes."""
+
+    def view(self, position: int, size: int) -> memoryview:
+        """A read-only memoryview that keeps the mapping until it is released."""
+
+    def flush(self) -> int:
+        """fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
+
+    def assume_flushed(self, position: int) -> None:
+        """Trust that [0, position) is durable: what recovery found on the disk."""
+
+    def is_resident(self, position: int, size: int) -> bool:
+        """True if the whole range is in the page cache (1.2 us for 32 KiB)."""
+
+    def hold(self) -> None:
+        """Keep the mapping until `release`."""
+
+    def release(self) -> None:
+        """Give back what `hold` took."""
+
+    def close(self) -> None:
+        """Unmap and close; BufferError while somebody holds the file."""
+
+    def unlink(self) -> None:
+        """Remove the name; the mapping lives until it is closed."""

@@ -1,0 +1,292 @@
+"""MappedFile: one file of fixed length, mapped whole and shared.
+
+Layout: `size` bytes; [0, write_position) is written, the rest is zero.
+Invariants: flushed_position <= write_position <= allocated <= size for a file being
+written; nothing is written outside `allocated`, whose blocks exist, and the file is never
+shortened while it is mapped (either would end in SIGBUS); a close waits for holders.
+Crash contract: the length is exact from creation on; after a kill every byte is old,
+new or zero; after a power cut everything below flushed_position is new.
+Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
+beside them, one at a time each.
+"""
+
+import os
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <stdint.h>
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+
+    /* Blocks for [from, to); where the file system cannot, zeros are written instead:
+       nobody has written there yet. Returns an errno, or 0. */
+    static int rmq_allocate(int fd, int64_t from, int64_t to) {
+        static const char zeros[65536];
+        while (fallocate(fd, FALLOC_FL_KEEP_SIZE, from, to - from)) {
+            if (errno == EINTR) continue;
+            if (errno != EOPNOTSUPP) return errno;
+            while (from < to) {
+                size_t part = to - from < 65536 ? (size_t)(to - from) : 65536;
+                ssize_t done = pwrite(fd, zeros, part, from);
+                if (done < 0 && errno == EINTR) continue;
+                if (done <= 0) return done ? errno : ENOSPC;
+                from += done;
+            }
+            return 0;
+        }
+        return 0;
+    }
+    /* Zeros over [from, to) without writing them where the file system can. */
+    static int rmq_punch(int fd, int64_t from, int64_t to) {
+        int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        while (fallocate(fd, mode, from, to - from))
+            if (errno != EINTR) return errno;
+        return 0;
+    }
+    static int rmq_pwrite(int fd, const uint8_t *data, int64_t size, int64_t at) {
+        while (size > 0) {
+            ssize_t done = pwrite(fd, data, size, at);
+            if (done < 0 && errno == EINTR) continue;
+            if (done <= 0) return done ? errno : ENOSPC;
+            data += done; size -= done; at += done;
+        }
+        return 0;
+    }
+    /* 1 if every page of the range is in memory, 0 if not, -1 on error */
+    static int rmq_resident(uint8_t *base, int64_t position, int64_t size) {
+        int64_t page = sysconf(_SC_PAGESIZE);
+        int64_t first = position / page * page;
+        unsigned char seen[256];
+        while (first < position + size) {
+            int64_t rest = position + size - first;
+            int64_t part = rest < 256 * page ? rest : 256 * page;
+            if (mincore(base + first, part, seen)) return -1;
+            for (int64_t i = 0; i < (part + page - 1) / page; i++)
+                if (!(seen[i] & 1)) return 0;
+            first += part;
+        }
+        return 1;
+    }
+    static void *rmq_map(int fd, int64_t size, int writable) {
+        int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+        void *address = mmap(NULL, size, protection, MAP_SHARED, fd, 0);
+        return address == MAP_FAILED ? NULL : address;
+    }
+    """
+    int rmq_allocate(int fd, int64_t start, int64_t end) noexcept nogil
+    int rmq_punch(int fd, int64_t start, int64_t end) noexcept nogil
+    int rmq_pwrite(int fd, const uint8_t *data, int64_t size, int64_t at) noexcept nogil
+    int rmq_resident(uint8_t *base, int64_t position, int64_t size) noexcept nogil
+    void *rmq_map(int fd, int64_t size, int writable) noexcept nogil
+    int munmap(void *address, size_t size) nogil
+    int fdatasync(int fd) nogil
+
+
+cdef class MappedFile:
+    """One mapped file; positions are bytes from its start."""
+
+    def __cinit__(
+        self,
+        str path not None,
+        int64_t size,
+        *,
+        int64_t base_offset=0,
+        bint create=False,
+        bint writable=True,
+    ):
+        self.path = path
+        self.size = size
+        self.base_offset = base_offset
+        self.writable = writable
+        self.fd = -1
+        if size <= 0:
+            raise ValueError(f"{path}: a mapped file needs a positive size, not {size}")
+        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
+        self.fd = os.open(path, flags | (os.O_CREAT if create else 0), 0o644)
+        if create:
+            os.ftruncate(self.fd, size)
+        length = os.fstat(self.fd).st_size
+        if length != size:
+            raise ValueError(f"{path} has {length} bytes instead of {size}")
+        self.address = <uint8_t *>rmq_map(self.fd, size, writable)
+        if self.address == NULL:
+            raise OSError(errno, os.strerror(errno), path)
+
+    def __dealloc__(self):
+        if self.address != NULL:
+            munmap(self.address, self.size)
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    @property
+    def write_position(self):
+        """The end of what is written."""
+        return self._write_position
+
+    @write_position.setter
+    def write_position(self, int64_t position):
+        if not 0 <= position <= self.size:
+            raise IndexError(f"{self.path}: position {position} outside the file")
+        self._write_position = position
+
+    @property
+    def is_closed(self):
+        """True after `close`."""
+        return self.address == NULL
+
+    cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1:
+        if self.address == NULL:
+            raise ValueError(f"{self.path} is closed")
+        if position < 0 or size < 0 or position > limit - size:
+            raise IndexError(
+                f"{self.path}: {size} bytes at {position} reach outside 0..{limit}"
+            )
+        return 0
+
+    cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1:
+        self._check(position, size, self.allocated)
+        memcpy(self.address + position, data, size)
+        return 0
+
+    cdef int store_pwrite(
+        self, int64_t position, const uint8_t *data, int64_t size
+    ) except -1:
+        cdef int error
+        self._check(position, size, self.allocated)
+        error = rmq_pwrite(self.fd, data, size, position)
+        if error:
+            raise OSError(error, os.strerror(error), self.path)
+        return 0
+
+    def allocate(self, int64_t end):
+        """Give [0, end) its blocks; OSError (ENOSPC) if there are none."""
+        cdef int error
+        cdef int64_t start = self.allocated
+        end = min(end, self.size)
+        if end <= start:
+            return
+        with nogil:
+            error = rmq_allocate(self.fd, start, end)
+        if error:
+            raise OSError(error, os.strerror(error), self.path)
+        self.allocated = end
+
+    def assume_allocated(self, int64_t end):
+        """Trust that [0, end) has blocks: a file that was written to before."""
+        self._check(0, end, self.size)
+        self.allocated = max(self.allocated, end)
+
+    def append(self, const uint8_t[::1] data not None):
+        """Copy `data` to write_position and return the new one."""
+        if data.shape[0]:
+            self.store(self._write_position, &data[0], data.shape[0])
+            self._write_position += data.shape[0]
+        return self._write_position
+
+    def write(self, int64_t position, const uint8_t[::1] data not None):
+        """Copy `data` to `position`, inside the allocated part."""
+        if data.shape[0]:
+            self.store(position, &data[0], data.shape[0])
+
+    def pwrite(self, int64_t position, const uint8_t[::1] data not None):
+        """Write `data` with a system call, which reports errors a mapping cannot."""
+        if data.shape[0]:
+            self.store_pwrite(position, &data[0], data.shape[0])
+
+    def zero(self, int64_t start, int64_t end):
+        """Make [start, end) zeros: what recovery cut must not look like data."""
+        cdef int64_t part
+        cdef int error
+        cdef bytes zeros = bytes(1 << 16)
+        self._check(start, end - start, self.size)
+        if start == end:
+            return
+        error = rmq_punch(self.fd, start, end)
+        if error == 0:
+            self.allocated = min(self.allocated, start)
+            return
+        while start < end:
+            part = min(end - start, <int64_t>len(zeros))
+            error = rmq_pwrite(self.fd, zeros, part, start)
+            if error:
+                raise OSError(error, os.strerror(error), self.path)
+            start += part
+
+    def read(self, int64_t position, int64_t size):
+        """A copy of `size` bytes."""
+        self._check(position, size, self.size)
+        return PyBytes_FromStringAndSize(<char *>self.address + position, size)
+
+    def view(self, int64_t position, int64_t size):
+        """A read-only memoryview that keeps the mapping until it is released."""
+        self._check(position, size, self.size)
+        return memoryview(self)[position:position + size]
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.address == NULL:
+            raise BufferError(f"{self.path} is closed")
+        PyBuffer_FillInfo(view, self, self.address, self.size, 1, flags)
+        self.holders += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.holders -= 1
+
+    def flush(self):
+        """fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
+        cdef int64_t end = self._write_position
+        cdef int failed
+        with nogil:
+            failed = fdatasync(self.fd)
+        if failed:
+            raise OSError(errno, os.strerror(errno), self.path)
+        self.flushed_position = max(self.flushed_position, end)
+        return end
+
+    def assume_flushed(self, int64_t position):
+        """Trust that [0, position) is durable: what recovery found on the disk."""
+        self.flushed_position = position
+
+    def is_resident(self, int64_t position, int64_t size):
+        """True if the whole range is in the page cache (1.2 us for 32 KiB)."""
+        self._check(position, size, self.size)
+        result = rmq_resident(self.address, position, size)
+        if result < 0:
+            raise OSError(errno, os.strerror(errno), self.path)
+        return result == 1
+
+    def hold(self):
+        """Keep the mapping until `release`."""
+        self._check(0, 0, self.size)
+        self.holders += 1
+
+    def release(self):
+        """Give back what `hold` took."""
+        assert self.holders > 0, self.path
+        self.holders -= 1
+
+    def close(self):
+        """Unmap and close; BufferError while somebody holds the file."""
+        if self.address == NULL:
+            return
+        if self.holders:
+            raise BufferError(f"{self.path} is held by {self.holders} readers")
+        munmap(self.address, self.size)
+        self.address = NULL
+        os.close(self.fd)
+        self.fd = -1
+
+    def unlink(self):
+        """Remove the name; the mapping lives until it is closed."""
+        os.unlink(self.path)

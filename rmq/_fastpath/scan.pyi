@@ -1,0 +1,74 @@
+from enum import IntEnum
+from typing import NamedTuple
+
+from rmq._fastpath.decode import RecordStatus
+from rmq._fastpath.mapped_file import MappedFile
+
+class ScanStop(IntEnum):
+    """Why a queue scan ended."""
+
+    SCAN_END = 0
+    SCAN_FULL = 1
+    SCAN_LIMIT = 2
+
+class QueueScan(NamedTuple):
+    """Outcome of `scan_queue`."""
+
+    runs: list[tuple[int, int]]
+    message_count: int
+    byte_count: int
+    examined: int
+    removed: int
+    stop: ScanStop
+
+class WalkedRecord(NamedTuple):
+    """What recovery needs of one record."""
+
+    physical_offset: int
+    size: int
+    store_ms: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    tags_code: int
+    topic: bytes
+    properties: bytes
+
+def scan_queue(
+    file: MappedFile,
+    position: int,
+    end: int,
+    *,
+    tag_codes: tuple[int, ...] | None = None,
+    max_messages: int,
+    max_bytes: int,
+    max_examined: int,
+    confirm_offset: int,
+    min_physical_offset: int = 0,
+) -> QueueScan:
+    """Collect records for a pull from entries in [position, end).
+
+    The first matching record is always taken.  Entries below `min_physical_offset` and
+    fillers are passed over and counted as `removed`; the scan ends before an entry that
+    reaches beyond `confirm_offset`.
+    """
+
+def walk_log(
+    file: MappedFile,
+    position: int,
+    end: int,
+    *,
+    check_crc: bool = True,
+    limit: int = 4096,
+) -> tuple[RecordStatus, int, list[WalkedRecord]]:
+    """Check records from `position` on, at most `limit` of them.
+
+    Returns (status, position, records): OK if the limit or the end was reached between
+    records, else why the walk stopped there.
+    """
+
+def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]:
+    """(physical offset, size, tags code) of the queue entry at `position`."""
+
+def valid_entries_end(file: MappedFile, start: int = 0) -> int:
+    """Position after the last entry of the valid run that begins at `start`."""

@@ -1,0 +1,196 @@
+"""Scans: a consume queue for a pull, a commit-log file for recovery.
+
+`scan_queue` takes 24 ns for 32 entries and merges records that are neighbours in the log
+into runs.  `walk_log` checks every record and tells what a queue must know of it.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t
+
+from rmq._fastpath.append cimport tags_code_of
+from rmq._fastpath.decode cimport BAD_OFFSET, OK, RecordParts, RecordStatus, split_record
+from rmq._fastpath.endian cimport get32, get64
+from rmq._fastpath.layout cimport QueueEntryLayout
+from rmq._fastpath.mapped_file cimport MappedFile
+
+from typing import NamedTuple
+
+from rmq._fastpath.decode import RecordStatus as Status
+
+cdef enum:
+    TAG_LIMIT = 64      # tags of one subscription; more are scanned as "all"
+    RUN_LIMIT = 1024    # runs of one reply; more than any message limit in use
+
+
+class QueueScan(NamedTuple):
+    """Outcome of `scan_queue`."""
+
+    runs: list[tuple[int, int]]
+    message_count: int
+    byte_count: int
+    examined: int
+    removed: int
+    stop: ScanStop
+
+
+class WalkedRecord(NamedTuple):
+    """What recovery needs of one record."""
+
+    physical_offset: int
+    size: int
+    store_ms: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    tags_code: int
+    topic: bytes
+    properties: bytes
+
+
+def scan_queue(
+    MappedFile file not None,
+    int64_t position,
+    int64_t end,
+    *,
+    tuple tag_codes=None,
+    int64_t max_messages,
+    int64_t max_bytes,
+    int64_t max_examined,
+    int64_t confirm_offset,
+    int64_t min_physical_offset=0,
+):
+    """Collect records for a pull from entries in [position, end).
+
+    The first matching record is always taken.  Entries below `min_physical_offset` and
+    fillers are passed over and counted as `removed`; the scan ends before an entry that
+    reaches beyond `confirm_offset`.
+    """
+    cdef int64_t codes[TAG_LIMIT]
+    cdef int64_t run_start[RUN_LIMIT]
+    cdef int64_t run_size[RUN_LIMIT]
+    cdef Py_ssize_t code_count = -1
+    cdef Py_ssize_t i
+    cdef const uint8_t *p
+    cdef int64_t offset, size, tags
+    cdef int64_t messages = 0, total = 0, examined = 0, removed = 0
+    cdef int run = -1
+    cdef ScanStop stop = SCAN_END
+    file._check(position, end - position, file.size)
+    if tag_codes is not None and len(tag_codes) <= TAG_LIMIT:
+        code_count = len(tag_codes)
+        for i in range(code_count):
+            codes[i] = tag_codes[i]
+    with nogil:
+        while position + QueueEntryLayout.ENTRY_SIZE <= end:
+            if examined >= max_examined:
+                stop = SCAN_LIMIT
+                break
+            p = file.address + position
+            offset = <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT)
+            size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
+            tags = <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT)
+            if size == QueueEntryLayout.FILLER_SIZE or offset < min_physical_offset:
+                removed += 1
+            elif offset + size > confirm_offset:
+                break
+            else:
+                if messages and (
+                    messages >= max_messages
+                    or total + size > max_bytes
+                    or run + 1 >= RUN_LIMIT
+                ):
+                    stop = SCAN_FULL
+                    break
+                for i in range(code_count):
+                    if codes[i] == tags:
+                        break
+                else:
+                    i = code_count
+                if code_count < 0 or i < code_count:
+                    if run >= 0 and run_start[run] + run_size[run] == offset:
+                        run_size[run] += size
+                    else:
+                        run += 1
+                        run_start[run] = offset
+                        run_size[run] = size
+                    messages += 1
+                    total += size
+            examined += 1
+            position += QueueEntryLayout.ENTRY_SIZE
+    return QueueScan(
+        [(run_start[i], run_size[i]) for i in range(run + 1)],
+        messages, total, examined, removed, ScanStop(stop),
+    )
+
+
+def walk_log(
+    MappedFile file not None,
+    int64_t position,
+    int64_t end,
+    *,
+    bint check_crc=True,
+    int64_t limit=4096,
+):
+    """Check records from `position` on, at most `limit` of them.
+
+    Returns (status, position, records): OK if the limit or the end was reached between
+    records, else why the walk stopped there.
+    """
+    cdef RecordParts parts
+    cdef RecordStatus status = OK
+    cdef const uint8_t *p
+    cdef list records = []
+    file._check(position, end - position, file.size)
+    while position < end and len(records) < limit:
+        p = file.address + position
+        with nogil:
+            status = split_record(p, end - position, check_crc, &parts)
+        if status == OK and parts.physical_offset != file.base_offset + position:
+            status = BAD_OFFSET
+        if status != OK:
+            break
+        records.append(WalkedRecord(
+            parts.physical_offset,
+            parts.size,
+            parts.store_ms,
+            parts.queue_id,
+            parts.queue_offset,
+            parts.sys_flag,
+            tags_code_of(p + parts.properties_at, parts.properties_size),
+            PyBytes_FromStringAndSize(<char *>p + parts.topic_at, parts.topic_size),
+            PyBytes_FromStringAndSize(
+                <char *>p + parts.properties_at, parts.properties_size
+            ),
+        ))
+        position += parts.size
+    return Status(status), position, records
+
+
+def read_entry(MappedFile file not None, int64_t position):
+    """(physical offset, size, tags code) of the queue entry at `position`."""
+    cdef const uint8_t *p
+    file._check(position, QueueEntryLayout.ENTRY_SIZE, file.size)
+    p = file.address + position
+    return (
+        <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT),
+        get32(p + QueueEntryLayout.ENTRY_SIZE_AT),
+        <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT),
+    )
+
+
+def valid_entries_end(MappedFile file not None, int64_t start=0):
+    """Position after the last entry of the valid run that begins at `start`."""
+    cdef int64_t position = start
+    cdef const uint8_t *p
+    file._check(start, 0, file.size)
+    with nogil:
+        while position + QueueEntryLayout.ENTRY_SIZE <= file.size:
+            p = file.address + position
+            if (
+                <int64_t>get64(p) < 0
+                or <int64_t>(get32(p + QueueEntryLayout.ENTRY_SIZE_AT)) - 1 >= 0x7FFFFFFF
+                or get32(p + QueueEntryLayout.ENTRY_SIZE_AT) == 0
+            ):
+                break
+            position += QueueEntryLayout.ENTRY_SIZE
+    return position

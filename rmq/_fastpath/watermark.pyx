@@ -1,0 +1,94 @@
+"""Watermark: an offset that only grows, moved by one thread and read by others.
+
+A flush thread moves it after fdatasync, with or without the GIL; the reactor and the
+store read it without a lock.  Each subscriber has an eventfd that becomes readable when
+the offset has moved.
+
+Invariant: the value never falls, except by `reset` during recovery, when nobody reads.
+Any thread may call `advance`; subscribe and close belong to the thread that owns it.
+"""
+
+import os
+
+from libc.stdint cimport int64_t, uint64_t
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <unistd.h>
+    static inline int64_t rmq_load(const int64_t *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    }
+    static inline int rmq_raise(int64_t *p, int64_t value) {
+        int64_t seen = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+        while (seen < value)
+            if (__atomic_compare_exchange_n(
+                    p, &seen, value, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+                return 1;
+        return 0;
+    }
+    static inline void rmq_signal(int fd) {
+        uint64_t one = 1;
+        ssize_t done = write(fd, &one, sizeof one);
+        (void)done; /* full: it is readable already */
+    }
+    """
+    int64_t rmq_load(const int64_t *p) noexcept nogil
+    int rmq_raise(int64_t *p, int64_t value) noexcept nogil
+    void rmq_signal(int fd) noexcept nogil
+
+
+cdef class Watermark:
+    """An atomic offset; `value` is what is known, `advance` moves it."""
+
+    def __cinit__(self, int64_t value=0):
+        self._value = value
+        for i in range(SUBSCRIBER_LIMIT):
+            self._descriptors[i] = -1
+
+    def __dealloc__(self):
+        for i in range(SUBSCRIBER_LIMIT):
+            if self._descriptors[i] >= 0:
+                os.close(self._descriptors[i])
+
+    cdef int64_t load(self) noexcept nogil:
+        return rmq_load(&self._value)
+
+    cdef bint move(self, int64_t value) noexcept nogil:
+        cdef int i
+        if not rmq_raise(&self._value, value):
+            return False
+        for i in range(SUBSCRIBER_LIMIT):
+            if self._descriptors[i] >= 0:
+                rmq_signal(self._descriptors[i])
+        return True
+
+    @property
+    def value(self):
+        """The offset now."""
+        return rmq_load(&self._value)
+
+    def advance(self, int64_t value):
+        """Raise the offset to `value`; False if it was there already."""
+        return self.move(value)
+
+    def reset(self, int64_t value):
+        """Set the offset, also downwards: recovery only, before anybody reads."""
+        self._value = value
+
+    def subscribe(self):
+        """A new eventfd that is readable after each move; `unsubscribe` closes it."""
+        for i in range(SUBSCRIBER_LIMIT):
+            if self._descriptors[i] < 0:
+                self._descriptors[i] = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                return self._descriptors[i]
+        raise RuntimeError(f"a watermark has at most {SUBSCRIBER_LIMIT} subscribers")
+
+    def unsubscribe(self, int descriptor):
+        """Close a descriptor that `subscribe` gave."""
+        for i in range(SUBSCRIBER_LIMIT):
+            if self._descriptors[i] == descriptor and descriptor >= 0:
+                self._descriptors[i] = -1
+                os.close(descriptor)
+                return
+        raise ValueError(f"descriptor {descriptor} is not a subscriber")
