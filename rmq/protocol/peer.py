@@ -92,7 +92,7 @@ class Peer:
         self._expired = 0
 
     def request(self, command: Command, deadline_ms: int) -> bytes:
-        """Number the request and remember it until `deadline_ms` on our clock."""
+        """Give the request a number and remember it until `deadline_ms`."""
         if len(self._pending) >= self._max_pending:
             raise LocalProtocolError(
                 f"{self._max_pending} requests of this {self.role.value} wait already"
@@ -105,7 +105,7 @@ class Peer:
         return data
 
     def oneway(self, command: Command) -> bytes:
-        """Number a request that nobody answers."""
+        """Give a number to a request that nobody answers."""
         self._number(command)
         command.flag |= FLAG_ONEWAY
         self._requests_sent += 1

@@ -6,7 +6,8 @@ missing one, or one whose text is not of its type, rejects the request and names
 field. Unknown fields are ignored. Java's primitive fields have Java's default.
 
 Values travel as text. `decode` reads them as Java does (`Integer.parseInt`,
-`Boolean.parseBoolean`), `encode` writes them as Java's `toString` and leaves out None.
+`Boolean.parseBoolean`, but 1 is true), `encode` writes them as Java's `toString` and
+leaves out None.
 """
 
 import re

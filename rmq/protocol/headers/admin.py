@@ -25,9 +25,9 @@ class DeleteTopicRequestHeader(TopicHeader, kw_only=True):
 
 
 class GetAllTopicConfigRequestHeader(Header, kw_only=True):
-    """Of request 21 GET_ALL_TOPIC_CONFIG."""
+    """Of request 21 GET_ALL_TOPIC_CONFIG; without a number it asks for everything."""
 
-    topic_seq: I32
+    topic_seq: I32 | None = None
     data_version: str | None = None
     max_topic_num: I32 | None = None
 
@@ -35,7 +35,7 @@ class GetAllTopicConfigRequestHeader(Header, kw_only=True):
 class GetAllTopicConfigResponseHeader(Header, kw_only=True):
     """Of the answer to 21 GET_ALL_TOPIC_CONFIG."""
 
-    total_topic_num: I32
+    total_topic_num: I32 | None = None
 
 
 class GetTopicConfigRequestHeader(TopicHeader, kw_only=True):

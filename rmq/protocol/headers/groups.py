@@ -22,9 +22,9 @@ class GetProducerConnectionListRequestHeader(RpcHeader, kw_only=True):
 
 
 class GetAllSubscriptionGroupRequestHeader(Header, kw_only=True):
-    """Of request 201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """Of request 201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG; no number: everything."""
 
-    group_seq: I32
+    group_seq: I32 | None = None
     data_version: str | None = None
     max_group_num: I32 | None = None
 

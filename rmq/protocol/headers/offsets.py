@@ -28,12 +28,12 @@ class QueryConsumerOffsetResponseHeader(Header, kw_only=True):
 
 
 class UpdateConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Of request 15 UPDATE_CONSUMER_OFFSET."""
+    """Of request 15 UPDATE_CONSUMER_OFFSET; no offset is an error with its own code."""
 
     consumer_group: str
     topic: str
     queue_id: I32
-    commit_offset: I64
+    commit_offset: I64 | None = None
 
 
 class GetMaxOffsetRequestHeader(TopicHeader, kw_only=True):

@@ -4,9 +4,9 @@ from rmq.protocol.headers import I32, I64, Header, TopicHeader
 
 
 class GetRouteInfoRequestHeader(TopicHeader, kw_only=True):
-    """Of request 105 GET_ROUTEINFO_BY_TOPIC."""
+    """Of request 105 GET_ROUTEINFO_BY_TOPIC; no topic is a topic without a route."""
 
-    topic: str
+    topic: str = ""
     accept_standard_json_only: bool | None = None
 
 
