@@ -43,7 +43,7 @@ class MappedFile:
         """Write `data` with a system call, which reports errors a mapping cannot."""
 
     def zero(self, start: int, end: int) -> None:
-        """Write zeros over [start, end): what recovery cut must not look like data."""
+        """Make [start, end) zeros: what recovery cut must not look like data."""
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of `size` bytes."""

@@ -48,6 +48,13 @@ cdef extern from *:
         }
         return 0;
     }
+    /* Zeros over [from, to) without writing them where the file system can. */
+    static int rmq_punch(int fd, int64_t from, int64_t to) {
+        int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        while (fallocate(fd, mode, from, to - from))
+            if (errno != EINTR) return errno;
+        return 0;
+    }
     static int rmq_pwrite(int fd, const uint8_t *data, int64_t size, int64_t at) {
         while (size > 0) {
             ssize_t done = pwrite(fd, data, size, at);
@@ -79,6 +86,7 @@ cdef extern from *:
     }
     """
     int rmq_allocate(int fd, int64_t start, int64_t end) noexcept nogil
+    int rmq_punch(int fd, int64_t start, int64_t end) noexcept nogil
     int rmq_pwrite(int fd, const uint8_t *data, int64_t size, int64_t at) noexcept nogil
     int rmq_resident(uint8_t *base, int64_t position, int64_t size) noexcept nogil
     void *rmq_map(int fd, int64_t size, int writable) noexcept nogil
@@ -198,12 +206,19 @@ cdef class MappedFile:
             self.store_pwrite(position, &data[0], data.shape[0])
 
     def zero(self, int64_t start, int64_t end):
-        """Write zeros over [start, end): what recovery cut must not look like data."""
+        """Make [start, end) zeros: what recovery cut must not look like data."""
         cdef int64_t part
+        cdef int error
         cdef bytes zeros = bytes(1 << 16)
         self._check(start, end - start, self.size)
+        if start == end:
+            return
+        error = rmq_punch(self.fd, start, end)
+        if error == 0:
+            self.allocated = min(self.allocated, start)
+            return
         while start < end:
-            part = min(end - start, <int64_t>(1 << 16))
+            part = min(end - start, <int64_t>len(zeros))
             error = rmq_pwrite(self.fd, zeros, part, start)
             if error:
                 raise OSError(error, os.strerror(error), self.path)

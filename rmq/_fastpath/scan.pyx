@@ -15,6 +15,8 @@ from rmq._fastpath.mapped_file cimport MappedFile
 
 from typing import NamedTuple
 
+from rmq._fastpath.decode import RecordStatus as Status
+
 cdef enum:
     TAG_LIMIT = 64      # tags of one subscription; more are scanned as "all"
     RUN_LIMIT = 1024    # runs of one reply; more than any message limit in use
@@ -161,7 +163,7 @@ def walk_log(
             ),
         ))
         position += parts.size
-    return RecordStatus(status), position, records
+    return Status(status), position, records
 
 
 def read_entry(MappedFile file not None, int64_t position):

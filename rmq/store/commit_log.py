@@ -1,0 +1,153 @@
+"""CommitLog: all records of all topics, in the order of arrival.
+
+Layout: files of one size (`mapped_files.py`) of records (`_fastpath/layout.pxd`); a record
+that does not fit with 8 bytes to spare goes to the next file, and a blank record ends this
+one.  A batch is never split.
+Invariants: bytes behind `end_offset` are zero; `durable` never passes what fdatasync
+confirmed.
+Crash contract: after a kill all appended records are whole; after a power cut those below
+`durable` are whole and what follows is cut by recovery.
+Appends come from the trio thread; `flush`, `prepare_next` and `allocate_ahead` from workers.
+"""
+
+import os
+
+from rmq._fastpath import MappedFile, RecordEncoder, RecordLayout, Watermark
+from rmq.store.allocate import FileAllocator
+from rmq.store.mapped_files import MappedFileQueue
+
+WINDOW_SIZE = 64 << 20
+PWRITE_FROM = 16 * 1024
+"""Batches from this size on are written by one pwrite instead of through the mapping."""
+
+_BLANK = int(RecordLayout.BLANK_SIZE)
+
+
+class CommitLog:
+    """Known in Java as `CommitLog`, without its dispatcher."""
+
+    def __init__(
+        self, files: MappedFileQueue, allocator: FileAllocator, encoder: RecordEncoder
+    ) -> None:
+        self.files = files
+        self.encoder = encoder
+        self.durable = Watermark()
+        self.last_store_ms = 0
+        self.always_pwrite = False
+        self._allocator = allocator
+        self._current: MappedFile | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record begins, if it fits."""
+        file = self._current
+        return 0 if file is None else file.base_offset + file.write_position
+
+    @property
+    def min_offset(self) -> int:
+        """Where the first record begins."""
+        return self.files.min_offset
+
+    def open_end(self) -> None:
+        """Continue after what recovery left."""
+        self._current = self.files.files[-1] if self.files.files else None
+        self.durable.reset(self.end_offset)
+
+    def make_room(self, size: int) -> int:
+        """Find the offset for `size` bytes; DiskFull if there are no blocks."""
+        file = self._current
+        if file is None or file.write_position + size + _BLANK > file.size:
+            file = self._roll(file)
+        end = file.write_position + size
+        if end > file.allocated:
+            self._allocator.ensure(file, end)
+        return file.base_offset + file.write_position
+
+    def fits(self, size: int) -> bool:
+        """True if a file can hold `size` bytes at all."""
+        return size + _BLANK <= self.files.file_size
+
+    def commit(self) -> int:
+        """Write what the encoder has staged; the new end offset."""
+        file = self._current
+        assert file is not None
+        encoder = self.encoder
+        large = encoder.staged_size >= PWRITE_FROM or self.always_pwrite
+        encoder.commit(file, use_pwrite=large)
+        return file.base_offset + file.write_position
+
+    def _roll(self, file: MappedFile | None) -> MappedFile:
+        """End this file with a blank record and begin the next."""
+        following = self.files.roll()
+        if file is not None and file.write_position < file.size:
+            rest = file.size - file.write_position
+            self._allocator.ensure(file, file.write_position + _BLANK)
+            self.encoder.stage_blank(rest)
+            self.encoder.commit(file, use_pwrite=self.always_pwrite)
+            file.write_position = file.size
+        self._current = following
+        return following
+
+    def read(self, offset: int, size: int) -> bytes | None:
+        """Copy stored bytes; None if they are not all in one file."""
+        file = self.files.find(offset)
+        if file is None:
+            return None
+        position = offset - file.base_offset
+        if position + size > file.write_position:
+            return None
+        return file.read(position, size)
+
+    def record_size_at(self, offset: int) -> int:
+        """Read the size field of the record at `offset`; 0 if there is none."""
+        data = self.read(offset, 4)
+        return int.from_bytes(data, "big", signed=True) if data else 0
+
+    def store_ms_at(self, offset: int) -> int:
+        """Read the store time of the record at `offset`; 0 if it cannot be read."""
+        head = self.read(offset, RecordLayout.BORN_HOST_AT)
+        if head is None:
+            return 0
+        flag_at = RecordLayout.SYS_FLAG_AT
+        sys_flag = int.from_bytes(head[flag_at : flag_at + 4], "big")
+        host_size = 20 if sys_flag & 0x10 else 8
+        data = self.read(offset + RecordLayout.BORN_HOST_AT + host_size, 8)
+        return int.from_bytes(data, "big", signed=True) if data else 0
+
+    @property
+    def dirty_size(self) -> int:
+        """Bytes that are written but not known to be durable."""
+        return self.end_offset - self.durable.value
+
+    def flush(self) -> int:
+        """Wait for the disk and move `durable`; OSError ends all writing."""
+        for file in list(self.files.files):
+            if file.flushed_position < file.write_position:
+                durable = file.base_offset + file.flush()
+                self.durable.advance(durable)
+        return self.durable.value
+
+    @property
+    def wants_look_ahead(self) -> bool:
+        """True if half of the current window is used, or the file is near its end."""
+        file = self._current
+        return file is not None and (
+            self._allocator.wants_more(file) or self._allocator.is_near_end(file)
+        )
+
+    def allocate_ahead(self) -> None:
+        """Keep blocks and the next file ready ahead of the writer."""
+        file = self._current
+        if file is not None:
+            self._allocator.run_ahead(file)
+            self.files.prepare_next()
+
+    def close(self) -> None:
+        """Unmap everything; the caller has flushed."""
+        self._current = None
+        self.files.close()
+
+
+def memory_window(ratio: int) -> int:
+    """Bytes at the end of the log that count as being in memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * ratio // 100

@@ -1,0 +1,193 @@
+"""StoreConfig: every key of the store, with Java's names and defaults."""
+
+import enum
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmq.config import option
+from rmq.errors import ConfigError
+
+QUEUE_ENTRY_SIZE = 20
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class FlushDiskType(enum.Enum):
+    """When a put is answered: after the page cache has it, or after the disk has it."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+class BrokerRole(enum.Enum):
+    """What this broker is in its group."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Known in Java as `MessageStoreConfig`."""
+
+    root_dir: str = option(
+        os.path.join(os.path.expanduser("~"), "store"),
+        key="storePathRootDir",
+        path=True,
+        doc="directory of everything that is stored",
+    )
+    commit_log_dir: str = option(
+        "",
+        key="storePathCommitLog",
+        path=True,
+        doc="directory of the commit log; default: commitlog below the root",
+    )
+    broker_role: BrokerRole = option(
+        BrokerRole.ASYNC_MASTER, key="brokerRole", doc="ASYNC_MASTER or SYNC_MASTER"
+    )
+    flush_disk_type: FlushDiskType = option(
+        FlushDiskType.ASYNC_FLUSH,
+        key="flushDiskType",
+        doc="SYNC_FLUSH answers a send when its bytes are on the disk",
+    )
+    commit_log_file_size: int = option(
+        1 << 30,
+        key="mappedFileSizeCommitLog",
+        low=1 << 16,
+        high=(1 << 31) - 1,
+        doc="bytes of a commit-log file",
+    )
+    queue_file_size: int = option(
+        6_000_000,
+        key="mappedFileSizeConsumeQueue",
+        low=200,
+        high=(1 << 31) - 1,
+        doc="bytes of a consume-queue file, rounded up to whole entries of 20 bytes",
+    )
+    flush_interval_ms: int = option(
+        500, key="flushIntervalCommitLog", low=1, doc="pause between log flushes"
+    )
+    flush_least_pages: int = option(
+        4,
+        key="flushCommitLogLeastPages",
+        low=0,
+        doc="4 KiB pages that must be dirty before the log is flushed",
+    )
+    flush_thorough_interval_ms: int = option(
+        10_000,
+        key="flushCommitLogThoroughInterval",
+        low=1,
+        doc="after this time the log is flushed whatever is dirty",
+    )
+    queue_flush_interval_ms: int = option(
+        1_000, key="flushIntervalConsumeQueue", low=1, doc="pause between queue flushes"
+    )
+    queue_flush_least_pages: int = option(
+        2,
+        key="flushConsumeQueueLeastPages",
+        low=0,
+        doc="4 KiB pages of a queue that must be dirty before it is flushed",
+    )
+    queue_flush_thorough_interval_ms: int = option(
+        60_000,
+        key="flushConsumeQueueThoroughInterval",
+        low=1,
+        doc="after this time every queue is flushed and the checkpoint moves",
+    )
+    sync_flush_timeout_ms: int = option(
+        5_000,
+        key="syncFlushTimeout",
+        low=1,
+        doc="a send that waits longer for the disk is answered FLUSH_DISK_TIMEOUT",
+    )
+    max_message_size: int = option(
+        4 << 20, key="maxMessageSize", low=1024, high=128 << 20, doc="bytes of a body"
+    )
+    check_crc_on_recover: bool = option(
+        True, key="checkCRCOnRecover", doc="check body CRCs when the log is recovered"
+    )
+    memory_ratio: int = option(
+        40,
+        key="accessMessageInMemoryMaxRatio",
+        low=0,
+        high=100,
+        doc="percent of the machine's memory that counts as hot end of the log",
+    )
+    memory_transfer_bytes: int = option(
+        262_144,
+        key="maxTransferBytesOnMessageInMemory",
+        low=1,
+        doc="bytes of one pull from the hot end",
+    )
+    memory_transfer_count: int = option(
+        32,
+        key="maxTransferCountOnMessageInMemory",
+        low=1,
+        doc="messages of one pull from the hot end",
+    )
+    disk_transfer_bytes: int = option(
+        65_536,
+        key="maxTransferBytesOnMessageInDisk",
+        low=1,
+        doc="bytes of one pull from older messages",
+    )
+    disk_transfer_count: int = option(
+        8,
+        key="maxTransferCountOnMessageInDisk",
+        low=1,
+        doc="messages of one pull from older messages",
+    )
+    filter_scan_bytes: int = option(
+        16_000,
+        key="maxFilterMessageSize",
+        low=20,
+        doc="bytes of queue entries that one pull looks at",
+    )
+    disk_warning_ratio: int = option(
+        90,
+        key="diskSpaceWarningLevelRatio",
+        low=35,
+        high=100,
+        doc="percent of the disk in use at which sends are refused",
+    )
+    delay_levels: str = option(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        key="messageDelayLevel",
+        doc="delay of each level",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what this store cannot do."""
+        if "," in self.commit_log_dir:
+            raise ConfigError(
+                f"storePathCommitLog={self.commit_log_dir}: several commit-log "
+                "directories are not supported; name one"
+            )
+        if self.broker_role is BrokerRole.SLAVE:
+            raise ConfigError("brokerRole=SLAVE: replication is not supported yet")
+        rounded = -(-self.queue_file_size // QUEUE_ENTRY_SIZE) * QUEUE_ENTRY_SIZE
+        object.__setattr__(self, "queue_file_size", rounded)
+        self.delay_table()
+
+    @property
+    def is_sync_flush(self) -> bool:
+        """True if a put must wait for the disk."""
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def root(self) -> Path:
+        """The root directory."""
+        return Path(self.root_dir)
+
+    def delay_table(self) -> tuple[int, ...]:
+        """Delays in milliseconds; level 1 is the first."""
+        try:
+            return tuple(
+                int(text[:-1]) * _UNITS_MS[text[-1]]
+                for text in self.delay_levels.split()
+            )
+        except (KeyError, ValueError):
+            raise ConfigError(
+                f"messageDelayLevel={self.delay_levels}: say numbers with s, m, h or d"
+            ) from None

@@ -1,0 +1,240 @@
+"""ConsumeQueue: where the messages of one topic and queue are in the log.
+
+Layout: files of one size, named by their byte offset in 20 digits, of 20-byte entries:
+i64 physical offset, i32 record size, i64 tags code.  Entry n stands at byte 20 * n.
+A queue whose first entry is not 0 starts with fillers (0, 0x7FFFFFFF, 0).
+Invariants: physical offsets grow; the entry is written in the same append as its record;
+`min_offset` <= visible <= `next_offset`, where visible entries lie below the confirm offset.
+Crash contract: entries may be missing or point beyond the log; recovery cuts and refills.
+Appends come from the trio thread; `flush` from a worker.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from rmq._fastpath import (
+    MappedFile,
+    QueueEntryLayout,
+    put_queue_entry,
+    read_entry,
+    valid_entries_end,
+)
+from rmq.store.mapped_files import segment_offsets
+
+ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
+FILLER_SIZE = int(QueueEntryLayout.FILLER_SIZE)
+RECOVERED_FILES = 3
+"""Files at the end whose entries are checked at start, as in Java."""
+
+
+class QueueFiles(Protocol):
+    """Who maps queue files and bounds how many are mapped."""
+
+    def open(self, folder: Path, base: int, *, create: bool = False) -> MappedFile:
+        """Map the file that starts at byte `base`."""
+        ...
+
+    def ensure(self, file: MappedFile, end: int) -> None:
+        """Give the file blocks up to `end`."""
+        ...
+
+    def drop(self, folder: Path) -> None:
+        """Unmap all files of a folder."""
+        ...
+
+
+class ConsumeQueue:
+    """The entries of one topic and queue. Known in Java as `ConsumeQueue`."""
+
+    __slots__ = (
+        "_bases",
+        "_end_physical",
+        "_file_size",
+        "_files",
+        "_tail",
+        "folder",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "topic",
+        "topic_bytes",
+    )
+
+    def __init__(
+        self, topic: str, queue_id: int, folder: Path, files: QueueFiles, file_size: int
+    ) -> None:
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.folder = folder
+        self.min_offset = 0
+        self.next_offset = 0
+        self._files = files
+        self._file_size = file_size
+        self._bases: list[int] = []
+        self._tail: MappedFile | None = None
+        self._end_physical = -1
+
+    @property
+    def end_physical(self) -> int:
+        """End of the last record that has an entry; -1 without entries."""
+        return self._end_physical
+
+    @property
+    def _file_entries(self) -> int:
+        return self._file_size // ENTRY_SIZE
+
+    def load(self) -> None:
+        """Find the end: the last valid entry of the last files."""
+        self._bases = segment_offsets(self.folder, self._file_size)
+        end = self._bases[0] if self._bases else 0
+        for base in self._bases[-RECOVERED_FILES:]:
+            file = self._files.open(self.folder, base)
+            valid = valid_entries_end(file)
+            file.write_position = valid
+            file.assume_flushed(0)
+            end = base + valid
+            if valid < file.size:
+                break
+        self._set_end(end // ENTRY_SIZE)
+        self.min_offset = self._bases[0] // ENTRY_SIZE if self._bases else 0
+
+    def append(self, physical_offset: int, size: int, tags_code: int) -> int:
+        """Write the entry of a record; its queue offset. `prepare` made room."""
+        file = self._tail
+        assert file is not None
+        position = file.write_position
+        put_queue_entry(file, position, physical_offset, size, tags_code)
+        position += ENTRY_SIZE
+        file.write_position = position
+        if position == file.size:
+            self._tail = None
+        self._end_physical = physical_offset + size
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        return offset
+
+    def prepare(self) -> None:
+        """Have room for the next entry, before its record is written."""
+        file = self._tail
+        if file is None or file.is_closed:
+            file = self._tail = self._open_tail()
+        end = file.write_position + ENTRY_SIZE
+        if end > file.allocated:
+            self._files.ensure(file, end)
+
+    def _open_tail(self) -> MappedFile:
+        position = self.next_offset * ENTRY_SIZE
+        base = position // self._file_size * self._file_size
+        is_new = not self._bases or self._bases[-1] != base
+        file = self._files.open(self.folder, base, create=is_new)
+        if is_new:
+            self._bases.append(base)
+        file.write_position = position - base
+        file.assume_flushed(min(file.flushed_position, file.write_position))
+        return file
+
+    def fill_to(self, queue_offset: int) -> None:
+        """Put fillers before `queue_offset`: the records there are not in the log."""
+        if self.next_offset == 0:
+            self.next_offset = queue_offset // self._file_entries * self._file_entries
+            self.min_offset = self.next_offset
+        while self.next_offset < queue_offset:
+            self.prepare()
+            self.append(0, FILLER_SIZE, 0)
+        self._end_physical = -1
+
+    def entry(self, offset: int) -> tuple[int, int, int]:
+        """Read (physical offset, size, tags code) of the entry at `offset`."""
+        file, position = self.locate(offset)
+        return read_entry(file, position)
+
+    def locate(self, offset: int) -> tuple[MappedFile, int]:
+        """Return the file that holds the entry at `offset`, and the position in it."""
+        byte = offset * ENTRY_SIZE
+        base = byte // self._file_size * self._file_size
+        tail = self._tail
+        if tail is not None and tail.base_offset == base and not tail.is_closed:
+            return tail, byte - base
+        return self._files.open(self.folder, base), byte - base
+
+    def visible_offset(self, confirm_offset: int) -> int:
+        """Offset after the last entry whose record lies below `confirm_offset`."""
+        if self._end_physical <= confirm_offset:
+            return self.next_offset
+        offsets = range(self.min_offset, self.next_offset)
+        return self.min_offset + bisect_right(
+            offsets, confirm_offset, key=lambda offset: sum(self.entry(offset)[:2])
+        )
+
+    def first_at_or_above(self, physical_offset: int) -> int:
+        """Return the offset of the first entry whose record starts there or behind."""
+        offsets = range(self.min_offset, self.next_offset)
+        return self.min_offset + bisect_left(
+            offsets, physical_offset, key=lambda offset: self.entry(offset)[0]
+        )
+
+    def search_time(
+        self,
+        store_ms: Callable[[int], int],
+        timestamp_ms: int,
+        end: int,
+        *,
+        upper: bool,
+    ) -> int:
+        """Return the offset whose store time is nearest: see `MessageStore.offset_by_time`."""
+        first = self.min_offset
+
+        def time_at(offset: int) -> int:
+            return store_ms(self.entry(offset)[0])
+
+        if first >= end:
+            return 0 if upper else first
+        if upper:
+            if timestamp_ms < time_at(first):
+                return 0
+            return (
+                first + bisect_right(range(first, end), timestamp_ms, key=time_at) - 1
+            )
+        return first + bisect_left(range(first, end), timestamp_ms, key=time_at)
+
+    def skip_removed(self, min_physical_offset: int) -> None:
+        """Raise `min_offset` past fillers and records that the log no longer has."""
+        while self.min_offset < self.next_offset:
+            physical_offset, size, _ = self.entry(self.min_offset)
+            if size != FILLER_SIZE and physical_offset >= min_physical_offset:
+                return
+            self.min_offset += 1
+
+    def truncate(self, end_physical: int) -> int:
+        """Drop the entries of records at or behind `end_physical`; how many."""
+        if self._end_physical <= end_physical:
+            return 0
+        kept = self.first_at_or_above(end_physical)
+        while kept > self.min_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
+            kept -= 1
+        dropped = self.next_offset - kept
+        byte = kept * ENTRY_SIZE
+        while self._bases and self._bases[-1] >= byte and len(self._bases) > 1:
+            base = self._bases.pop()
+            self._files.open(self.folder, base).unlink()
+        self._files.drop(self.folder)
+        self._tail = None
+        self._clear_tail(byte)
+        self._set_end(kept)
+        return dropped
+
+    def _clear_tail(self, byte: int) -> None:
+        file = self._files.open(self.folder, self._bases[-1])
+        file.zero(byte - file.base_offset, file.size)
+
+    def _set_end(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self._end_physical = -1
+        first = self._bases[0] // ENTRY_SIZE if self._bases else 0
+        if next_offset > first:
+            physical_offset, size, _ = self.entry(next_offset - 1)
+            if size != FILLER_SIZE:
+                self._end_physical = physical_offset + size

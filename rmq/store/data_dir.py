@@ -1,0 +1,97 @@
+"""DataDirectory: where things are, who owns the directory, how it was left.
+
+`lock`: POSIX record lock on byte 0, length 1, the same that a Java broker takes.
+`abort`: created first and removed last; there at start means that the last stop was none.
+Crash contract: after a kill `abort` is there and the lock is free.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+from rmq.errors import StoreError
+from rmq.store.config import StoreConfig
+
+_LOCK_TEXT = b"lock"
+_open_roots: set[str] = set()
+"""Roots open in this process: a POSIX lock does not exclude its own process."""
+
+
+class DataDirectory:
+    """Paths below one root, its lock and its abort marker."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.root = config.root
+        self.commit_log = Path(config.commit_log_dir or self.root / "commitlog")
+        self.consume_queue = self.root / "consumequeue"
+        self.config = self.root / "config"
+        self.checkpoint = self.root / "checkpoint"
+        self.cut = self.root / "cut"
+        self.abort = AbortMarker(self.root / "abort")
+        self._lock_path = self.root / "lock"
+        self._lock = -1
+
+    def acquire(self) -> None:
+        """Make the directories and take the lock before anything is touched."""
+        try:
+            for folder in (self.commit_log, self.consume_queue, self.config):
+                folder.mkdir(parents=True, exist_ok=True)
+            key = os.path.realpath(self.root)
+            if key in _open_roots:
+                raise StoreError(f"{self.root} is open already in this process")
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._lock = os.open(self._lock_path, flags, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"cannot use the data directory {self.root}: {error.strerror} "
+                f"({error.filename})"
+            ) from error
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            os.close(self._lock)
+            self._lock = -1
+            raise StoreError(
+                f"another broker uses {self.root}: stop it, or set storePathRootDir"
+            ) from None
+        os.pwrite(self._lock, _LOCK_TEXT, 0)
+        _open_roots.add(key)
+
+    def release(self) -> None:
+        """Give the lock back; the file stays."""
+        if self._lock < 0:
+            return
+        os.close(self._lock)
+        self._lock = -1
+        _open_roots.discard(os.path.realpath(self.root))
+
+
+class AbortMarker:
+    """The file that tells a crash from a stop; it holds the process id."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def is_set(self) -> bool:
+        """True if the last run did not stop in order."""
+        return self._path.exists()
+
+    def set(self) -> None:
+        """Create the file; durable before the store is touched."""
+        self._path.write_text(str(os.getpid()))
+        sync_directory(self._path.parent)
+
+    def clear(self) -> None:
+        """Remove the file: everything is durable and dispatched."""
+        self._path.unlink(missing_ok=True)
+        sync_directory(self._path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make created, renamed and removed names durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,112 @@
+"""MappedFileQueue: the files of one log, in the order of their offsets.
+
+Layout: each file has the same size and is named by its start offset in 20 digits; file
+k + 1 starts where file k ends.
+Invariant: every file but the last is full.
+Crash contract: an empty last file (created, not yet of its length) is removed at load; any
+other length is an error that names the file, because a wrong size setting looks the same.
+"""
+
+import re
+from pathlib import Path
+
+from rmq._fastpath import MappedFile
+from rmq.errors import CorruptLog
+from rmq.store.allocate import FileAllocator
+
+_NAME = re.compile(r"\d{20}")
+
+
+def segment_offsets(folder: Path, size: int) -> list[int]:
+    """Start offsets of the files in a folder, checked for name, length and order."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    if paths and paths[-1].stat().st_size == 0 and _NAME.fullmatch(paths[-1].name):
+        paths.pop().unlink()
+    for path in paths:
+        if not _NAME.fullmatch(path.name):
+            raise CorruptLog(str(path), 0, "its name is not an offset of 20 digits")
+        length = path.stat().st_size
+        if length != size:
+            raise CorruptLog(
+                str(path), 0, f"it has {length} bytes, the configured size is {size}"
+            )
+    offsets = [int(path.name) for path in paths]
+    for before, after in zip(offsets, offsets[1:], strict=False):
+        if after != before + size:
+            raise CorruptLog(
+                str(folder / f"{after:020d}"),
+                0,
+                f"the file before it starts at {before}",
+            )
+    return offsets
+
+
+class MappedFileQueue:
+    """The mapped files of one log; `files` is in order."""
+
+    def __init__(self, folder: Path, size: int, allocator: FileAllocator) -> None:
+        self.folder = folder
+        self.file_size = size
+        self.files: list[MappedFile] = []
+        self._allocator = allocator
+        self._next: MappedFile | None = None
+
+    def load(self) -> None:
+        """Map what is there; each file counts as full until recovery knows better."""
+        for offset in segment_offsets(self.folder, self.file_size):
+            path = str(self.folder / f"{offset:020d}")
+            file = MappedFile(path, self.file_size, base_offset=offset)
+            file.assume_allocated(file.size)
+            file.write_position = file.size
+            file.assume_flushed(file.size)
+            self.files.append(file)
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the first file; 0 without files."""
+        return self.files[0].base_offset if self.files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """End of what is written."""
+        if not self.files:
+            return 0
+        last = self.files[-1]
+        return last.base_offset + last.write_position
+
+    def find(self, offset: int) -> MappedFile | None:
+        """Return the file that `offset` lies in."""
+        if not self.files:
+            return None
+        index = (offset - self.files[0].base_offset) // self.file_size
+        return self.files[index] if 0 <= index < len(self.files) else None
+
+    def roll(self) -> MappedFile:
+        """Start the next file; the one prepared ahead if there is one."""
+        base_offset = self.files[-1].base_offset + self.file_size if self.files else 0
+        file, self._next = self._next, None
+        if file is None or file.base_offset != base_offset:
+            file = self._allocator.create(self.folder, base_offset, self.file_size)
+        self.files.append(file)
+        return file
+
+    def prepare_next(self) -> None:
+        """Create the next file ahead of its use; a worker thread may call this."""
+        if not self.files or self._next is not None:
+            return
+        last = self.files[-1]
+        if self._allocator.is_near_end(last):
+            base_offset = last.base_offset + self.file_size
+            self._next = self._allocator.create(
+                self.folder, base_offset, self.file_size
+            )
+
+    def close(self) -> None:
+        """Unmap everything; a file prepared ahead was never used and goes."""
+        if self._next is not None:
+            self._next.unlink()
+            self._next.close()
+            self._next = None
+        for file in self.files:
+            file.close()
+        self.files.clear()

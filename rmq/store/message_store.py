@@ -1,0 +1,554 @@
+"""MessageStore: the façade over commit log, consume queues, checkpoint and recovery.
+
+One thread (the trio thread) puts and gets; that thread with the GIL is the store's lock.
+`flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a time.
+Order of a put: room in the log and in the queue, log bytes, queue entry, publish.  What
+cannot get room fails before anything is written.
+Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the end.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from rmq._fastpath import (
+    RecordEncoder,
+    RecordFlag,
+    Watermark,
+    record_size,
+    scan_queue,
+)
+from rmq.clock import Clock
+from rmq.errors import DiskFull, StoreClosed, StoreError
+from rmq.protocol.message import BatchItem, Message
+from rmq.store.allocate import FileAllocator
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.commit_log import WINDOW_SIZE, CommitLog, memory_window
+from rmq.store.config import StoreConfig
+from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.data_dir import DataDirectory
+from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.recovery import Recovery, RecoveryReport
+from rmq.store.results import (
+    BatchPutResult,
+    Boundary,
+    GetResult,
+    GetStatus,
+    PutResult,
+    PutStatus,
+)
+from rmq.store.stats import StoreCounters, StoreStatistics
+from rmq.store.tags import TagsCodes
+
+MAX_PROPERTIES_SIZE = 32_767
+RECORD_EXTRA_SIZE = 64 * 1024
+"""A whole record may be this much larger than the largest body."""
+
+_TRANSACTION_MASK = int(RecordFlag.TRANSACTION_MASK)
+_NOT_QUEUED = (
+    int(RecordFlag.TRANSACTION_PREPARED),
+    int(RecordFlag.TRANSACTION_ROLLBACK),
+)
+
+AppendListener = Callable[[str, int, int], None]
+
+
+class MessageStore:
+    """Known in Java as `DefaultMessageStore`."""
+
+    def __init__(self, config: StoreConfig, clock: Clock, store_host: bytes) -> None:
+        self.config = config
+        self.directory = DataDirectory(config)
+        self.boot_ms = clock.now_ms()
+        self.on_append: AppendListener | None = None
+        self.on_flush_wanted: Callable[[], None] | None = None
+        self.recovery = RecoveryReport(was_clean=True)
+        self.refuse_reason: str | None = None
+        self._clock = clock
+        self._counters = StoreCounters()
+        self._store_host_size = len(store_host)
+        self._allocator = FileAllocator(WINDOW_SIZE)
+        files = MappedFileQueue(
+            self.directory.commit_log, config.commit_log_file_size, self._allocator
+        )
+        self._log = CommitLog(files, self._allocator, RecordEncoder(store_host))
+        self._queues = ConsumeQueues(
+            self.directory.consume_queue, config.queue_file_size
+        )
+        self._tags = TagsCodes(config.delay_table())
+        self._checkpoint = Checkpoint()
+        self._memory_window = memory_window(config.memory_ratio)
+        self._sync = config.is_sync_flush
+        self._log.always_pwrite = self._sync
+        self._is_open = False
+
+    @classmethod
+    def open(
+        cls, config: StoreConfig, *, clock: Clock, store_host: bytes
+    ) -> "MessageStore":
+        """Lock, recover and open the directory; StoreError names what is wrong."""
+        store = cls(config, clock, store_host)
+        store.directory.acquire()
+        try:
+            store._load()
+        except BaseException:
+            store._queues.close()
+            store._log.close()
+            store.directory.release()
+            raise
+        store._is_open = True
+        return store
+
+    def _load(self) -> None:
+        was_clean = not self.directory.abort.is_set
+        self.directory.abort.set()
+        self._log.files.load()
+        foreign = self._queues.load()
+        self._checkpoint = Checkpoint.load(self.directory.checkpoint)
+        recovery = Recovery(
+            self._log,
+            self._queues,
+            self._checkpoint,
+            self._tags,
+            cut_folder=self.directory.cut,
+            was_clean=was_clean,
+            check_crc=self.config.check_crc_on_recover,
+        )
+        self.recovery = recovery.run()
+        checkpoint = self._checkpoint
+        checkpoint.logics_physical_offset = min(
+            checkpoint.logics_physical_offset, self.recovery.end_offset
+        )
+        self.recovery.notes += [
+            f"{path} is no queue and was left alone" for path in foreign
+        ]
+
+    # -- offsets
+
+    @property
+    def durable(self) -> Watermark:
+        """Watermark of what fdatasync has confirmed."""
+        return self._log.durable
+
+    @property
+    def confirm_offset(self) -> int:
+        """End of what readers may see."""
+        return self._log.durable.value if self._sync else self._log.end_offset
+
+    @property
+    def end_offset(self) -> int:
+        """End of the log."""
+        return self._log.end_offset
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Start of the log."""
+        return self._log.min_offset
+
+    @property
+    def is_writable(self) -> bool:
+        """False after a full disk, a failed flush or a close."""
+        return self._is_open and self.refuse_reason is None
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First offset of a queue; 0 if it never had a message."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Offset after the last visible message; 0 if there never was one."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.visible_offset(self.confirm_offset) if queue else 0
+
+    # -- put
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message; expected failures are statuses."""
+        body = message.body
+        properties = message.stored_properties().encode()
+        refused = self._refuse(len(body), len(properties))
+        if refused is not None:
+            return PutResult(refused)
+        queue = self._queues.get_or_create(message.topic, message.queue_id)
+        topic = queue.topic_bytes
+        born_host = message.born_host
+        size = record_size(
+            len(topic),
+            len(body),
+            len(properties),
+            len(born_host),
+            self._store_host_size,
+        )
+        is_queued = message.sys_flag & _TRANSACTION_MASK not in _NOT_QUEUED
+        log = self._log
+        try:
+            if is_queued:
+                queue.prepare()
+            offset = log.make_room(size)
+        except StoreError as error:
+            return PutResult(self._note_failure(error))
+        store_ms = self._clock.now_ms()
+        encoder = log.encoder
+        queue_offset = queue.next_offset if is_queued else 0
+        encoder.stage(
+            topic,
+            message.queue_id,
+            queue_offset,
+            offset,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp,
+            born_host,
+            store_ms,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            body,
+            properties,
+        )
+        tags_code = self._tags.entry_code(
+            topic, encoder.tags_code, store_ms, properties
+        )
+        try:
+            end_offset = log.commit()
+        except OSError as error:
+            return PutResult(self._write_failed(error))
+        log.last_store_ms = store_ms
+        counters = self._counters
+        counters.put_messages += 1
+        counters.put_bytes += size
+        if is_queued:
+            queue.append(offset, size, tags_code)
+            if self.on_append is not None:
+                self.on_append(message.topic, message.queue_id, queue_offset + 1)
+        if self._sync and self.on_flush_wanted is not None:
+            self.on_flush_wanted()
+        return PutResult(PutStatus.PUT_OK, queue_offset, offset, end_offset, store_ms)
+
+    def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
+        """Append the items of a client batch side by side; all of them or none."""
+        assert items, "a batch has at least one item"
+        queue = self._queues.get_or_create(message.topic, message.queue_id)
+        topic = queue.topic_bytes
+        parts = [
+            (item.body, item.properties_text.encode(), item.flag) for item in items
+        ]
+        for body, properties, _ in parts:
+            refused = self._refuse(len(body), len(properties))
+            if refused is not None:
+                return BatchPutResult(refused)
+        hosts = len(message.born_host), self._store_host_size
+        sizes = [record_size(len(topic), len(b), len(p), *hosts) for b, p, _ in parts]
+        log = self._log
+        if not log.fits(sum(sizes)):
+            return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
+        try:
+            offset = log.make_room(sum(sizes))
+        except StoreError as error:
+            return BatchPutResult(self._note_failure(error))
+        store_ms = self._clock.now_ms()
+        entries = []
+        for index, (body, properties, flag) in enumerate(parts):
+            log.encoder.stage(
+                topic,
+                message.queue_id,
+                queue.next_offset + index,
+                offset,
+                flag,
+                message.sys_flag,
+                message.born_timestamp,
+                message.born_host,
+                store_ms,
+                message.reconsume_times,
+                0,
+                body,
+                properties,
+            )
+            entries.append((offset, sizes[index], log.encoder.tags_code))
+            offset += sizes[index]
+        return self._finish_batch(message, queue, entries, store_ms)
+
+    def _finish_batch(
+        self,
+        message: Message,
+        queue: ConsumeQueue,
+        entries: list[tuple[int, int, int]],
+        store_ms: int,
+    ) -> BatchPutResult:
+        """Write staged records and their entries, then publish."""
+        first = queue.next_offset
+        try:
+            queue.prepare()
+            end_offset = self._log.commit()
+        except StoreError as error:
+            self._log.encoder.discard()
+            return BatchPutResult(self._note_failure(error))
+        except OSError as error:
+            return BatchPutResult(self._write_failed(error))
+        for entry in entries:
+            queue.prepare()
+            queue.append(*entry)
+        self._log.last_store_ms = store_ms
+        self._counters.put_messages += len(entries)
+        self._counters.put_bytes += sum(size for _, size, _ in entries)
+        if self.on_append is not None:
+            self.on_append(message.topic, message.queue_id, queue.next_offset)
+        if self._sync and self.on_flush_wanted is not None:
+            self.on_flush_wanted()
+        offsets = tuple(offset for offset, _, _ in entries)
+        return BatchPutResult(PutStatus.PUT_OK, first, offsets, end_offset, store_ms)
+
+    def _refuse(self, body_size: int, properties_size: int) -> PutStatus | None:
+        if not self._is_open or self.refuse_reason is not None:
+            self._counters.put_failed += 1
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        if properties_size > MAX_PROPERTIES_SIZE:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        largest = self.config.max_message_size
+        if body_size > largest:
+            return PutStatus.MESSAGE_ILLEGAL
+        if not self._log.fits(body_size + properties_size + 512):
+            return PutStatus.MESSAGE_ILLEGAL
+        return None
+
+    def _note_failure(self, error: StoreError) -> PutStatus:
+        """No room: nothing was written, and the next put may try again."""
+        self._counters.put_failed += 1
+        if isinstance(error, DiskFull):
+            self.refuse_reason = str(error)
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        return PutStatus.CREATE_MAPPED_FILE_FAILED
+
+    def _write_failed(self, error: OSError) -> PutStatus:
+        self._log.encoder.discard()
+        self.fail(f"writing {error.filename} failed: {error.strerror}")
+        return PutStatus.SERVICE_NOT_AVAILABLE
+
+    def fail(self, reason: str) -> None:
+        """Refuse all further puts: what was promised can no longer be kept."""
+        self.refuse_reason = reason
+        self._counters.put_failed += 1
+
+    def check_disk(self) -> None:
+        """Refuse puts while the disk is nearly full, allow them again afterwards."""
+        usage = shutil.disk_usage(self.directory.root)
+        used_ratio = 100 - usage.free * 100 // usage.total
+        full = f"the disk of {self.directory.root} is {used_ratio} % full"
+        if used_ratio >= self.config.disk_warning_ratio:
+            if self.refuse_reason is None:
+                self.refuse_reason = full
+        elif self.refuse_reason and self.refuse_reason.startswith(
+            ("the disk", "no disk")
+        ):
+            self.refuse_reason = None
+
+    # -- get
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        max_bytes: int | None = None,
+        tag_codes: tuple[int, ...] | None = None,
+    ) -> GetResult:
+        """Read messages of a queue from `offset` on; `tag_codes` None takes all."""
+        if not self._is_open:
+            raise StoreClosed(f"{self.directory.root} is closed")
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        confirm = self.confirm_offset
+        low, high = queue.min_offset, queue.visible_offset(confirm)
+        if not low <= offset < high:
+            self._counters.get_missed += 1
+            return _outside(offset, low, high)
+        file, position = queue.locate(offset)
+        readable = min(file.size, (high - offset) * ENTRY_SIZE + position)
+        in_memory = self._is_hot(queue.entry(offset)[0])
+        config = self.config
+        count = (
+            config.memory_transfer_count if in_memory else config.disk_transfer_count
+        )
+        size = config.memory_transfer_bytes if in_memory else config.disk_transfer_bytes
+        scan_bytes = max(config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        scan = scan_queue(
+            file,
+            position,
+            readable,
+            tag_codes=tag_codes,
+            max_messages=max(1, min(max_messages, count)),
+            max_bytes=size if max_bytes is None else min(size, max_bytes),
+            max_examined=scan_bytes // ENTRY_SIZE,
+            confirm_offset=confirm,
+            min_physical_offset=self._log.min_offset,
+        )
+        following = offset + scan.examined
+        if not scan.message_count:
+            self._counters.get_missed += 1
+            removed = scan.removed == scan.examined and scan.examined
+            status = (
+                GetStatus.MESSAGE_WAS_REMOVING
+                if removed
+                else GetStatus.NO_MATCHED_MESSAGE
+            )
+            return GetResult(status, following, low, high)
+        self._counters.get_found += 1
+        self._counters.transferred_messages += scan.message_count
+        return GetResult(
+            GetStatus.FOUND,
+            following,
+            low,
+            high,
+            scan.message_count,
+            self._read_runs(scan.runs),
+            not in_memory,
+        )
+
+    def _read_runs(self, runs: list[tuple[int, int]]) -> bytes:
+        """Copy records; a run may go on in the next file."""
+        parts = []
+        for offset, size in runs:
+            data = self._log.read(offset, size)
+            assert data is not None, f"{size} bytes at {offset} are not in the log"
+            parts.append(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _is_hot(self, physical_offset: int) -> bool:
+        return self._log.end_offset - physical_offset <= self._memory_window
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a message is near enough to the end to be in the page cache."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+            return False
+        return self._is_hot(queue.entry(offset)[0])
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """Return the record that starts at `physical_offset`, as stored."""
+        size = self._log.record_size_at(physical_offset)
+        if size <= 0 or physical_offset + size > self.confirm_offset:
+            return None
+        return self._log.read(physical_offset, size)
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time of a message in milliseconds; -1 if it is not there."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+            return -1
+        return self._log.store_ms_at(queue.entry(offset)[0])
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
+    ) -> int:
+        """LOWER: the first offset stored at or after the time; UPPER: the last before.
+
+        Before the first message UPPER is literally 0; after the last, LOWER is the
+        maximum and UPPER the last message.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        end = queue.visible_offset(self.confirm_offset)
+        is_upper = boundary is Boundary.UPPER
+        return queue.search_time(
+            self._log.store_ms_at, timestamp_ms, end, upper=is_upper
+        )
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic; its records stay in the log until they age."""
+        return self._queues.delete_topic(topic)
+
+    # -- for worker threads
+
+    def flush_log(self) -> None:
+        """Make the log durable up to its end; a failure stops all writing."""
+        store_ms = self._log.last_store_ms
+        try:
+            self._log.flush()
+        except OSError as error:
+            self.fail(f"flushing {error.filename} failed: {error.strerror}")
+            raise
+        self._counters.log_flushes += 1
+        self._checkpoint.physic_msg_ms = store_ms
+
+    @property
+    def dirty_log_size(self) -> int:
+        """Bytes of the log that are not durable."""
+        return self._log.dirty_size
+
+    def flush_queues(self, *, thorough: bool) -> None:
+        """Flush queues; a thorough flush takes them all and moves the checkpoint."""
+        if not thorough:
+            self._queues.flush(self.config.queue_flush_least_pages)
+            return
+        end_offset, store_ms = self._log.end_offset, self._log.last_store_ms
+        self.flush_log()
+        self._queues.flush(0)
+        checkpoint = self._checkpoint
+        checkpoint.logics_msg_ms = store_ms
+        checkpoint.logics_physical_offset = end_offset
+        self.save_checkpoint()
+
+    def save_checkpoint(self) -> None:
+        """Write the checkpoint as it is."""
+        self._checkpoint.confirm_offset = self._log.durable.value
+        self._checkpoint.save(self.directory.checkpoint)
+
+    @property
+    def wants_look_ahead(self) -> bool:
+        """True if the writer has come near the end of its blocks."""
+        return self._log.wants_look_ahead
+
+    def allocate_ahead(self) -> None:
+        """Keep blocks and files ready ahead of the writer."""
+        self._log.allocate_ahead()
+
+    # -- end
+
+    def statistics(self) -> StoreStatistics:
+        """Return a picture of the counters and offsets."""
+        return StoreStatistics(
+            **asdict(self._counters),
+            min_physical_offset=self._log.min_offset,
+            end_offset=self._log.end_offset,
+            durable_offset=self._log.durable.value,
+            queue_count=len(self._queues),
+            mapped_queue_files=len(self._queues.files),
+            boot_ms=self.boot_ms,
+        )
+
+    def close(self) -> None:
+        """Flush, save the checkpoint, remove `abort` and give the directory back.
+
+        `abort` stays if the store could not keep a promise: the next start checks.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            if self._log.files.files:
+                self.flush_queues(thorough=True)
+            else:
+                self.save_checkpoint()
+            if self.refuse_reason is None or self.refuse_reason.startswith(
+                ("the disk", "no disk")
+            ):
+                self.directory.abort.clear()
+        finally:
+            self._queues.close()
+            self._log.close()
+            self.directory.release()
+
+
+def _outside(offset: int, low: int, high: int) -> GetResult:
+    """Say where a reader stands that asks for what is not in the queue."""
+    if high == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if offset < low:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)

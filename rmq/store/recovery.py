@@ -1,0 +1,261 @@
+"""Recovery: find the true end of the log, bring every queue there, report what was cut.
+
+After a clean stop only what lies behind the last queue entry is read.  After a crash the
+log is read from the file that the checkpoint vouches for: every record's lengths, own
+offset and body CRC are checked, and queues get the entries they lack.  The first place
+that is no record ends the log; whatever stands behind it is kept aside, never deleted.
+Runs before anybody else may use the store.
+"""
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmq._fastpath import (
+    MappedFile,
+    RecordFlag,
+    RecordStatus,
+    WalkedRecord,
+    check_record,
+    walk_log,
+)
+from rmq.errors import RequestRejected
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.commit_log import CommitLog
+from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.data_dir import sync_directory
+from rmq.store.tags import TagsCodes
+
+_NOT_QUEUED = (
+    int(RecordFlag.TRANSACTION_PREPARED),
+    int(RecordFlag.TRANSACTION_ROLLBACK),
+)
+_INNER_BATCH = 0x80
+_COPY_SIZE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place where the log was ended, and where what followed was put."""
+
+    path: str
+    offset: int
+    reason: str
+    kept_aside: str
+    byte_count: int
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        return (
+            f"{self.path}: cut at offset {self.offset} ({self.reason}); "
+            f"{self.byte_count} bytes behind it were kept in {self.kept_aside}"
+        )
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery did; printed at start and shown by `MessageStore.recovery`."""
+
+    was_clean: bool
+    start_offset: int = 0
+    end_offset: int = 0
+    record_count: int = 0
+    entries_added: int = 0
+    entries_dropped: int = 0
+    duration_ms: int = 0
+    cuts: list[Cut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return sentences for the log; none if there is nothing to say."""
+        lines = [str(cut) for cut in self.cuts] + self.notes
+        if not self.was_clean or self.entries_added or self.entries_dropped:
+            lines.insert(
+                0,
+                f"recovered the log from offset {self.start_offset} to "
+                f"{self.end_offset} in {self.duration_ms} ms: {self.record_count} "
+                f"records checked, {self.entries_added} queue entries added, "
+                f"{self.entries_dropped} dropped",
+            )
+        return lines
+
+
+class Recovery:
+    """One run over a store that nobody else uses yet."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a store
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        checkpoint: Checkpoint,
+        tags: TagsCodes,
+        *,
+        cut_folder: Path,
+        was_clean: bool,
+        check_crc: bool = True,
+    ) -> None:
+        self._log = log
+        self._files = log.files
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._tags = tags
+        self._cut_folder = cut_folder
+        self._check_crc = check_crc
+        self.report = RecoveryReport(was_clean)
+
+    def run(self) -> RecoveryReport:
+        """Recover; afterwards log and queues end at the same message."""
+        report = self.report
+        started = time.monotonic()
+        report.start_offset = self._start_offset()
+        status = self._walk(report.start_offset)
+        self._end_log(status)
+        for queue in self._queues:
+            report.entries_dropped += queue.truncate(report.end_offset)
+            queue.skip_removed(self._files.min_offset)
+        self._log.open_end()
+        report.duration_ms = round((time.monotonic() - started) * 1000)
+        return report
+
+    def _start_offset(self) -> int:
+        files = self._files.files
+        dispatched = max((queue.end_physical for queue in self._queues), default=-1)
+        if not files or dispatched < 0:
+            return self._files.min_offset
+        if self.report.was_clean and self._files.find(dispatched) is not None:
+            return dispatched
+        for file in reversed(files):
+            if self._vouched_for(file):
+                return file.base_offset
+        return self._files.min_offset
+
+    def _vouched_for(self, file: MappedFile) -> bool:
+        """Return whether all entries of records before this file are known durable."""
+        status, _ = check_record(file, check_crc=self._check_crc)
+        if status is not RecordStatus.OK:
+            return False
+        durable = self._checkpoint.logics_physical_offset
+        if durable > 0:
+            return file.base_offset <= durable
+        _, _, records = walk_log(file, 0, file.size, check_crc=False, limit=1)
+        return 0 < records[0].store_ms <= self._checkpoint.logics_msg_ms
+
+    def _walk(self, start: int) -> RecordStatus:
+        """Check and dispatch records from `start`; why the walk ended."""
+        self.report.end_offset = start
+        file = self._files.find(start)
+        while file is not None:
+            position = max(0, self.report.end_offset - file.base_offset)
+            status = RecordStatus.OK
+            while status is RecordStatus.OK and position < file.size:
+                status, position, records = walk_log(
+                    file, position, file.size, check_crc=self._check_crc
+                )
+                for record in records:
+                    if not self._dispatch(record) and start > self._files.min_offset:
+                        return self._walk(self._files.min_offset)
+                self.report.record_count += len(records)
+            if status not in (RecordStatus.OK, RecordStatus.BLANK):
+                self.report.end_offset = file.base_offset + position
+                return status
+            self.report.end_offset = file.base_offset + file.size
+            file = self._files.find(self.report.end_offset)
+        return RecordStatus.END
+
+    def _dispatch(self, record: WalkedRecord) -> bool:
+        """Give the record its entry; False if entries before it are missing."""
+        flags = record.sys_flag & RecordFlag.TRANSACTION_MASK
+        if flags in _NOT_QUEUED or record.sys_flag & _INNER_BATCH:
+            return True
+        try:
+            topic = record.topic.decode()
+            queue = self._queues.get_or_create(topic, record.queue_id)
+        except (UnicodeDecodeError, RequestRejected, AssertionError):
+            name = record.topic.decode(errors="replace")
+            self._note(
+                f"records of topic {name!r} queue {record.queue_id} stay unqueued"
+            )
+            return True
+        if record.physical_offset + record.size <= queue.end_physical:
+            return True
+        if record.queue_offset > queue.next_offset:
+            if self.report.start_offset > self._files.min_offset:
+                self.report.start_offset = self._files.min_offset
+                return False
+            self._note(
+                f"{queue.folder}: messages before {record.queue_offset} are gone"
+            )
+            queue.fill_to(record.queue_offset)
+        if record.queue_offset == queue.next_offset:
+            code = self._tags.entry_code(
+                record.topic, record.tags_code, record.store_ms, record.properties
+            )
+            queue.prepare()
+            queue.append(record.physical_offset, record.size, code)
+            self.report.entries_added += 1
+        self._log.last_store_ms = record.store_ms
+        return True
+
+    def _note(self, text: str) -> None:
+        if text not in self.report.notes:
+            self.report.notes.append(text)
+
+    def _end_log(self, status: RecordStatus) -> None:
+        """Let the log end where the walk did; keep aside what stood behind."""
+        files = self._files.files
+        end = self.report.end_offset
+        while files and files[-1].base_offset >= end:
+            file = files.pop()
+            self._set_aside(file, 0, status)
+            file.unlink()
+            file.close()
+        if not files:
+            return
+        last = files[-1]
+        position = min(end - last.base_offset, last.size)
+        if position < last.size:
+            self._set_aside(last, position, status)
+            last.zero(position, last.size)
+        last.write_position = position
+        if not self.report.was_clean:
+            for file in files:
+                if file.base_offset + file.size > self.report.start_offset:
+                    file.flush()
+        last.assume_flushed(position)
+
+    def _set_aside(self, file: MappedFile, position: int, status: RecordStatus) -> None:
+        """Copy the data of [position, end of file), if there is any."""
+        end = _data_end(file, position)
+        if end <= position:
+            return
+        self._cut_folder.mkdir(exist_ok=True)
+        offset = file.base_offset + position
+        target = self._cut_folder / f"{offset:020d}"
+        with target.open("wb") as copy:
+            for start in range(position, end, _COPY_SIZE):
+                copy.write(file.read(start, min(_COPY_SIZE, end - start)))
+            copy.flush()
+            os.fsync(copy.fileno())
+        sync_directory(self._cut_folder)
+        reason = RecordStatus(status).name.lower().replace("_", " ")
+        self.report.cuts.append(
+            Cut(file.path, offset, reason, str(target), end - position)
+        )
+
+
+def _data_end(file: MappedFile, position: int) -> int:
+    """Return the end of the last non-zero byte at or behind `position`."""
+    end = position
+    start = position
+    while True:
+        try:
+            start = os.lseek(file.fd, start, os.SEEK_DATA)
+        except OSError:
+            return end
+        stop = os.lseek(file.fd, start, os.SEEK_HOLE)
+        for part in range(start, stop, _COPY_SIZE):
+            used = file.read(part, min(_COPY_SIZE, stop - part)).rstrip(b"\0")
+            if used:
+                end = part + len(used)
+        start = stop

@@ -1,0 +1,76 @@
+"""Outcomes of puts and gets; the names are Java's, because they show on the wire."""
+
+import enum
+from typing import NamedTuple
+
+
+class PutStatus(enum.Enum):
+    """How a put ended."""
+
+    PUT_OK = enum.auto()
+    FLUSH_DISK_TIMEOUT = enum.auto()
+    FLUSH_SLAVE_TIMEOUT = enum.auto()
+    SLAVE_NOT_AVAILABLE = enum.auto()
+    SERVICE_NOT_AVAILABLE = enum.auto()
+    CREATE_MAPPED_FILE_FAILED = enum.auto()
+    MESSAGE_ILLEGAL = enum.auto()
+    PROPERTIES_SIZE_EXCEEDED = enum.auto()
+    OS_PAGE_CACHE_BUSY = enum.auto()
+    UNKNOWN_ERROR = enum.auto()
+
+
+class GetStatus(enum.Enum):
+    """How a get ended; the name is the remark of the answer."""
+
+    FOUND = enum.auto()
+    NO_MATCHED_MESSAGE = enum.auto()
+    MESSAGE_WAS_REMOVING = enum.auto()
+    OFFSET_FOUND_NULL = enum.auto()
+    OFFSET_OVERFLOW_BADLY = enum.auto()
+    OFFSET_OVERFLOW_ONE = enum.auto()
+    OFFSET_TOO_SMALL = enum.auto()
+    NO_MATCHED_LOGIC_QUEUE = enum.auto()
+    NO_MESSAGE_IN_QUEUE = enum.auto()
+    OFFSET_RESET = enum.auto()
+
+
+class PutResult(NamedTuple):
+    """Where a message went; offsets are 0 if the status is not PUT_OK.
+
+    `end_offset` is what must be durable before a waiting sender is answered.
+    """
+
+    status: PutStatus
+    queue_offset: int = 0
+    physical_offset: int = 0
+    end_offset: int = 0
+    store_ms: int = 0
+
+
+class BatchPutResult(NamedTuple):
+    """Where the messages of a batch went; `queue_offset` is that of the first."""
+
+    status: PutStatus
+    queue_offset: int = 0
+    physical_offsets: tuple[int, ...] = ()
+    end_offset: int = 0
+    store_ms: int = 0
+
+
+class GetResult(NamedTuple):
+    """Messages from a queue, or why there are none; `body` is records as stored."""
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    message_count: int = 0
+    body: bytes = b""
+    is_far_behind: bool = False
+
+
+class Boundary(enum.Enum):
+    """Which of the messages around a time is meant."""
+
+    LOWER = "LOWER"
+    UPPER = "UPPER"

@@ -1,0 +1,145 @@
+"""StoreService: the loops that flush, allocate and wait; trio meets the store only here.
+
+Blocking calls run in worker threads, one flush at a time.  Under SYNC_FLUSH a put wakes the
+flush loop: while one fdatasync runs the next puts collect, and one more covers them all.
+"""
+
+import heapq
+import itertools
+import os
+from collections.abc import Callable
+
+import trio
+
+from rmq.store.consume_queues import PAGE_SIZE
+from rmq.store.message_store import MessageStore
+
+ALLOCATE_INTERVAL_S = 0.05
+DISK_CHECK_INTERVAL_S = 10.0
+WAITER_LIMIT = 100_000
+"""Callers of `wait_durable`; each is a request that holds memory elsewhere too."""
+
+
+class StoreService:
+    """Background work of one store; `run` it in a nursery."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._config = store.config
+        self._flush_limiter = trio.CapacityLimiter(1)
+        self._side_limiter = trio.CapacityLimiter(1)
+        self._flush_wanted = trio.Event()
+        self._waiters: list[tuple[int, int, trio.Event]] = []
+        self._sequence = itertools.count()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run every loop until cancelled; a failed flush ends them with its error."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._release_waiters)
+            if self._config.is_sync_flush:
+                await nursery.start(self._flush_on_demand)
+            else:
+                nursery.start_soon(self._flush_periodically)
+            nursery.start_soon(self._flush_queues)
+            nursery.start_soon(self._look_ahead)
+            nursery.start_soon(self._watch_disk)
+            task_status.started()
+
+    async def wait_durable(self, offset: int, timeout_ms: int) -> bool:
+        """Wait until the log is durable up to `offset`; False after the time-out."""
+        if self._store.durable.value >= offset:
+            return True
+        if len(self._waiters) >= WAITER_LIMIT:
+            return False
+        event = trio.Event()
+        heapq.heappush(self._waiters, (offset, next(self._sequence), event))
+        self._want_flush()
+        with trio.move_on_after(timeout_ms / 1000):
+            await event.wait()
+        return self._store.durable.value >= offset
+
+    def _want_flush(self) -> None:
+        self._flush_wanted.set()
+
+    async def _release_waiters(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        watermark = self._store.durable
+        descriptor = watermark.subscribe()
+        try:
+            task_status.started()
+            while True:
+                await trio.lowlevel.wait_readable(descriptor)
+                _drain(descriptor)
+                while self._waiters and self._waiters[0][0] <= watermark.value:
+                    heapq.heappop(self._waiters)[2].set()
+        finally:
+            watermark.unsubscribe(descriptor)
+
+    async def _flush_on_demand(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        self._store.on_flush_wanted = self._want_flush
+        task_status.started()
+        while True:
+            await self._flush_wanted.wait()
+            self._flush_wanted = trio.Event()
+            await self._in_thread(self._store.flush_log, self._flush_limiter)
+
+    async def _flush_periodically(self) -> None:
+        config = self._config
+        least = config.flush_least_pages * PAGE_SIZE
+        thorough_s = config.flush_thorough_interval_ms / 1000
+        last = trio.current_time()
+        while True:
+            with trio.move_on_after(config.flush_interval_ms / 1000):
+                await self._flush_wanted.wait()
+            wanted, self._flush_wanted = self._flush_wanted.is_set(), trio.Event()
+            due = trio.current_time() - last >= thorough_s
+            dirty = self._store.dirty_log_size
+            if dirty and (wanted or due or dirty >= least):
+                await self._in_thread(self._store.flush_log, self._flush_limiter)
+                last = trio.current_time()
+
+    async def _flush_queues(self) -> None:
+        config = self._config
+        thorough_s = config.queue_flush_thorough_interval_ms / 1000
+        last = trio.current_time()
+        while True:
+            await trio.sleep(config.queue_flush_interval_ms / 1000)
+            due = trio.current_time() - last >= thorough_s
+            if due:
+                last = trio.current_time()
+
+            def flush(thorough: bool = due) -> None:
+                self._store.flush_queues(thorough=thorough)
+                self._store.save_checkpoint()
+
+            await self._in_thread(flush, self._flush_limiter)
+
+    async def _look_ahead(self) -> None:
+        while True:
+            await trio.sleep(ALLOCATE_INTERVAL_S)
+            if self._store.wants_look_ahead:
+                await self._in_thread(self._store.allocate_ahead, self._side_limiter)
+
+    async def _watch_disk(self) -> None:
+        while True:
+            await self._in_thread(self._store.check_disk, self._side_limiter)
+            await trio.sleep(DISK_CHECK_INTERVAL_S)
+
+    async def _in_thread(
+        self, work: Callable[[], None], limiter: trio.CapacityLimiter
+    ) -> None:
+        """Run to the end even if cancelled: a half-done flush helps nobody."""
+        await trio.to_thread.run_sync(work, limiter=limiter)
+
+
+def _drain(descriptor: int) -> None:
+    """Reset an eventfd; somebody may have been faster."""
+    try:
+        os.eventfd_read(descriptor)
+    except BlockingIOError:
+        return

@@ -1,0 +1,34 @@
+"""What a queue entry carries as tags code.
+
+Ordinarily the hash of the tags; for a delayed message in SCHEDULE_TOPIC_XXXX the time at
+which it is due, from which the delivery service reads on.
+"""
+
+from rmq.protocol.properties import DELAY, decode_properties
+from rmq.protocol.topics import SCHEDULE_TOPIC
+
+UNKNOWN_LEVEL_DELAY_MS = 1_000
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+
+
+class TagsCodes:
+    """The rule, with the delay of each level in milliseconds."""
+
+    def __init__(self, delay_table: tuple[int, ...]) -> None:
+        self._delay_table = delay_table
+
+    def entry_code(
+        self, topic: bytes, tags_code: int, store_ms: int, properties: bytes
+    ) -> int:
+        """Return `tags_code`, or the due time of a delayed message."""
+        if topic != _SCHEDULE_TOPIC:
+            return tags_code
+        text = decode_properties(properties.decode(errors="replace")).get(DELAY)
+        if text is None or not text.isdecimal():
+            return tags_code
+        level = int(text)
+        if level == 0:
+            return tags_code
+        index = min(level, len(self._delay_table)) - 1
+        delay = self._delay_table[index] if index >= 0 else UNKNOWN_LEVEL_DELAY_MS
+        return store_ms + delay
