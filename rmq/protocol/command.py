@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from rmq.protocol.codes import WIRE_VERSION, ResponseCode, SerializeType
-from rmq.protocol.headers import H, Header
+from rmq.protocol.headers import I32, H, Header
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
@@ -21,18 +21,20 @@ OWN_LANGUAGE: Final = "PYTHON"
 class Command(msgspec.Struct, gc=False):
     """A request or a response; cheap to build, because every message is two of them.
 
-    `language` is the name or the number that the peer sent; None if it sent neither.
-    A header field or a remark that is null on the wire counts as absent.
+    Our own are built with `request` and `reply`, which say who speaks. A received one
+    has the `language` that the peer sent, as name or number, and Java's default for
+    whatever was missing or null. The JSON header is decoded straight into this class,
+    hence the type limits and the name of `ext_fields`.
     """
 
-    code: int
-    ext_fields: dict[str, str] = msgspec.field(default_factory=dict)
+    code: I32
+    ext_fields: dict[str, str] = msgspec.field(default_factory=dict, name="extFields")
     body: bytes = b""
     remark: str | None = None
-    opaque: int = 0
-    flag: int = 0
-    language: int | str | None = OWN_LANGUAGE
-    version: int = WIRE_VERSION
+    opaque: I32 = 0
+    flag: I32 = 0
+    language: int | str | None = None
+    version: I32 = 0
     serialize_type: SerializeType = SerializeType.JSON
 
     @property
@@ -55,8 +57,14 @@ class Command(msgspec.Struct, gc=False):
         oneway: bool = False,
     ) -> "Command":
         """Build a request of ours; the sending `Peer` numbers it."""
-        ext_fields = {} if header is None else header.encode()
-        return cls(code, ext_fields, body, flag=FLAG_ONEWAY if oneway else 0)
+        return cls(
+            code,
+            {} if header is None else header.encode(),
+            body,
+            flag=FLAG_ONEWAY if oneway else 0,
+            language=OWN_LANGUAGE,
+            version=WIRE_VERSION,
+        )
 
     def reply(
         self,

@@ -39,14 +39,12 @@ class Header(msgspec.Struct, kw_only=True, rename="camel"):
 
     def encode(self) -> dict[str, str]:
         """Return the fields that are set, as text."""
-        ext_fields = {}
-        for name, wire_name in zip(
-            self.__struct_fields__, self.__struct_encode_fields__, strict=True
-        ):
-            value = getattr(self, name)
-            if value is not None:
-                ext_fields[wire_name] = _text(value)
-        return ext_fields
+        names, values = self.__struct_encode_fields__, msgspec.structs.astuple(self)
+        return {
+            name: value if type(value) is str else _text(value)
+            for name, value in zip(names, values, strict=True)
+            if value is not None
+        }
 
 
 class RpcHeader(Header, kw_only=True):
@@ -71,11 +69,9 @@ class TopicHeader(RpcHeader, kw_only=True):
 
 
 def _text(value: object) -> str:
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
-    if isinstance(value, int | str):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, str)):
         return str(value)
     raise LocalProtocolError(f"a header field cannot hold {value!r}")
 

@@ -1,0 +1,117 @@
+"""The binary form of a command's header. Known in Java as `RocketMQSerializable`.
+
+Byte layout, big-endian:
+
+    i16 code · i8 language · i16 version · i32 opaque · i32 flag
+    i32 n · n bytes remark                       0: no remark
+    i32 n · n bytes of pairs                     i16 k · name · i32 v · value
+
+A pair with an empty name or an empty value is null in Java: here it does not exist. Of
+pairs with equal names the last counts, a null one too. Code and version are signed
+16-bit numbers: codes above 32,767 (POP) cannot be written; from Java they arrive cut.
+"""
+
+import struct
+from typing import Final
+
+from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.protocol.codes import LanguageCode, SerializeType
+from rmq.protocol.command import Command
+
+_FIXED: Final = struct.Struct(">hbhiii")
+_SIZE: Final = struct.Struct(">i")
+_NAME_SIZE: Final = struct.Struct(">h")
+
+_LANGUAGE_NUMBERS: Final = {code.name: int(code) for code in LanguageCode}
+
+
+def decode_binary_header(data: bytes, body: bytes) -> Command:
+    """Read a header; `RemoteProtocolError` if lengths lie or text is not UTF-8."""
+    try:
+        code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
+        remark_end = _FIXED.size + _checked(remark_size, len(data) - _FIXED.size)
+        (pairs_size,) = _SIZE.unpack_from(data, remark_end)
+        pairs_start = remark_end + _SIZE.size
+        _checked(pairs_size, len(data) - pairs_start)
+        remark = data[_FIXED.size : remark_end].decode() or None
+        ext_fields = _decode_pairs(data, pairs_start, pairs_start + pairs_size)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"a binary header is malformed: {error}") from error
+    return Command(
+        code,
+        ext_fields,
+        body,
+        remark,
+        opaque,
+        flag,
+        language,
+        version,
+        SerializeType.ROCKETMQ,
+    )
+
+
+def encode_binary_header(command: Command) -> bytes:
+    """Write a header; `LocalProtocolError` if a number or a name does not fit."""
+    remark = (command.remark or "").encode()
+    pairs = b"".join(
+        [_encode_pair(name, value) for name, value in command.ext_fields.items()]
+    )
+    try:
+        fixed = _FIXED.pack(
+            command.code,
+            _language_number(command.language),
+            command.version,
+            command.opaque,
+            command.flag,
+            len(remark),
+        )
+    except struct.error as error:
+        raise LocalProtocolError(
+            f"code {command.code} or version {command.version} does not fit into a "
+            "binary header"
+        ) from error
+    return fixed + remark + _SIZE.pack(len(pairs)) + pairs
+
+
+def _decode_pairs(data: bytes, position: int, end: int) -> dict[str, str]:
+    ext_fields: dict[str, str] = {}
+    while position < end:
+        (name_size,) = _NAME_SIZE.unpack_from(data, position)
+        name_start = position + _NAME_SIZE.size
+        name_end = name_start + _checked(name_size, end - name_start)
+        (value_size,) = _SIZE.unpack_from(data, name_end)
+        value_start = name_end + _SIZE.size
+        position = value_start + _checked(value_size, end - value_start)
+        name = data[name_start:name_end].decode()
+        value = data[value_start:position].decode()
+        if value and name:
+            ext_fields[name] = value
+        else:
+            ext_fields.pop(name, None)
+    return ext_fields
+
+
+def _encode_pair(name: str, value: str) -> bytes:
+    raw_name, raw_value = name.encode(), value.encode()
+    try:
+        name_size = _NAME_SIZE.pack(len(raw_name))
+    except struct.error as error:
+        raise LocalProtocolError(
+            f"a field name of {len(raw_name)} bytes does not fit into a binary header"
+        ) from error
+    return name_size + raw_name + _SIZE.pack(len(raw_value)) + raw_value
+
+
+def _checked(size: int, rest: int) -> int:
+    """Return `size` if that many bytes are left."""
+    if not 0 <= size <= rest:
+        raise RemoteProtocolError(
+            f"a binary header announces {size} bytes where {rest} are left"
+        )
+    return size
+
+
+def _language_number(language: int | str | None) -> int:
+    if isinstance(language, int):
+        return language
+    return _LANGUAGE_NUMBERS.get(language or "", LanguageCode.OTHER)

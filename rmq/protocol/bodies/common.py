@@ -1,0 +1,41 @@
+"""Bodies and parts that many requests share."""
+
+from msgspec import Struct, field
+
+from rmq.protocol.bodies import Body
+from rmq.protocol.headers import I32, I64
+
+
+class DataVersion(Body, kw_only=True):
+    """Tells whether a table changed; equal if all three numbers are."""
+
+    state_version: I64 = 0
+    timestamp: I64 = 0
+    counter: I64 = 0
+
+
+class MessageQueue(Struct, kw_only=True, frozen=True, rename="camel"):
+    """One queue of a topic on one broker; may stand as a name in a table."""
+
+    topic: str
+    broker_name: str
+    queue_id: I32
+
+
+class KVTable(Body, kw_only=True):
+    """Names and values: runtime facts, order configuration."""
+
+    table: dict[str, str] = field(default_factory=dict)
+
+
+class TopicList(Body, kw_only=True):
+    """Names of topics; `broker_addr` only where system topics are listed."""
+
+    broker_addr: str | None = None
+    topic_list: list[str] = field(default_factory=list)
+
+
+class GroupList(Body, kw_only=True):
+    """Names of groups."""
+
+    group_list: list[str] = field(default_factory=list)

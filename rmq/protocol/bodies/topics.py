@@ -1,0 +1,58 @@
+"""Bodies about topics: configuration and offsets."""
+
+from typing import Any
+
+from msgspec import field
+
+from rmq.protocol.bodies import Body
+from rmq.protocol.bodies.common import DataVersion, MessageQueue
+from rmq.protocol.headers import I32, I64
+
+
+class TopicConfig(Body, kw_only=True):
+    """How a topic is laid out on one broker."""
+
+    topic_name: str | None = None
+    read_queue_nums: I32 = 16
+    write_queue_nums: I32 = 16
+    perm: I32 = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: I32 = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+class CreateTopicListRequestBody(Body, kw_only=True):
+    """Request 18: topics to create or change together."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
+class TopicConfigSerializeWrapper(Body, kw_only=True):
+    """The table of topics as `topics.json` and old registrations hold it."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+
+
+class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only=True):
+    """The table of topics with static-topic mappings, which are kept as they came."""
+
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+    topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, Any] = field(default_factory=dict)
+
+
+class TopicOffset(Body, kw_only=True):
+    """The ends of one queue and when it last grew."""
+
+    min_offset: I64 = 0
+    max_offset: I64 = 0
+    last_update_timestamp: I64 = 0
+
+
+class TopicStatsTable(Body, kw_only=True):
+    """Answer to 202: the offsets of all queues of a topic."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float = 0.0

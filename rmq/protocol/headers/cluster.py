@@ -1,0 +1,62 @@
+"""Headers about the brokers of a cluster and their replicas."""
+
+from rmq.protocol.headers import I32, I64, Header
+
+
+class GetBrokerMemberGroupRequestHeader(Header, kw_only=True):
+    """Of request 901 GET_BROKER_MEMBER_GROUP."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class BrokerHeartbeatRequestHeader(Header, kw_only=True):
+    """Of request 904 BROKER_HEARTBEAT."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: I64 | None = None
+    epoch: I32 | None = None
+    max_offset: I64 | None = None
+    confirm_offset: I64 | None = None
+    heartbeat_timeout_mills: I64 | None = None
+    election_priority: I32 | None = None
+
+
+class GetTopicsByClusterRequestHeader(Header, kw_only=True):
+    """Of request 224 GET_TOPICS_BY_CLUSTER."""
+
+    cluster: str
+
+
+class NotifyMinBrokerIdChangeRequestHeader(Header, kw_only=True):
+    """Of request 905 NOTIFY_MIN_BROKER_ID_CHANGE."""
+
+    min_broker_id: I64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+class ExchangeHAInfoRequestHeader(Header, kw_only=True):
+    """Of request 906 EXCHANGE_BROKER_HA_INFO."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: I64 | None = None
+    master_address: str | None = None
+
+
+class ExchangeHAInfoResponseHeader(Header, kw_only=True):
+    """Of the answer to 906 EXCHANGE_BROKER_HA_INFO."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: I64 | None = None
+    master_address: str | None = None
+
+
+class ResetMasterFlushOffsetHeader(Header, kw_only=True):
+    """Of request 908 RESET_MASTER_FLUSH_OFFSET."""
+
+    master_flush_offset: I64

@@ -1,0 +1,126 @@
+"""Headers of the name server: routes, registration, key-value configuration."""
+
+from rmq.protocol.headers import I32, I64, Header, TopicHeader
+
+
+class GetRouteInfoRequestHeader(TopicHeader, kw_only=True):
+    """Of request 105 GET_ROUTEINFO_BY_TOPIC."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class RegisterBrokerRequestHeader(Header, kw_only=True):
+    """Of request 103 REGISTER_BROKER."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: I64
+    heartbeat_timeout_millis: I64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: I32 = 0
+
+
+class RegisterBrokerResponseHeader(Header, kw_only=True):
+    """Of the answer to 103 REGISTER_BROKER."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnRegisterBrokerRequestHeader(Header, kw_only=True):
+    """Of request 104 UNREGISTER_BROKER."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+class QueryDataVersionRequestHeader(Header, kw_only=True):
+    """Of request 322 QUERY_DATA_VERSION."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+class QueryDataVersionResponseHeader(Header, kw_only=True):
+    """Of the answer to 322 QUERY_DATA_VERSION."""
+
+    changed: bool
+
+
+class DeleteTopicFromNamesrvRequestHeader(TopicHeader, kw_only=True):
+    """Of request 216 DELETE_TOPIC_IN_NAMESRV."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class RegisterTopicRequestHeader(TopicHeader, kw_only=True):
+    """Of request 217 REGISTER_TOPIC_IN_NAMESRV."""
+
+    topic: str
+
+
+class PutKVConfigRequestHeader(Header, kw_only=True):
+    """Of request 100 PUT_KV_CONFIG."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKVConfigRequestHeader(Header, kw_only=True):
+    """Of request 101 GET_KV_CONFIG."""
+
+    namespace: str
+    key: str
+
+
+class GetKVConfigResponseHeader(Header, kw_only=True):
+    """Of the answer to 101 GET_KV_CONFIG."""
+
+    value: str | None = None
+
+
+class DeleteKVConfigRequestHeader(Header, kw_only=True):
+    """Of request 102 DELETE_KV_CONFIG."""
+
+    namespace: str
+    key: str
+
+
+class GetKVListByNamespaceRequestHeader(Header, kw_only=True):
+    """Of request 219 GET_KVLIST_BY_NAMESPACE."""
+
+    namespace: str
+
+
+class AddWritePermOfBrokerRequestHeader(Header, kw_only=True):
+    """Of request 327 ADD_WRITE_PERM_OF_BROKER."""
+
+    broker_name: str
+
+
+class AddWritePermOfBrokerResponseHeader(Header, kw_only=True):
+    """Of the answer to 327 ADD_WRITE_PERM_OF_BROKER."""
+
+    add_topic_count: I32
+
+
+class WipeWritePermOfBrokerRequestHeader(Header, kw_only=True):
+    """Of request 205 WIPE_WRITE_PERM_OF_BROKER."""
+
+    broker_name: str
+
+
+class WipeWritePermOfBrokerResponseHeader(Header, kw_only=True):
+    """Of the answer to 205 WIPE_WRITE_PERM_OF_BROKER."""
+
+    wipe_topic_count: I32
