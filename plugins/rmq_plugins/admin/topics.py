@@ -107,9 +107,7 @@ class TopicHandler:
         topics: Mapping[str, TopicConfig] = self._topics.all()
         version = self._topics.data_version
         if not topics:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, "No topic in this broker"
-            )
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
         shown = dict(topics)
         if "topicSeq" in request.ext_fields:
             header = request.header(GetAllTopicConfigRequestHeader)
