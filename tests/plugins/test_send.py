@@ -331,7 +331,8 @@ def test_sync_flush_holds_the_answer(sync_caller):
 
 
 @pytest.mark.parametrize(
-    ("wait", "is_held"), [("true", True), ("TRUE", True), ("false", False), ("x", False)]
+    ("wait", "is_held"),
+    [("true", True), ("TRUE", True), ("false", False), ("x", False)],
 )
 def test_message_may_not_want_to_wait_for_the_disk(sync_caller, wait, is_held):
     held = result_of(sync_caller, f"WAIT\x01{wait}\x02")
@@ -356,6 +357,6 @@ def test_unique_keys_differ_and_hold_the_time(caller, clock):
 
 
 def test_text_properties_reach_the_record(caller):
-    caller.send(properties="ключ\x01значение\x02")
+    caller.send(properties="цвет\x01зелёный\x02")
     text = stored(caller).properties_text
-    assert decode_properties(text)["ключ"] == "значение"
+    assert decode_properties(text)["цвет"] == "зелёный"
