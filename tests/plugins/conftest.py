@@ -171,6 +171,12 @@ class Caller:
         return self.call(extra.pop("code", 11), fields, **extra)
 
 
+@pytest.fixture
+def make_connection() -> Callable[[], RecordingConnection]:
+    """Return a function that makes another connection."""
+    return RecordingConnection
+
+
 OpenBroker = Callable[..., BrokerContext]
 
 
