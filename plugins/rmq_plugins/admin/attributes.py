@@ -31,9 +31,8 @@ TOPIC_ATTRIBUTES: Final = {
         frozenset({"DELETE", "COMPACTION"}), False, frozenset({"COMPACTION"})
     ),
     MESSAGE_TYPE: Attribute(
-        frozenset(
-            "UNSPECIFIED NORMAL FIFO DELAY TRANSACTION MIXED PRIORITY LITE".split()
-        )
+        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"})
+        | {"MIXED", "PRIORITY", "LITE"}
     ),
     "reserve.time": Attribute(),
     "lite.topic.expiration": Attribute(),

@@ -23,7 +23,7 @@ from rmq.protocol.headers.admin import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
-from rmq.protocol.topics import is_system_topic, reply_topic, validate_topic
+from rmq.protocol.topics import validate_topic
 from rmq_plugins.admin.attributes import MESSAGE_TYPE, change_attributes
 from rmq_plugins.admin.paging import page
 
@@ -44,8 +44,6 @@ class TopicHandler:
         self._store = broker.store
         self._broker_name = config.broker_name
         self._allows_mixed = config.enable_mixed_message_type
-        cluster = config.broker_cluster_name
-        self._own_topics = {cluster, config.broker_name, reply_topic(cluster)}
 
     def update(self, request: Command, connection: Connection) -> Command:
         """Create a topic or change it."""
@@ -107,9 +105,7 @@ class TopicHandler:
         topics: Mapping[str, TopicConfig] = self._topics.all()
         version = self._topics.data_version
         if not topics:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, "No topic in this broker"
-            )
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
         shown = dict(topics)
         if "topicSeq" in request.ext_fields:
             header = request.header(GetAllTopicConfigRequestHeader)
@@ -164,7 +160,7 @@ class TopicHandler:
         """Reject names that are illegal or belong to the broker itself."""
         validate_topic(name)
         assert name is not None, "a validated name is there"
-        if is_system_topic(name) or name in self._own_topics:
+        if self._topics.is_system(name):
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 
     def _check(self, config: TopicConfig) -> None:

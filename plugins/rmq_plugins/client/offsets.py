@@ -5,6 +5,8 @@ for a group without an offset only while the first message is still hot: a new g
 a young queue then reads all of it.
 """
 
+from typing import Final
+
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
@@ -14,6 +16,9 @@ from rmq.protocol.headers.offsets import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+
+MAX_QUEUES: Final = 65_536
+"""Queues of a topic that a group may have offsets for; strangers can commit too."""
 
 
 class OffsetHandler:
@@ -68,10 +73,10 @@ class OffsetHandler:
                     ResponseCode.INVALID_PARAMETER, f"{text} is null, topic is {topic}"
                 )
         header = request.header(UpdateConsumerOffsetRequestHeader)
-        if header.queue_id < 0:
+        if not 0 <= header.queue_id < MAX_QUEUES:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
-                f"QueueId is {header.queue_id}, topic is {topic}",
+                f"QueueId[{header.queue_id}] is illegal, topic is {topic}",
             )
         self._offsets.commit(
             connection.remote_address,

@@ -22,7 +22,7 @@ FORBIDDEN_BROADCAST: Final = 4
 FORBIDDEN_SUBSCRIPTION: Final = 5
 
 
-class PullForbidden(RequestRejected):  # noqa: N818 - reads as what happened
+class PullForbidden(RequestRejected):
     """A pull that is refused for lack of permission; the header says which."""
 
     def __init__(self, forbidden_type: int, remark: str) -> None:

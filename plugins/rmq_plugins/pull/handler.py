@@ -1,8 +1,8 @@
 """Requests 11 and 361: stored messages of a queue, or why there are none.
 
-The answer holds records as they are stored, one after another. Its code tells the client
-what to do next: take them (0), ask again later (19) or at once (20), or go on from
-another offset (21); the remark names the store's status.
+The answer holds records as they are stored, one after another. Its code tells the
+client what to do next: take them (0), ask again later (19) or at once (20), or go on
+from another offset (21); the remark names the store's status.
 """
 
 from typing import Final
@@ -156,15 +156,15 @@ class PullHandler:
         return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
 
 
+_handlers: "WeakKeyDictionary[BrokerContext, PullHandler]" = WeakKeyDictionary()
+
+
 def pulls_of(broker: BrokerContext) -> PullHandler:
     """Return the one pull handler of a broker; its hooks share the held pulls."""
     handler = _handlers.get(broker)
     if handler is None:
         handler = _handlers[broker] = PullHandler(broker)
     return handler
-
-
-_handlers: "WeakKeyDictionary[BrokerContext, PullHandler]" = WeakKeyDictionary()
 
 
 def _answer(

@@ -21,7 +21,7 @@ SENT_CODES: Final = {
 
 
 class Answers:
-    """Builds the answers to sends; producers choose by code whether to try elsewhere."""
+    """Builds the answers; producers see by the code whether to try another broker."""
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config

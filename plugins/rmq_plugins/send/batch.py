@@ -13,7 +13,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.message import Message, decode_batch, offset_message_id
-from rmq.protocol.properties import WAIT, decode_properties
+from rmq.protocol.properties import DELAY, TRAN_MSG, WAIT, decode_properties
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import SENT_CODES, Answers
@@ -45,7 +45,7 @@ class BatchHandler:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the batch has no body")
         try:
             message = self._head(request, header, connection)
-            if len(request.body) > self._max_size:
+            if len(request.body) > self._max_size or _is_special(message):
                 return self._answers.not_stored(request, PutStatus.MESSAGE_ILLEGAL)
             result = self._put_batch(message, decode_batch(request.body))
         except RequestRejected as refusal:
@@ -91,6 +91,15 @@ class BatchHandler:
             decode_properties(header.properties or ""),
             header.properties,
         )
+
+
+def _is_special(batch: Message) -> bool:
+    """Whether the batch asks for a delay or a transaction, which need one message."""
+    properties = batch.properties
+    return (
+        properties.get(DELAY, "0") != "0"
+        or properties.get(TRAN_MSG, "").lower() == "true"
+    )
 
 
 def _illegal(remark: str) -> RequestRejected:

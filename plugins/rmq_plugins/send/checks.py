@@ -150,9 +150,7 @@ def stored_flags(sys_flag: int, config: TopicConfig, connection: Connection) -> 
     return flags
 
 
-def _check_queue_id(
-    queue_id: int, config: TopicConfig, connection: Connection
-) -> None:
+def _check_queue_id(queue_id: int, config: TopicConfig, connection: Connection) -> None:
     if queue_id < max(config.write_queue_nums, config.read_queue_nums):
         return
     raise RequestRejected(

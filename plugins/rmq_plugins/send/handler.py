@@ -109,7 +109,7 @@ class SendHandler:
         return Prepared(properties, None, unique_key)
 
     def _check_served(self, properties: dict[str, str]) -> None:
-        """Refuse what no plugin would do: stored at once it would be delivered at once."""
+        """Refuse what no plugin serves: as a plain message it would come at once."""
         if properties.get(names.TRAN_MSG, "").lower() == "true" and (
             self._rejects_transactions or names.TRAN_MSG not in self._triggers
         ):
@@ -150,7 +150,7 @@ def _integer(text: str | None, *, default: int) -> int:
 def _queue_by_priority(
     properties: dict[str, str], queue_id: int, config: TopicConfig
 ) -> int:
-    """Return the queue of the message's priority; drop a priority that does not count."""
+    """Return the queue of the priority; drop a priority that does not count."""
     priority = _integer(properties.get(names.PRIORITY), default=-1)
     if priority < 0:
         return queue_id
