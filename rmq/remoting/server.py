@@ -1,7 +1,7 @@
 """RemotingServer: all plain listeners of a process over one reactor.
 
 Each listener has a name, a table of handlers and an idle limit.  `run` drives the reactor;
-`listen` may be called before or while it runs.
+an address is taken by `bind` and served from `start_accepting` on.
 Stop: `stop_accepting`, `drain`, then cancel `run`.
 """
 
@@ -52,7 +52,8 @@ class Listener:
     handlers: HandlerTable
     idle_timeout_ms: int
     on_close: CloseListener | None
-    port: int = 0
+    bound: trio.SocketListener
+    port: int
     accepting: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
@@ -95,8 +96,10 @@ class RemotingServer:
             self._nursery = None
             for connection in list(self._connections.values()):
                 self._close(connection, "the server stops")
+            for listener in self._listeners:
+                listener.bound.socket.close()
 
-    async def listen(  # noqa: PLR0913 - what a listener is
+    async def bind(  # noqa: PLR0913 - what a listener is
         self,
         name: str,
         host: str,
@@ -106,26 +109,39 @@ class RemotingServer:
         idle_timeout_s: int = 120,
         on_close: CloseListener | None = None,
     ) -> int:
-        """Bind an address and accept; the bound port. ConfigError if it is taken."""
-        assert self._nursery is not None, "run the server first"
+        """Take an address; the bound port. ConfigError if it is taken.
+
+        Peers wait until `start_accepting`.
+        """
         bound = await open_listener(host, port)
         listener = Listener(
-            name, len(self._listeners), handlers, idle_timeout_s * 1000, on_close
+            name,
+            len(self._listeners),
+            handlers,
+            idle_timeout_s * 1000,
+            on_close,
+            bound,
+            bound.socket.getsockname()[1],
         )
-        listener.port = bound.socket.getsockname()[1]
         self._listeners.append(listener)
-        self._nursery.start_soon(self._accept, bound, listener, idle_timeout_s)
         return listener.port
 
-    async def _accept(
-        self, bound: trio.SocketListener, listener: Listener, idle_timeout_s: int
-    ) -> None:
+    def start_accepting(self, name: str) -> None:
+        """Accept on the bound address of this name."""
+        assert self._nursery is not None, "run the server first"
+        for listener in self._listeners:
+            if listener.name == name:
+                self._nursery.start_soon(self._accept, listener)
+
+    async def _accept(self, listener: Listener) -> None:
         def handover(plain: socket.socket, remote: Address, local: Address) -> None:
             self._add(plain, listener, remote, local)
 
         with listener.accepting:
-            async with bound:
-                await accept_forever(bound, handover, idle_timeout_s)
+            async with listener.bound:
+                await accept_forever(
+                    listener.bound, handover, listener.idle_timeout_ms / 1000
+                )
 
     def _add(
         self, plain: socket.socket, listener: Listener, remote: Address, local: Address
