@@ -10,9 +10,7 @@ PAGE_SIZE: Final = 2_000
 """Entries of a page if the asker names no size."""
 
 
-def page(
-    table: Mapping[str, T], first: int | None, count: int | None
-) -> dict[str, T]:
+def page(table: Mapping[str, T], first: int | None, count: int | None) -> dict[str, T]:
     """Return the entries from the place `first` on; None asks for all of them."""
     if first is None:
         return dict(table)
