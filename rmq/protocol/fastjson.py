@@ -15,7 +15,7 @@ since a few references to each other multiply.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -66,6 +66,7 @@ def loads(data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
     raw = data.encode() if isinstance(data, str) else data
     try:
         value = msgspec.json.decode(raw)
+        _check_depth(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _read_leniently(raw)
     return _Resolver(value).resolve(value, 0) if b"$ref" in raw else value
@@ -90,6 +91,26 @@ def java_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return dumps(value).decode()
+
+
+def _check_depth(value: object) -> None:
+    """Refuse what is nested too deep, level by level, so that others may recurse."""
+    level = _structures([value])
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        level = [item for container in level for item in _inside(container)]
+    raise RemoteProtocolError(f"this JSON is nested deeper than {MAX_DEPTH}")
+
+
+def _inside(container: dict[Any, Any] | list[Any]) -> list[Any]:
+    """Return the dictionaries and lists directly inside."""
+    items = container.values() if isinstance(container, dict) else container
+    return _structures(items)
+
+
+def _structures(items: Iterable[Any]) -> list[Any]:
+    return [item for item in items if isinstance(item, dict | list)]
 
 
 def _read_leniently(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -265,10 +286,10 @@ class _Resolver:
 
     def _look_up(self, path: str) -> object:
         """Follow `$`, `$.name`, `$.list[0]`; what leads nowhere is null."""
-        target: Any = self._root
-        position = 1 if path.startswith("$") else len(path)
-        if position > 1:
+        if not path.startswith("$"):
             return None
+        target: Any = self._root
+        position = 1
         while position < len(path):
             step = _PATH_STEP.match(path, position)
             if step is None:
