@@ -6,6 +6,7 @@ from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_reco
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
 from rmq._fastpath.scan import (
     QueueScan,
     ScanStop,
@@ -18,9 +19,12 @@ from rmq._fastpath.scan import (
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
+    "EventKind",
     "MappedFile",
     "QueueEntryLayout",
     "QueueScan",
+    "Reactor",
+    "ReactorStatistics",
     "Record",
     "RecordEncoder",
     "RecordFlag",

@@ -1,0 +1,93 @@
+"""Attributes of topics and the text that changes them.
+
+`+name=value` adds or changes, `-name` takes away; several are joined with commas. A new
+topic takes additions only. Attributes that change how a queue is stored are refused,
+because this store has one kind of queue.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+
+MESSAGE_TYPE: Final = "message.type"
+MAX_TEXT_LENGTH: Final = 4_096
+
+
+class Attribute(NamedTuple):
+    """What values an attribute takes; none listed: a whole number."""
+
+    values: frozenset[str] = frozenset()
+    is_changeable: bool = True
+    unserved: frozenset[str] = frozenset()
+
+
+TOPIC_ATTRIBUTES: Final = {
+    "queue.type": Attribute(
+        frozenset({"SimpleCQ", "BatchCQ"}), False, frozenset({"BatchCQ"})
+    ),
+    "cleanup.policy": Attribute(
+        frozenset({"DELETE", "COMPACTION"}), False, frozenset({"COMPACTION"})
+    ),
+    MESSAGE_TYPE: Attribute(
+        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"})
+        | {"MIXED", "PRIORITY", "LITE"}
+    ),
+    "reserve.time": Attribute(),
+    "lite.topic.expiration": Attribute(),
+}
+
+
+def change_attributes(
+    current: Mapping[str, str] | None, text: str | None
+) -> dict[str, str]:
+    """Return the attributes after the change; `current` None means a new topic."""
+    changed = dict(current or {})
+    for name, value in _parse(text or "").items():
+        attribute = TOPIC_ATTRIBUTES.get(name)
+        if attribute is None:
+            raise _rejected(f"unsupported key: {name}")
+        if value is None and current is None:
+            raise _rejected(
+                f"only add attribute is supported while creating topic. key: {name}"
+            )
+        if current is not None and not attribute.is_changeable:
+            raise _rejected(f"attempt to update an unchangeable attribute. key: {name}")
+        if value is None:
+            changed.pop(name, None)
+        else:
+            changed[name] = _checked(name, attribute, value)
+    return changed
+
+
+def _parse(text: str) -> dict[str, str | None]:
+    """Return new values by name; None takes the attribute away."""
+    if len(text) > MAX_TEXT_LENGTH:
+        raise _rejected(f"attributes of more than {MAX_TEXT_LENGTH} characters")
+    changes: dict[str, str | None] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, is_addition, value = (part.strip() for part in item.partition("="))
+        wanted_sign, what = ("+", "add/alter") if is_addition else ("-", "delete")
+        if not name.startswith(wanted_sign):
+            raise _rejected(f"{what} attribute format is wrong: {name}")
+        name = name[1:]
+        if name in changes:
+            raise _rejected(f"key duplication: {name}")
+        changes[name] = value if is_addition else None
+    return changes
+
+
+def _checked(name: str, attribute: Attribute, value: str) -> str:
+    if value in attribute.unserved:
+        raise _rejected(f"{name}={value} is not supported by this broker")
+    if not attribute.values:
+        if not value.removeprefix("-").isdecimal():
+            raise _rejected(f"{name}={value}: a whole number is wanted")
+    elif value not in attribute.values:
+        raise _rejected(f"value is not in set: {sorted(attribute.values)}")
+    return value
+
+
+def _rejected(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,17 @@
+"""Large tables travel in pages: entries by their place in the order of names."""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+PAGE_SIZE: Final = 2_000
+"""Entries of a page if the asker names no size."""
+
+
+def page(table: Mapping[str, T], first: int, count: int | None) -> dict[str, T]:
+    """Return the entries from the place `first` on."""
+    start = max(0, first)
+    size = PAGE_SIZE if count is None or count <= 0 else count
+    return {name: table[name] for name in islice(sorted(table), start, start + size)}

@@ -1,0 +1,68 @@
+"""Rates and daily totals, made from counters that only grow.
+
+Sampled once a second by one caller; kept are the last ten minutes.
+"""
+
+from collections import deque
+from datetime import datetime
+from typing import Final, NamedTuple
+
+WINDOWS_S: Final = (10, 60, 600)
+"""Seconds over which Java's runtime facts give rates."""
+
+
+class Counts(NamedTuple):
+    """The counters at one moment."""
+
+    at_ms: int
+    put: int = 0
+    found: int = 0
+    missed: int = 0
+    transferred: int = 0
+
+
+class DayTotals(NamedTuple):
+    """Messages in and out by the last two midnights."""
+
+    put_yesterday: int = 0
+    put_today: int = 0
+    transferred_yesterday: int = 0
+    transferred_today: int = 0
+
+
+class Rates:
+    """Samples of the last ten minutes."""
+
+    def __init__(self, first: Counts) -> None:
+        self._samples: deque[Counts] = deque([first], maxlen=max(WINDOWS_S) + 1)
+        self._day = _day_of(first.at_ms)
+        self.totals = DayTotals()
+
+    def add(self, counts: Counts) -> None:
+        """Take a sample; the first one of a day keeps the totals so far."""
+        day = _day_of(counts.at_ms)
+        if day != self._day:
+            self._day = day
+            self.totals = DayTotals(
+                self.totals.put_today,
+                counts.put,
+                self.totals.transferred_today,
+                counts.transferred,
+            )
+        self._samples.append(counts)
+
+    def text(self, name: str, now: Counts) -> str:
+        """Return a counter's rates per second over each window, as Java writes them."""
+        return " ".join(str(self._rate(name, now, seconds)) for seconds in WINDOWS_S)
+
+    def _rate(self, name: str, now: Counts, seconds: int) -> float:
+        before = self._samples[max(0, len(self._samples) - seconds)]
+        elapsed_ms = now.at_ms - before.at_ms
+        if elapsed_ms <= 0:
+            return 0.0
+        grown: int = getattr(now, name) - getattr(before, name)
+        return round(grown * 1_000 / elapsed_ms, 3)
+
+
+def _day_of(at_ms: int) -> int:
+    return datetime.fromtimestamp(at_ms / 1_000).toordinal()

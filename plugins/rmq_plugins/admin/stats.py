@@ -1,0 +1,171 @@
+"""Request 28: runtime facts under Java's names, which tools and exporters read.
+
+rmq has no thread pools, no page-cache lock and no dispatch behind the append; their
+facts are zero because nothing waits there, not because nobody looked.
+"""
+
+import shutil
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import trio
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.protocol.bodies.common import KVTable
+from rmq.protocol.codes import WIRE_VERSION, WIRE_VERSION_NAME
+from rmq.protocol.command import Command
+from rmq.protocol.message import decode_stored
+from rmq_plugins.admin.rates import Counts, Rates
+
+SAMPLE_INTERVAL_S: Final = 1
+
+_POOLS: Final = ("send", "pull", "litePull", "query", "ack")
+_NOTHING: Final = {
+    **{f"{pool}ThreadPoolQueueSize": "0" for pool in _POOLS},
+    **{f"{pool}ThreadPoolQueueCapacity": "0" for pool in _POOLS},
+    **{f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0" for pool in _POOLS},
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "0",
+    "dispatchBehindBytes": "0",
+    "dispatchMaxBuffer": "0",
+    "pageCacheLockTimeMills": "0",
+    "remainTransientStoreBufferNumbs": "2147483647",
+    "timerCongestNum": "0",
+    "timerDequeueTps": "0.0",
+    "timerEnqueueTps": "0.0",
+    "timerOffsetBehind": "0",
+    "timerReadBehind": "0",
+}
+
+
+class RuntimeInfo:
+    """The runtime part of Java's `AdminBrokerProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._rates = Rates(self._counts())
+
+    def show(self, request: Command, connection: Connection) -> Command:
+        """Answer all facts."""
+        table = {**_NOTHING, **self._rate_facts(), **self._store_facts()}
+        table |= self._disk_facts() | self._broker_facts()
+        return request.reply(body=KVTable(table=table).encode())
+
+    async def sample_every_second(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run until cancelled: the service that feeds the rates."""
+        task_status.started()
+        while True:
+            await trio.sleep(SAMPLE_INTERVAL_S)
+            self.sample()
+
+    def sample(self) -> None:
+        """Take one sample."""
+        self._rates.add(self._counts())
+
+    def _counts(self) -> Counts:
+        stats = self._broker.store.statistics()
+        return Counts(
+            at_ms=self._broker.clock.now_ms(),
+            put=stats.put_messages,
+            found=stats.get_found,
+            missed=stats.get_missed,
+            transferred=stats.transferred_messages,
+        )
+
+    def _rate_facts(self) -> dict[str, str]:
+        now, rates = self._counts(), self._rates
+        found, missed = rates.text("found", now), rates.text("missed", now)
+        total = [
+            str(round(float(found_rate) + float(missed_rate), 3))
+            for found_rate, missed_rate in zip(
+                found.split(), missed.split(), strict=True
+            )
+        ]
+        transferred = rates.text("transferred", now)
+        totals = rates.totals
+        return {
+            "putTps": rates.text("put", now),
+            "getFoundTps": found,
+            "getMissTps": missed,
+            "getTotalTps": " ".join(total),
+            "getTransferredTps": transferred,
+            "getTransferedTps": transferred,  # codespell:ignore - as 4.9 tools read it
+            "msgPutTotalTodayNow": str(now.put),
+            "msgPutTotalTodayMorning": str(totals.put_today),
+            "msgPutTotalYesterdayMorning": str(totals.put_yesterday),
+            "msgGetTotalTodayNow": str(now.transferred),
+            "msgGetTotalTodayMorning": str(totals.transferred_today),
+            "msgGetTotalYesterdayMorning": str(totals.transferred_yesterday),
+        }
+
+    def _store_facts(self) -> dict[str, str]:
+        store = self._broker.store
+        stats = store.statistics()
+        average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
+        return {
+            "putMessageTimesTotal": str(stats.put_messages),
+            "putMessageSizeTotal": str(stats.put_bytes),
+            "putMessageAverageSize": str(average),
+            "putMessageFailedTimes": str(stats.put_failed),
+            "commitLogMinOffset": str(stats.min_physical_offset),
+            "commitLogMaxOffset": str(stats.end_offset),
+            "remainHowManyDataToFlush": f"{stats.end_offset - stats.durable_offset} B",
+            "earliestMessageTimeStamp": str(self._earliest_store_ms()),
+        }
+
+    def _earliest_store_ms(self) -> int:
+        """Store time of the first record, -1 if there is none."""
+        store = self._broker.store
+        if store.end_offset == store.min_physical_offset:
+            return -1
+        record = store.record_at(store.min_physical_offset)
+        return -1 if record is None else decode_stored(record)[0].store_timestamp
+
+    def _disk_facts(self) -> dict[str, str]:
+        root = self._broker.store_config.root
+        usage = shutil.disk_usage(root)
+        ratio = f"{usage.used / usage.total:.2f}"
+        gib = 1 << 30
+        return {
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{root / 'commitlog'}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": (
+                f"Total : {usage.total / gib:.1f} GiB, "
+                f"Free : {usage.free / gib:.1f} GiB."
+            ),
+        }
+
+    def _broker_facts(self) -> dict[str, str]:
+        broker = self._broker
+        return {
+            "brokerActive": "true",
+            "brokerVersion": str(WIRE_VERSION),
+            "brokerVersionDesc": WIRE_VERSION_NAME,
+            "bootTimestamp": str(broker.boot_ms),
+            "runtime": _duration(broker.clock.now_ms() - broker.boot_ms),
+            "startAcceptSendRequestTimeStamp": str(
+                broker.config.start_accept_send_request_time_stamp
+            ),
+        }
+
+
+def _duration(elapsed_ms: int) -> str:
+    """Write a time span as Java does."""
+    minutes, seconds = divmod(max(0, elapsed_ms) // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+_runtimes: "WeakKeyDictionary[BrokerContext, RuntimeInfo]" = WeakKeyDictionary()
+
+
+def runtime_of(broker: BrokerContext) -> RuntimeInfo:
+    """Return the one object of a broker; its hooks share the samples."""
+    runtime = _runtimes.get(broker)
+    if runtime is None:
+        runtime = _runtimes[broker] = RuntimeInfo(broker)
+    return runtime

@@ -1,0 +1,184 @@
+"""Requests 17, 18, 21, 202, 215 and 351: topics as tools see and change them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.topics import (
+    CreateTopicListRequestBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.admin import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+from rmq.protocol.topics import validate_topic
+from rmq_plugins.admin.attributes import MESSAGE_TYPE, change_attributes
+from rmq_plugins.admin.paging import page
+
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+MAX_QUEUES: Final = 65_536
+"""Queues of a topic on one broker; tools and this broker walk through all of them."""
+
+MAX_TOPICS_AT_ONCE: Final = 10_000
+
+
+class TopicHandler:
+    """The topic part of Java's `AdminBrokerProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self._topics = broker.topics
+        self._offsets = broker.offsets
+        self._store = broker.store
+        self._broker_name = config.broker_name
+        self._allows_mixed = config.enable_mixed_message_type
+
+    def update(self, request: Command, connection: Connection) -> Command:
+        """Create a topic or change it."""
+        header = request.header(CreateTopicRequestHeader)
+        if header.topic_filter_type not in FILTER_TYPES:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"topicFilterType = [{header.topic_filter_type}] value invalid",
+            )
+        self._check_name(header.topic)
+        current = self._topics.get(header.topic)
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=change_attributes(
+                current.attributes if current is not None else None, header.attributes
+            ),
+        )
+        self._check(config)
+        self._topics.update(config)
+        return request.reply()
+
+    def update_list(self, request: Command, connection: Connection) -> Command:
+        """Create or change several topics; one that is wrong stops all of them."""
+        configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
+        if len(configs) > MAX_TOPICS_AT_ONCE:
+            raise _invalid(f"more than {MAX_TOPICS_AT_ONCE} topics in one request")
+        for config in configs:
+            self._check_name(config.topic_name)
+            current = self._topics.get(config.topic_name or "")
+            config.attributes = change_attributes(
+                current.attributes if current is not None else None,
+                ",".join(
+                    f"{name}={value}" if value else name
+                    for name, value in config.attributes.items()
+                ),
+            )
+            self._check(config)
+        for config in configs:
+            self._topics.update(config)
+        return request.reply()
+
+    def delete(self, request: Command, connection: Connection) -> Command:
+        """Forget a topic with its queues and committed offsets."""
+        name = request.header(DeleteTopicRequestHeader).topic
+        self._check_name(name)
+        self._topics.delete(name)
+        self._offsets.remove_topic(name)
+        self._store.delete_topic(name)
+        return request.reply()
+
+    def all(self, request: Command, connection: Connection) -> Command:
+        """Answer the table of topics, or the page of it that the header asks for."""
+        topics: Mapping[str, TopicConfig] = self._topics.all()
+        version = self._topics.data_version
+        if not topics:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
+        shown = dict(topics)
+        if "topicSeq" in request.ext_fields:
+            header = request.header(GetAllTopicConfigRequestHeader)
+            shown = page(topics, header.topic_seq, header.max_topic_num)
+        body = TopicConfigAndMappingSerializeWrapper(
+            data_version=version, topic_config_table=shown
+        )
+        return request.reply(
+            header=GetAllTopicConfigResponseHeader(total_topic_num=len(topics)),
+            body=body.encode(),
+        )
+
+    def one(self, request: Command, connection: Connection) -> Command:
+        """Answer the configuration of one topic."""
+        name = request.header(GetTopicConfigRequestHeader).topic
+        config = self._topics.get(name)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}"
+            )
+        return request.reply(body=config.encode())
+
+    def stats(self, request: Command, connection: Connection) -> Command:
+        """Answer the offsets of all queues of a topic."""
+        name = request.header(GetTopicStatsInfoRequestHeader).topic
+        config = self._topics.get(name)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist"
+            )
+        table = {
+            MessageQueue(
+                topic=name, broker_name=self._broker_name, queue_id=queue_id
+            ): self._queue_stats(name, queue_id)
+            for queue_id in range(config.write_queue_nums)
+        }
+        return request.reply(body=TopicStatsTable(offset_table=table).encode())
+
+    def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
+        store = self._store
+        max_offset = store.max_offset(topic, queue_id)
+        last_ms = 0
+        if max_offset > 0:
+            last_ms = max(0, store.store_time_at(topic, queue_id, max_offset - 1))
+        return TopicOffset(
+            min_offset=max(0, store.min_offset(topic, queue_id)),
+            max_offset=max_offset,
+            last_update_timestamp=last_ms,
+        )
+
+    def _check_name(self, name: str | None) -> None:
+        """Reject names that are illegal or belong to the broker itself."""
+        validate_topic(name)
+        assert name is not None, "a validated name is there"
+        if self._topics.is_system(name):
+            raise _invalid(f"The topic[{name}] is conflict with system topic.")
+
+    def _check(self, config: TopicConfig) -> None:
+        """Reject values that this broker cannot live with."""
+        counts = config.read_queue_nums, config.write_queue_nums
+        if min(counts) < 0 or max(counts) > MAX_QUEUES:
+            raise _invalid(
+                f"topic {config.topic_name}: readQueueNums and writeQueueNums are "
+                f"{counts[0]} and {counts[1]}, allowed are 0 to {MAX_QUEUES}"
+            )
+        if config.topic_filter_type not in FILTER_TYPES:
+            raise _invalid(
+                f"topic {config.topic_name}: topicFilterType = "
+                f"[{config.topic_filter_type}] value invalid"
+            )
+        if config.attributes.get(MESSAGE_TYPE) == "MIXED" and not self._allows_mixed:
+            raise _invalid("MIXED message type is not supported.")
+
+
+def _invalid(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, remark)

@@ -1,0 +1,177 @@
+"""Requests 34, 35, 38 and 46: who is there, who leaves, who belongs to a group.
+
+The second form of the heartbeat has a fingerprint. It leaves the subscriptions out as
+long as they are the same; IS_SUB_CHANGE in the answer asks for them again.
+"""
+
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PERM_READ, PERM_WRITE, TOPIC_UNIT_SUB
+from rmq.protocol.headers.client import UnregisterClientRequestHeader
+from rmq.protocol.headers.groups import GetConsumerListByGroupRequestHeader
+from rmq.protocol.topics import retry_topic, validate_group, validate_topic
+
+MAX_GROUPS: Final = 4_096
+"""Groups of one client: each costs a table entry and perhaps a topic."""
+
+MAX_SUBSCRIPTIONS: Final = 4_096
+"""Topics of one group."""
+
+MAX_CLIENT_ID_LENGTH: Final = 1_024
+
+_RETRY_PERM: Final = PERM_READ | PERM_WRITE
+
+
+class HeartbeatHandler:
+    """Known in Java as `ClientManageProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._clock = broker.clock
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._consumers = broker.consumers
+        self._producers = broker.producers
+
+    def heartbeat(self, request: Command, connection: Connection) -> Command:
+        """Note a client with all its groups."""
+        data = HeartbeatData.decode(request.body)
+        client_id = _check(data)
+        wants_subscriptions = False
+        for consumer in data.consumer_data_set:
+            if data.without_sub and data.heartbeat_fingerprint:
+                is_known = self._refresh(consumer, client_id, connection)
+                wants_subscriptions = wants_subscriptions or not is_known
+            else:
+                self._register(consumer, client_id, request, connection)
+        for producer in data.producer_data_set:
+            self._producers.register(
+                producer.group_name or "",
+                client_id,
+                connection,
+                request.language,
+                request.version,
+                self._clock.now_ms(),
+            )
+        is_first_form = not data.heartbeat_fingerprint
+        return request.reply(
+            ext_fields={
+                "IS_SUPPORT_HEART_BEAT_V2": "true",
+                "IS_SUB_CHANGE": (
+                    "true" if is_first_form or wants_subscriptions else "false"
+                ),
+            }
+        )
+
+    def unregister(self, request: Command, connection: Connection) -> Command:
+        """Forget a client in the groups that it names."""
+        header = request.header(UnregisterClientRequestHeader)
+        if header.producer_group:
+            self._producers.unregister(
+                header.producer_group, header.client_id, connection
+            )
+        if header.consumer_group:
+            self._consumers.unregister(
+                header.consumer_group, header.client_id, connection
+            )
+        return request.reply()
+
+    def members(self, request: Command, connection: Connection) -> Command:
+        """List the clients of a consumer group; nobody is an error, as in Java."""
+        header = request.header(GetConsumerListByGroupRequestHeader)
+        client_ids = self._consumers.client_ids(header.consumer_group)
+        if not client_ids:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"no consumer for this group, {header.consumer_group}",
+            )
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=list(client_ids))
+        return request.reply(body=body.encode())
+
+    def check_config(self, request: Command, connection: Connection) -> Command:
+        """Say whether this broker can filter by the client's kind of expression."""
+        subscription = CheckClientRequestBody.decode(request.body).subscription_data
+        if subscription is None or subscription.expression_type in ("", "TAG"):
+            return request.reply()
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by "
+            f"{subscription.expression_type}",
+        )
+
+    def _register(
+        self,
+        consumer: ConsumerData,
+        client_id: str,
+        request: Command,
+        connection: Connection,
+    ) -> None:
+        """Note a consumer; its group and the group's retry topic come into being."""
+        group = consumer.group_name or ""
+        settings = self._groups.find(group)
+        if settings is None:
+            return
+        if settings.retry_queue_nums > 0:
+            self._topics.ensure(
+                retry_topic(group),
+                queues=settings.retry_queue_nums,
+                perm=_RETRY_PERM,
+                sys_flag=TOPIC_UNIT_SUB if consumer.unit_mode else 0,
+            )
+        self._consumers.register(
+            consumer,
+            client_id,
+            connection,
+            request.language,
+            request.version,
+            self._clock.now_ms(),
+        )
+
+    def _refresh(
+        self, consumer: ConsumerData, client_id: str, connection: Connection
+    ) -> bool:
+        """Note that a consumer lives; False if its subscriptions are not known."""
+        return self._consumers.refresh(
+            consumer.group_name or "", client_id, connection, self._clock.now_ms()
+        )
+
+
+def _check(data: HeartbeatData) -> str:
+    """Reject a heartbeat with bad names or too much in it; return the client's id."""
+    if not data.client_id or len(data.client_id) > MAX_CLIENT_ID_LENGTH:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            "HeartbeatData: clientID is missing or longer than "
+            f"{MAX_CLIENT_ID_LENGTH} characters",
+        )
+    if len(data.consumer_data_set) + len(data.producer_data_set) > MAX_GROUPS:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"HeartbeatData: more than {MAX_GROUPS} groups of one client",
+        )
+    for producer in data.producer_data_set:
+        validate_group(producer.group_name)
+    for consumer in data.consumer_data_set:
+        _check_consumer(consumer)
+    return data.client_id
+
+
+def _check_consumer(consumer: ConsumerData) -> None:
+    validate_group(consumer.group_name)
+    if len(consumer.subscription_data_set) > MAX_SUBSCRIPTIONS:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"group {consumer.group_name} subscribes to more than "
+            f"{MAX_SUBSCRIPTIONS} topics",
+        )
+    for subscription in consumer.subscription_data_set:
+        validate_topic(subscription.topic)

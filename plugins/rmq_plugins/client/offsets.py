@@ -1,0 +1,88 @@
+"""Requests 14 and 15: how far a group has come in a queue.
+
+Not found (22) makes a client start where its own setting says. Offset 0 is answered
+for a group without an offset only while the first message is still hot: a new group on
+a young queue then reads all of it.
+"""
+
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.offsets import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+MAX_QUEUES: Final = 65_536
+"""Queues of a topic that a group may have offsets for; strangers can commit too."""
+
+
+class OffsetHandler:
+    """Known in Java as `ConsumerManageProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._offsets = broker.offsets
+        self._store = broker.store
+
+    def query(self, request: Command, connection: Connection) -> Command:
+        """Answer the committed offset."""
+        header = request.header(QueryConsumerOffsetRequestHeader)
+        topic, queue_id = header.topic, header.queue_id
+        offset = self._offsets.query(header.consumer_group, topic, queue_id)
+        if offset < 0:
+            offset = self._first_offset(header)
+        return request.reply(header=QueryConsumerOffsetResponseHeader(offset=offset))
+
+    def _first_offset(self, header: QueryConsumerOffsetRequestHeader) -> int:
+        """Return 0 if the group may read the queue from its first message."""
+        if header.set_zero_if_not_found is False:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
+        topic, queue_id = header.topic, header.queue_id
+        is_young = self._store.min_offset(topic, queue_id) <= 0
+        if is_young and self._store.is_in_memory(topic, queue_id, 0):
+            return 0
+        raise RequestRejected(
+            ResponseCode.QUERY_NOT_FOUND,
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        )
+
+    def update(self, request: Command, connection: Connection) -> Command:
+        """Store an offset; going backwards is allowed."""
+        fields = request.ext_fields
+        topic, group = fields.get("topic"), fields.get("consumerGroup")
+        if topic is None or self._topics.get(topic) is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!"
+            )
+        if group is None or self._groups.get(group) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+            )
+        for name, text in (("queueId", "QueueId"), ("commitOffset", "Offset")):
+            if name not in fields:
+                raise RequestRejected(
+                    ResponseCode.INVALID_PARAMETER, f"{text} is null, topic is {topic}"
+                )
+        header = request.header(UpdateConsumerOffsetRequestHeader)
+        if not 0 <= header.queue_id < MAX_QUEUES:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"QueueId[{header.queue_id}] is illegal, topic is {topic}",
+            )
+        self._offsets.commit(
+            connection.remote_address,
+            group,
+            topic,
+            header.queue_id,
+            header.commit_offset,
+        )
+        return request.reply()

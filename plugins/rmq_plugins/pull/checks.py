@@ -1,0 +1,175 @@
+"""What a pull must pass before the store is asked, in the order in which Java asks."""
+
+from typing import Final, NamedTuple
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PULL_SUBSCRIPTION, is_readable
+from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq_plugins.pull.filter import is_tag_type, tag_codes
+
+FAQ: Final = (
+    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+FORBIDDEN_BROKER: Final = 1
+FORBIDDEN_GROUP: Final = 2
+FORBIDDEN_TOPIC: Final = 3
+FORBIDDEN_BROADCAST: Final = 4
+FORBIDDEN_SUBSCRIPTION: Final = 5
+
+
+class PullForbidden(RequestRejected):
+    """A pull that is refused for lack of permission; the header says which."""
+
+    def __init__(self, forbidden_type: int, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.forbidden_type = forbidden_type
+
+
+class PullPlan(NamedTuple):
+    """What a pull may read, and the flags that its answer shows."""
+
+    tag_codes: tuple[int, ...] | None
+    topic_sys_flag: int
+    group_sys_flag: int
+
+
+class PullChecks:
+    """The checks of a pull that need the broker's tables."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._consumers = broker.consumers
+        self._name = config.broker_ip1 or broker.address
+        self._is_readable = is_readable(config.broker_permission)
+        self._allows_lite_pull = config.lite_pull_message_enable
+
+    def plan(
+        self,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> PullPlan:
+        """Return what to read, or reject the pull."""
+        self._check_broker(request)
+        group = self._group(header.consumer_group)
+        topic = self._topic(header, connection)
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            codes = _own_filter(header.subscription, header.expression_type)
+        else:
+            codes = self._registered_filter(header, group)
+        return PullPlan(codes, topic.topic_sys_flag, group.group_sys_flag)
+
+    def _check_broker(self, request: Command) -> None:
+        if not self._is_readable:
+            raise PullForbidden(
+                FORBIDDEN_BROKER,
+                f"the broker[{self._name}] pulling message is forbidden",
+            )
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not self._allows_lite_pull:
+            raise PullForbidden(
+                FORBIDDEN_BROKER,
+                f"the broker[{self._name}] for lite pull consumer is forbidden",
+            )
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise PullForbidden(
+                FORBIDDEN_GROUP, f"subscription group no permission, {name}"
+            )
+        return group
+
+    def _topic(
+        self, header: PullMessageRequestHeader, connection: Connection
+    ) -> TopicConfig:
+        name = header.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! {FAQ}",
+            )
+        if not is_readable(topic.perm):
+            raise PullForbidden(
+                FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden"
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{connection.remote_address}]",
+            )
+        if header.lite_topic:
+            raise RequestRejected(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"lite topics are not supported, liteTopic is {header.lite_topic}",
+            )
+        return topic
+
+    def _registered_filter(
+        self, header: PullMessageRequestHeader, settings: SubscriptionGroupConfig
+    ) -> tuple[int, ...] | None:
+        """Return the filter that the group's heartbeats announced.
+
+        A heartbeat may be on its way while the client already pulls with its newer
+        expression. Tags are then not filtered here, because the client filters again.
+        """
+        name, topic = header.consumer_group, header.topic
+        group = self._consumers.group(name)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist{FAQ}",
+            )
+        if group.message_model == "BROADCASTING" and not (
+            settings.consume_broadcast_enable
+        ):
+            raise PullForbidden(
+                FORBIDDEN_BROADCAST,
+                f"the consumer group[{name}] can not consume by broadcast way",
+            )
+        if self._groups.is_forbidden(name, topic):
+            raise PullForbidden(
+                FORBIDDEN_SUBSCRIPTION,
+                f"the consumer group[{name}] is forbidden for topic[{topic}]",
+            )
+        subscription = self._consumers.subscription(name, topic)
+        if subscription is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{FAQ}",
+            )
+        if subscription.sub_version >= header.sub_version:
+            return _own_filter(subscription.sub_string, subscription.expression_type)
+        if is_tag_type(subscription.expression_type):
+            return None
+        raise RequestRejected(
+            ResponseCode.SUBSCRIPTION_NOT_LATEST,
+            "the consumer's subscription not latest",
+        )
+
+
+def _own_filter(
+    expression: str | None, expression_type: str | None
+) -> tuple[int, ...] | None:
+    """Return the hash codes of a tag expression; refuse other kinds."""
+    if not is_tag_type(expression_type):
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by "
+            f"{expression_type}",
+        )
+    return tag_codes(expression)

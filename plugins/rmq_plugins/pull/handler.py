@@ -1,0 +1,192 @@
+"""Requests 11 and 361: stored messages of a queue, or why there are none.
+
+The answer holds records as they are stored, one after another. Its code tells the
+client what to do next: take them (0), ask again later (19) or at once (20), or go on
+from another offset (21); the remark names the store's status.
+"""
+
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import trio
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected, StoreError
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq.store.results import GetResult, GetStatus
+from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
+from rmq_plugins.pull.held_pulls import MAX_SUSPEND_MS, HeldPull, HeldPulls
+
+MASTER_ID: Final = "0"
+"""Slaves do not serve pulls, so the master is always suggested."""
+
+LONG_POLL_SWEEP_MS: Final = 5_000
+
+CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""The two statuses of an empty queue are missing: the offset asked for decides."""
+
+
+class PullHandler:
+    """Known in Java as `PullMessageProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self.held = HeldPulls(self.resume, broker.clock.now_ms)
+        self._checks = PullChecks(broker)
+        self._store = broker.store
+        self._offsets = broker.offsets
+        self._now_ms = broker.clock.now_ms
+        self._short_poll_ms = (
+            None if config.long_polling_enable else config.short_polling_time_mills
+        )
+        sweep_ms = self._short_poll_ms or LONG_POLL_SWEEP_MS
+        self._sweep_seconds = sweep_ms / 1_000
+
+    def pull(self, request: Command, connection: Connection) -> Command | None:
+        """Answer with messages, or keep the request until there are some."""
+        header = request.header(PullMessageRequestHeader)
+        answer, result = self._run(request, header, connection)
+        if result is not None and header.sys_flag & PULL_COMMIT_OFFSET:
+            self._commit(header, connection)
+        if (
+            answer.code != ResponseCode.PULL_NOT_FOUND
+            or not header.sys_flag & PULL_SUSPEND
+            or request.is_oneway
+        ):
+            return answer
+        deadline_ms = self._now_ms() + self._suspend_ms(header)
+        if self.held.hold(HeldPull(request, header, connection, deadline_ms)):
+            return None
+        return request.reply(
+            ResponseCode.SYSTEM_BUSY,
+            "[OVERLOAD]system busy, start flow control for a while: too many pulls "
+            f"wait for messages of {header.topic} queue {header.queue_id}",
+        )
+
+    def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
+        """Run a held pull again; None if it may wait on, and nothing it takes came."""
+        answer, result = self._run(pull.request, pull.header, pull.connection)
+        if is_over or result is None:
+            return answer
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return None
+        if (
+            result.status is GetStatus.NO_MATCHED_MESSAGE
+            and result.next_begin_offset == result.max_offset
+        ):
+            pull.header.queue_offset = result.next_begin_offset
+            return None
+        return answer
+
+    async def sweep_held_pulls(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run until cancelled: the service that ends pulls whose time is over."""
+        task_status.started()
+        while True:
+            await trio.sleep(self._sweep_seconds)
+            self.held.sweep()
+
+    def _run(
+        self,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> tuple[Command, GetResult | None]:
+        """Check and read; without a result the pull was refused."""
+        try:
+            plan = self._checks.plan(request, header, connection)
+            result = self._read(header, plan)
+        except PullForbidden as refusal:
+            forbidden = {"forbiddenType": str(int(refusal.forbidden_type))}
+            return (
+                request.reply(refusal.code, refusal.remark, ext_fields=forbidden),
+                None,
+            )
+        except RequestRejected as refusal:
+            return request.reply(refusal.code, refusal.remark), None
+        return _answer(request, header, plan, result), result
+
+    def _read(self, header: PullMessageRequestHeader, plan: PullPlan) -> GetResult:
+        """Ask the store."""
+        max_bytes = header.max_msg_bytes
+        if max_bytes is not None and max_bytes <= 0:
+            max_bytes = None
+        try:
+            return self._store.get(
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                max(1, header.max_msg_nums),
+                max_bytes=max_bytes,
+                tag_codes=plan.tag_codes,
+            )
+        except StoreError as error:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {error}"
+            ) from error
+
+    def _commit(self, header: PullMessageRequestHeader, connection: Connection) -> None:
+        """Store the group's offset, which travels with the pull."""
+        if header.commit_offset >= 0:
+            self._offsets.commit(
+                connection.remote_address,
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+            )
+
+    def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
+        """Return for how long to hold a pull."""
+        if self._short_poll_ms is not None:
+            return self._short_poll_ms
+        return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
+
+
+_handlers: "WeakKeyDictionary[BrokerContext, PullHandler]" = WeakKeyDictionary()
+
+
+def pulls_of(broker: BrokerContext) -> PullHandler:
+    """Return the one pull handler of a broker; its hooks share the held pulls."""
+    handler = _handlers.get(broker)
+    if handler is None:
+        handler = _handlers[broker] = PullHandler(broker)
+    return handler
+
+
+def _answer(
+    request: Command,
+    header: PullMessageRequestHeader,
+    plan: PullPlan,
+    result: GetResult,
+) -> Command:
+    """Say what the store found."""
+    code = CODES.get(result.status)
+    if code is None:
+        code = (
+            ResponseCode.PULL_OFFSET_MOVED
+            if header.queue_offset
+            else ResponseCode.PULL_NOT_FOUND
+        )
+    fields = {
+        "suggestWhichBrokerId": MASTER_ID,
+        "nextBeginOffset": str(result.next_begin_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+        "topicSysFlag": str(plan.topic_sys_flag),
+        "groupSysFlag": str(plan.group_sys_flag),
+    }
+    return request.reply(code, result.status.name, ext_fields=fields, body=result.body)

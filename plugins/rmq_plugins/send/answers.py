@@ -1,0 +1,85 @@
+"""How the outcome of a put is said on the wire.
+
+Every answer carries MSG_REGION and TRACE_ON, which the clients' tracing reads.
+"""
+
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Held
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.properties import MSG_REGION, TRACE_ON
+from rmq.store.results import BatchPutResult, PutResult, PutStatus
+
+SENT_CODES: Final = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+"""The message is stored and the answer says where; producers count these as sent."""
+
+
+class Answers:
+    """Builds the answers; producers see by the code whether to try another broker."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self.facts: Final = {
+            MSG_REGION: config.region_id,
+            TRACE_ON: "true" if config.trace_on else "false",
+        }
+        self._store = broker.store
+        self._waits_for_disk = broker.store_config.is_sync_flush
+        self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
+        illegal = (
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {broker.store_config.max_message_size}B, "
+            "msg properties length limit 32KB.",
+        )
+        self._refusals = {
+            PutStatus.MESSAGE_ILLEGAL: illegal,
+            PutStatus.PROPERTIES_SIZE_EXCEEDED: illegal,
+            PutStatus.CREATE_MAPPED_FILE_FAILED: (
+                ResponseCode.SYSTEM_ERROR,
+                "create mapped file failed, server is busy or broken.",
+            ),
+            PutStatus.OS_PAGE_CACHE_BUSY: (
+                ResponseCode.SYSTEM_BUSY,
+                "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+            ),
+        }
+
+    def stored(
+        self,
+        request: Command,
+        fields: dict[str, str],
+        result: PutResult | BatchPutResult,
+        wait: str | None,
+    ) -> Command | Held:
+        """Answer a send that reached the log; under SYNC_FLUSH once it is durable.
+
+        `wait` is the message's own word on waiting for the disk, its property WAIT.
+        """
+        answer = request.reply(SENT_CODES[result.status], ext_fields=fields)
+        if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
+            return answer
+        late = request.reply(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=fields)
+        return Held(answer, result.end_offset, late, self._disk_timeout_ms)
+
+    def refused(self, request: Command, code: int, remark: str) -> Command:
+        """Answer a send that failed a check."""
+        return request.reply(code, remark, ext_fields=self.facts)
+
+    def not_stored(self, request: Command, status: PutStatus) -> Command:
+        """Answer a send that the store did not take."""
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            reason = self._store.refuse_reason or "the store is not writable"
+            return self.refused(
+                request,
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now. {reason}",
+            )
+        unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
+        return self.refused(request, *self._refusals.get(status, unnamed))

@@ -1,0 +1,106 @@
+"""Request 320: several messages of one topic and queue in one body.
+
+All of them are stored, one after another, or none. The ids of the answer are joined
+with commas; its queue offset is that of the first message. The properties of the header
+speak for the batch and are not stored; each message has its own.
+"""
+
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection, Held
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.send import SendMessageRequestHeader
+from rmq.protocol.message import Message, decode_batch, offset_message_id
+from rmq.protocol.properties import DELAY, TRAN_MSG, WAIT, decode_properties
+from rmq.protocol.topics import RETRY_PREFIX
+from rmq.store.results import PutStatus
+from rmq_plugins.send.answers import SENT_CODES, Answers
+from rmq_plugins.send.checks import SendChecks, stored_flags
+
+MAX_TOPIC_LENGTH: Final = 127
+
+
+class BatchHandler:
+    """The batch half of Java's `SendMessageProcessor`."""
+
+    def __init__(
+        self, broker: BrokerContext, checks: SendChecks, answers: Answers
+    ) -> None:
+        self._put_batch = broker.put.put_batch
+        self._checks = checks
+        self._answers = answers
+        self._store_host = broker.store_host
+        self._max_size = broker.store_config.max_message_size
+
+    def send(
+        self,
+        request: Command,
+        header: SendMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | Held:
+        """Store the messages of a batch."""
+        if not request.body:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the batch has no body")
+        try:
+            message = self._head(request, header, connection)
+            if len(request.body) > self._max_size or _is_special(message):
+                return self._answers.not_stored(request, PutStatus.MESSAGE_ILLEGAL)
+            result = self._put_batch(message, decode_batch(request.body))
+        except RequestRejected as refusal:
+            return self._answers.refused(request, refusal.code, refusal.remark)
+        if result.status not in SENT_CODES:
+            return self._answers.not_stored(request, result.status)
+        fields = {
+            "msgId": ",".join(
+                [
+                    offset_message_id(self._store_host, offset)
+                    for offset in result.physical_offsets
+                ]
+            ),
+            "queueId": str(message.queue_id),
+            "queueOffset": str(result.queue_offset),
+            **self._answers.facts,
+        }
+        wait = message.properties.get(WAIT)
+        return self._answers.stored(request, fields, result, wait)
+
+    def _head(
+        self,
+        request: Command,
+        header: SendMessageRequestHeader,
+        connection: Connection,
+    ) -> Message:
+        """Check the batch as a whole; return what its messages have in common."""
+        config = self._checks.topic(header, connection)
+        if len(header.topic) > MAX_TOPIC_LENGTH:
+            raise _illegal(f"message topic length over {MAX_TOPIC_LENGTH}")
+        if header.topic.startswith(RETRY_PREFIX):
+            raise _illegal(f"batch request does not support retry group {header.topic}")
+        return Message(
+            header.topic,
+            self._checks.queue_id(header.queue_id, config),
+            request.body,
+            header.flag,
+            stored_flags(header.sys_flag, config, connection),
+            header.born_timestamp,
+            connection.remote_host,
+            header.reconsume_times or 0,
+            0,
+            decode_properties(header.properties or ""),
+            header.properties,
+        )
+
+
+def _is_special(batch: Message) -> bool:
+    """Whether the batch asks for a delay or a transaction, which need one message."""
+    properties = batch.properties
+    return (
+        properties.get(DELAY, "0") != "0"
+        or properties.get(TRAN_MSG, "").lower() == "true"
+    )
+
+
+def _illegal(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.MESSAGE_ILLEGAL, remark)

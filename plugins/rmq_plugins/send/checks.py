@@ -1,0 +1,162 @@
+"""What a send must pass before it is stored, in the order in which Java asks.
+
+A topic in the table was validated when it got there, so that an ordinary send pays one
+look-up; names are validated, and topics created, on the way that finds none.
+"""
+
+import random
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import (
+    BORN_HOST_V6,
+    MULTI_TAGS,
+    PERM_READ,
+    PERM_WRITE,
+    STORE_HOST_V6,
+)
+from rmq.protocol.headers.send import SendMessageRequestHeader
+from rmq.protocol.message import Message
+from rmq.protocol.properties import DELAY
+from rmq.protocol.topics import (
+    NOT_SENDABLE,
+    RETRY_PREFIX,
+    dlq_topic,
+    validate_topic,
+)
+
+FAQ: Final = (
+    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+MAX_RECONSUME_TIMES_SINCE: Final = 121
+"""Client version (3.4.9) from which the header's maxReconsumeTimes counts."""
+
+_OWN_FLAGS: Final = BORN_HOST_V6 | STORE_HOST_V6
+_IPV6_HOST_SIZE: Final = 20
+_RETRY_QUEUES: Final = 1
+_DLQ_QUEUES: Final = 1
+
+
+class SendChecks:
+    """The checks of a send that need the broker's tables."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._overload = broker.overload
+        self._clock = broker.clock
+        config = broker.config
+        self._name = config.broker_ip1 or broker.address
+        self._is_writable = bool(config.broker_permission & PERM_WRITE)
+        self._accept_from_ms = config.start_accept_send_request_time_stamp
+
+    def topic(
+        self, header: SendMessageRequestHeader, connection: Connection
+    ) -> TopicConfig:
+        """Find or create the topic, or reject the send."""
+        refusal = self._overload.reject_send()
+        if refusal is not None:
+            raise RequestRejected(*refusal)
+        if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {self._accept_from_ms}",
+            )
+        name = header.topic
+        config = self._topics.get(name)
+        if not self._is_writable and config is not None and config.order:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._name}] sending message is forbidden",
+            )
+        if config is None:
+            validate_topic(name)
+        if name in NOT_SENDABLE:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"Sending message to topic[{name}] is forbidden.",
+            )
+        if config is None:
+            config = self._create(header, connection)
+        if header.queue_id >= config.write_queue_nums:
+            _check_queue_id(header.queue_id, config, connection)
+        return config
+
+    def queue_id(self, wanted: int, config: TopicConfig) -> int:
+        """Return the queue to write; a negative wish leaves the choice to us."""
+        if wanted >= 0:
+            return wanted
+        return random.randrange(max(1, config.write_queue_nums))
+
+    def divert_retry(
+        self, message: Message, header: SendMessageRequestHeader, version: int
+    ) -> None:
+        """Move a message for a group's retry topic to its dead letters, if due."""
+        group = message.topic.removeprefix(RETRY_PREFIX)
+        settings = self._groups.find(group)
+        if settings is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group} {FAQ}",
+            )
+        most_times = settings.retry_max_times
+        if (
+            header.max_reconsume_times is not None
+            and version >= MAX_RECONSUME_TIMES_SINCE
+        ):
+            most_times = header.max_reconsume_times
+        if message.reconsume_times > most_times:
+            self._bury(message, dlq_topic(group))
+
+    def _bury(self, message: Message, topic: str) -> None:
+        """Readdress the message to the dead-letter topic, without a delay."""
+        self._topics.ensure(topic, queues=_DLQ_QUEUES, perm=PERM_READ | PERM_WRITE)
+        message.topic = topic
+        message.queue_id = 0
+        message.remove_property(DELAY)
+
+    def _create(
+        self, header: SendMessageRequestHeader, connection: Connection
+    ) -> TopicConfig:
+        """Create the topic from the default topic, or as a retry topic."""
+        config = self._topics.create_for_send(
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            connection.remote_address,
+        )
+        if config is None and header.topic.startswith(RETRY_PREFIX):
+            config = self._topics.ensure(
+                header.topic, queues=_RETRY_QUEUES, perm=PERM_READ | PERM_WRITE
+            )
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!{FAQ}",
+            )
+        return config
+
+
+def stored_flags(sys_flag: int, config: TopicConfig, connection: Connection) -> int:
+    """Return the sender's flags with those that only the broker knows."""
+    flags = sys_flag & ~_OWN_FLAGS
+    if config.topic_filter_type == "MULTI_TAG":
+        flags |= MULTI_TAGS
+    if len(connection.remote_host) == _IPV6_HOST_SIZE:
+        flags |= BORN_HOST_V6
+    return flags
+
+
+def _check_queue_id(queue_id: int, config: TopicConfig, connection: Connection) -> None:
+    if queue_id < max(config.write_queue_nums, config.read_queue_nums):
+        return
+    raise RequestRejected(
+        ResponseCode.INVALID_PARAMETER,
+        f"request queueId[{queue_id}] is illegal, TopicConfig "
+        f"[topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={config.perm}] "
+        f"Producer: {connection.remote_address}",
+    )

@@ -1,0 +1,183 @@
+"""Requests 10 and 310: one message in, where it was stored out.
+
+A plain function on the trio thread: the put has happened when it returns, so that sends
+of one connection are stored in the order in which they came. Under SYNC_FLUSH the
+answer is held back until the log is durable up to the message.
+
+The broker adds four properties to what it stores: MSG_REGION, TRACE_ON, CLUSTER, and
+UNIQ_KEY if the producer set none. Text that carries nothing special is stored as it
+came, with theirs behind it.
+"""
+
+from typing import Final, NamedTuple
+
+from rmq.broker.context import BrokerContext, Connection, Held
+from rmq.errors import RequestRejected
+from rmq.protocol import properties as names
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.send import SendMessageRequestHeader, decode_send_header
+from rmq.protocol.message import Message, offset_message_id
+from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.topics import RETRY_PREFIX
+from rmq_plugins.send.answers import SENT_CODES, Answers
+from rmq_plugins.send.batch import BatchHandler
+from rmq_plugins.send.checks import SendChecks, stored_flags
+from rmq_plugins.send.unique_keys import UniqueKeys
+
+_TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+_NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
+"""A message with one of these is of another type, whatever its priority says."""
+
+
+class Prepared(NamedTuple):
+    """Properties ready to be stored; `text` is None if they must be encoded anew."""
+
+    properties: dict[str, str]
+    text: str | None
+    unique_key: str
+
+
+class SendHandler:
+    """Known in Java as `SendMessageProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._put = broker.put.put
+        self._triggers = broker.put.triggers
+        self._answers = Answers(broker)
+        self._checks = SendChecks(broker)
+        self._batch = BatchHandler(broker, self._checks, self._answers)
+        self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)
+        self._store_host = broker.store_host
+        self._rejects_transactions = broker.config.reject_transaction_message
+        self._added = {
+            **self._answers.facts,
+            names.CLUSTER: broker.config.broker_cluster_name,
+        }
+        self._added_text = encode_properties(self._added)
+        self._special = frozenset(
+            {*self._added, *_NOT_PRIORITY, names.POP_CK, names.PRIORITY}
+        )
+
+    def send(self, request: Command, connection: Connection) -> Command | Held:
+        """Store one message, or the batch that the header announces."""
+        header = decode_send_header(request.code, request.ext_fields)
+        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+            return self._batch.send(request, header, connection)
+        if not request.body:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
+        try:
+            config = self._checks.topic(header, connection)
+            queue_id = self._checks.queue_id(header.queue_id, config)
+            prepared = self._prepare(header.properties or "")
+            if prepared.text is None:
+                self._check_served(prepared.properties)
+                queue_id = _queue_by_priority(prepared.properties, queue_id, config)
+            message = _message(request, header, connection, config, prepared)
+            message.queue_id = queue_id
+            if header.topic.startswith(RETRY_PREFIX):
+                self._checks.divert_retry(message, header, request.version)
+                queue_id = message.queue_id
+            result = self._put(message)
+        except RequestRejected as refusal:
+            return self._answers.refused(request, refusal.code, refusal.remark)
+        if result.status not in SENT_CODES:
+            return self._answers.not_stored(request, result.status)
+        fields = {
+            "msgId": offset_message_id(self._store_host, result.physical_offset),
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+            "transactionId": prepared.unique_key,
+            **self._answers.facts,
+        }
+        wait = prepared.properties.get(names.WAIT)
+        return self._answers.stored(request, fields, result, wait)
+
+    def _prepare(self, text: str) -> Prepared:
+        """Add the broker's own properties."""
+        properties = decode_properties(text)
+        is_plain = self._special.isdisjoint(properties) and _is_normal(text, properties)
+        unique_key = properties.get(names.UNIQ_KEY)
+        if unique_key is None:
+            unique_key = properties[names.UNIQ_KEY] = self._keys.next()
+            text += encode_properties({names.UNIQ_KEY: unique_key})
+        properties.update(self._added)
+        if is_plain:
+            return Prepared(properties, text + self._added_text, unique_key)
+        properties.pop(names.POP_CK, None)
+        return Prepared(properties, None, unique_key)
+
+    def _check_served(self, properties: dict[str, str]) -> None:
+        """Refuse what no plugin serves: as a plain message it would come at once."""
+        if properties.get(names.TRAN_MSG, "").lower() == "true" and (
+            self._rejects_transactions or names.TRAN_MSG not in self._triggers
+        ):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                "the broker sending transaction message is forbidden",
+            )
+        if _level(properties) > 0 and names.DELAY not in self._triggers:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                "delayed delivery is not enabled, no plugin serves the property DELAY",
+            )
+        for name in _TIMERS:
+            if name in properties and name not in self._triggers:
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"timed delivery is not enabled, no plugin serves {name}",
+                )
+
+
+def _is_normal(text: str, properties: dict[str, str]) -> bool:
+    """Whether `text` is just these pairs: no duplicates, no gaps, an end to each."""
+    return text.count("\x02") == len(properties) and (not text or text[-1] == "\x02")
+
+
+def _level(properties: dict[str, str]) -> int:
+    """Return the delay level, 0 if there is none that can be read."""
+    return _integer(properties.get(names.DELAY), default=0)
+
+
+def _integer(text: str | None, *, default: int) -> int:
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        return default
+
+
+def _queue_by_priority(
+    properties: dict[str, str], queue_id: int, config: TopicConfig
+) -> int:
+    """Return the queue of the priority; drop a priority that does not count."""
+    priority = _integer(properties.get(names.PRIORITY), default=-1)
+    if priority < 0:
+        return queue_id
+    if any(name in properties for name in _NOT_PRIORITY):
+        del properties[names.PRIORITY]
+        return queue_id
+    return min(priority, config.write_queue_nums - 1)
+
+
+def _message(
+    request: Command,
+    header: SendMessageRequestHeader,
+    connection: Connection,
+    config: TopicConfig,
+    prepared: Prepared,
+) -> Message:
+    """Build the message as the store takes it."""
+    return Message(
+        header.topic,
+        header.queue_id,
+        request.body,
+        header.flag,
+        stored_flags(header.sys_flag, config, connection),
+        header.born_timestamp,
+        connection.remote_host,
+        header.reconsume_times or 0,
+        0,
+        prepared.properties,
+        prepared.text,
+    )

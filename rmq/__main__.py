@@ -1,0 +1,5 @@
+"""`python -m rmq`."""
+
+from rmq.cli import main
+
+main(prog_name="rmq")

@@ -1,0 +1,84 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from rmq._fastpath.watermark cimport Watermark
+
+cdef struct Slot:
+    int fd
+    uint32_t generation
+    int32_t listener
+    uint32_t armed              # the epoll events asked for
+    uint8_t *inbox              # NULL while nothing is waiting to be framed
+    int64_t in_capacity
+    int64_t in_start            # first byte not yet cut into a frame
+    int64_t in_end
+    uint8_t *outbox             # NULL while nothing is waiting to be sent
+    int64_t out_capacity
+    int64_t out_start
+    int64_t out_end
+    int64_t active_ms
+    int32_t state
+    bint is_dirty               # in the list of connections to send for
+    bint is_undrained           # frames were left behind in the inbox
+    bint is_paused              # frames wait until the outbox is empty
+
+cdef struct Event:
+    int32_t kind
+    uint32_t slot
+    int64_t start               # of a frame, in the inbox
+    int64_t size
+
+cdef struct Held:
+    Held *next
+    Held *previous
+    uint64_t token
+    int64_t watermark
+    int64_t deadline_ms
+    int64_t size
+    int64_t timeout_size
+    uint8_t *data               # the reply, then the time-out reply
+
+cdef class Reactor:
+    cdef readonly int epfd
+    cdef Slot **slots
+    cdef uint32_t slot_count
+    cdef uint32_t slot_capacity
+    cdef list free_slots
+    cdef Event *events
+    cdef int event_count
+    cdef uint32_t *dirty
+    cdef int64_t dirty_count
+    cdef uint32_t *undrained
+    cdef int64_t undrained_count
+    cdef Held *held_head
+    cdef Held *held_tail
+    cdef Watermark watermark
+    cdef int watermark_fd
+    cdef int64_t now_ms
+    cdef int64_t max_frame_size
+    cdef uint32_t turn
+    cdef bint in_batch
+    cdef readonly int64_t connections
+    cdef readonly int64_t held_count
+    cdef int64_t held_bytes
+    cdef readonly int64_t frames
+    cdef readonly int64_t bytes_in
+    cdef readonly int64_t bytes_out
+    cdef readonly int64_t polls
+
+    cdef Slot *find(self, uint64_t token) noexcept nogil
+    cdef void receive(self, uint32_t index) noexcept nogil
+    cdef void cut(self, uint32_t index) noexcept nogil
+    cdef void leave_behind(self, uint32_t index) noexcept nogil
+    cdef void cut_left_behind(self) noexcept nogil
+    cdef void add_event(
+        self, int32_t kind, uint32_t index, int64_t start, int64_t size
+    ) noexcept nogil
+    cdef void fail(self, uint32_t index, int32_t kind) noexcept nogil
+    cdef bint push(self, uint32_t index, const uint8_t *data, int64_t size) noexcept nogil
+    cdef void send_pending(self, uint32_t index) noexcept nogil
+    cdef void send_dirty(self) noexcept nogil
+    cdef void arm(self, uint32_t index) noexcept nogil
+    cdef void release_held(self) noexcept nogil
+    cdef void answer_held(self, Held *held, bint timed_out) noexcept nogil
+    cdef uint64_t _token(self, uint32_t index) noexcept nogil
+    cdef uint32_t _new_slot(self) except? 1000000000

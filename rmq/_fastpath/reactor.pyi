@@ -1,0 +1,102 @@
+from enum import IntEnum
+from typing import NamedTuple
+
+from rmq._fastpath.watermark import Watermark
+
+class EventKind(IntEnum):
+    """What `Reactor.take_events` tells of a connection."""
+
+    FRAME = 0
+    PEER_CLOSED = 1
+    CONNECTION_BROKEN = 2
+    FRAME_TOO_LARGE = 3
+    FRAME_TOO_SMALL = 4
+    HEADER_TOO_LARGE = 5
+    READER_TOO_SLOW = 6
+    OUT_OF_MEMORY = 7
+
+class ReactorStatistics(NamedTuple):
+    """Sums since the start, and what is open now."""
+
+    connections: int
+    held: int
+    frames: int
+    bytes_in: int
+    bytes_out: int
+    polls: int
+
+class Reactor:
+    """The epoll set with its connections; `epfd` is what the owner waits for."""
+
+    epfd: int
+    connections: int
+    held_count: int
+    frames: int
+    bytes_in: int
+    bytes_out: int
+    polls: int
+    def __init__(self, *, max_frame_size: int = 16_777_216) -> None: ...
+    def add(self, fd: int, listener: int = 0) -> int:
+        """Own a connected, non-blocking descriptor; the token of its connection."""
+
+    def close(self, token: int) -> bool:
+        """End a connection: send what can be sent at once, free all it holds."""
+
+    def is_open(self, token: int) -> bool:
+        """True until the connection is closed."""
+
+    def descriptor(self, token: int) -> int:
+        """The file descriptor, or -1 if the connection is gone."""
+
+    def pending_size(self, token: int) -> int:
+        """Bytes that wait in the outbox."""
+
+    def idle_since(self, before_ms: int, listener: int) -> list[int]:
+        """Tokens of a listener's connections without traffic since `before_ms`."""
+
+    def poll(self, now_ms: int) -> bool:
+        """Serve what is ready, without waiting; True if anything was.
+
+        `now_ms` is any clock that grows; deadlines and idle times are measured by it.
+        """
+
+    @property
+    def has_events(self) -> bool:
+        """True if `take_events` has something."""
+
+    def take_events(self) -> list[tuple[int, int, bytes | None]]:
+        """[(kind, token, frame or None)] of the last poll; frames are copied out.
+
+        Until `flush`, replies only collect, so that each connection gets one send.
+        """
+
+    def send(self, token: int, data: bytes) -> bool:
+        """Put `data` into the outbox; False if the connection is gone."""
+
+    def flush(self) -> bool:
+        """Send what collected since `take_events`; True if frames wait to be cut."""
+
+    def attach_watermark(self, watermark: Watermark) -> None:
+        """Release held replies by this watermark from now on."""
+
+    def detach_watermark(self) -> None:
+        """Forget the watermark; what is held stays until its deadline."""
+
+    def hold(
+        self,
+        token: int,
+        data: bytes,
+        watermark: int,
+        deadline_ms: int,
+        timeout_data: bytes,
+    ) -> bool:
+        """Send `data` once the watermark is reached, `timeout_data` if that is too late.
+
+        False if the connection is gone or too much is held already.
+        """
+
+    def expire_held(self, now_ms: int) -> int:
+        """Answer those whose deadline is over; how many."""
+
+    def statistics(self) -> ReactorStatistics:
+        """A picture of the counters."""

@@ -1,0 +1,695 @@
+"""Reactor: every plain connection of the process over one epoll set.
+
+`poll` works in three phases: receive and cut frames of each ready connection, finish the
+batch, send once per connection.  It touches no Python object and never blocks; it is
+entered with the GIL held, which is the lock of the store.  Frames are handed over by
+`take_events`; replies come back through `send` and leave with `flush`.
+
+Tokens are `generation << 32 | slot`: a token of a closed connection finds nothing, also
+when its slot or its descriptor serves another one.
+Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
+it and FRAMES_PER_CONNECTION; a frame has max_frame_size; an outbox stops its connection
+from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  An idle connection holds no
+buffer.
+The trio task that owns the reactor calls everything here.
+"""
+
+import os
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
+from typing import NamedTuple
+
+from rmq._fastpath.endian cimport get32
+from rmq._fastpath.watermark cimport Watermark
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <stdint.h>
+    #include <sys/epoll.h>
+    #include <sys/socket.h>
+    #include <time.h>
+    #include <unistd.h>
+    static inline int64_t rmq_monotonic_ns(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return t.tv_sec * 1000000000LL + t.tv_nsec;
+    }
+    static inline int rmq_epoll_set(int set, int how, int fd, uint32_t what, uint64_t id) {
+        struct epoll_event event = {.events = what, .data.u64 = id};
+        return epoll_ctl(set, how, fd, &event);
+    }
+    static inline void rmq_eventfd_drain(int fd) {
+        uint64_t count;
+        ssize_t done = read(fd, &count, sizeof count);
+        (void)done; /* empty: somebody was faster */
+    }
+    """
+    int64_t rmq_monotonic_ns() noexcept nogil
+    int rmq_epoll_set(int set, int how, int fd, uint32_t what, uint64_t id) noexcept nogil
+    void rmq_eventfd_drain(int fd) noexcept nogil
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_wait(int set, epoll_event *events, int size, int timeout) nogil
+    ssize_t recv(int fd, void *data, size_t size, int flags) nogil
+    ssize_t c_send "send"(int fd, const void *data, size_t size, int flags) nogil
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+    int EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR, EPOLLRDHUP
+    int EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL, EPOLL_CLOEXEC
+    int epoll_create1(int flags) nogil
+
+cdef enum:
+    READY_LIMIT = 256                   # connections looked at in one poll
+    EVENT_LIMIT = 4096                  # frames handed over at once
+    FRAMES_PER_CONNECTION = 512
+    POLL_BYTES = 1 << 20
+    POLL_NS = 500_000
+    RECEIVE_BYTES = 256 * 1024
+    BUFFER_START = 16 * 1024
+    OUTBOX_PAUSE = 256 * 1024
+    OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
+    HELD_LIMIT = 256 * 1024 * 1024      # bytes of replies that wait for the disk
+    SLOT_LIMIT = 1 << 20
+
+cdef enum:
+    OPEN = 0
+    ENDING = 1      # no longer read; the owner has been told
+
+cpdef enum EventKind:
+    FRAME = 0
+    PEER_CLOSED = 1
+    CONNECTION_BROKEN = 2
+    FRAME_TOO_LARGE = 3
+    FRAME_TOO_SMALL = 4
+    HEADER_TOO_LARGE = 5
+    READER_TOO_SLOW = 6
+    OUT_OF_MEMORY = 7
+
+cdef uint64_t WATERMARK_ID = <uint64_t>-1
+
+
+class ReactorStatistics(NamedTuple):
+    """Sums since the start, and what is open now."""
+
+    connections: int
+    held: int
+    frames: int
+    bytes_in: int
+    bytes_out: int
+    polls: int
+
+
+cdef class Reactor:
+    """The epoll set with its connections; `epfd` is what the owner waits for."""
+
+    def __cinit__(self, *, int64_t max_frame_size=16 * 1024 * 1024):
+        self.max_frame_size = max_frame_size
+        self.free_slots = []
+        self.watermark_fd = -1
+        self.events = <Event *>malloc(EVENT_LIMIT * sizeof(Event))
+        if self.events == NULL:
+            raise MemoryError
+        self.epfd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epfd < 0:
+            raise OSError(errno, os.strerror(errno))
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        cdef Held *held = self.held_head
+        cdef Held *following
+        for i in range(self.slot_count):
+            if self.slots[i].fd >= 0:
+                os.close(self.slots[i].fd)
+            free(self.slots[i].inbox)
+            free(self.slots[i].outbox)
+            free(self.slots[i])
+        while held != NULL:
+            following = held.next
+            free(held.data)
+            free(held)
+            held = following
+        free(self.slots)
+        free(self.dirty)
+        free(self.undrained)
+        free(self.events)
+        if self.epfd > 0:
+            os.close(self.epfd)
+
+    # -- connections
+
+    def add(self, int fd, int listener=0):
+        """Own a connected, non-blocking descriptor; the token of its connection."""
+        cdef uint32_t index
+        cdef Slot *slot
+        if self.free_slots:
+            index = self.free_slots.pop()
+        else:
+            index = self._new_slot()
+        slot = self.slots[index]
+        slot.fd = fd
+        slot.listener = listener
+        slot.state = OPEN
+        slot.is_paused = False
+        slot.active_ms = self.now_ms
+        slot.armed = EPOLLIN | EPOLLRDHUP
+        if rmq_epoll_set(self.epfd, EPOLL_CTL_ADD, fd, slot.armed, self._token(index)):
+            slot.fd = -1
+            self.free_slots.append(index)
+            raise OSError(errno, os.strerror(errno))
+        self.connections += 1
+        return self._token(index)
+
+    cdef uint64_t _token(self, uint32_t index) noexcept nogil:
+        return (<uint64_t>self.slots[index].generation << 32) | index
+
+    cdef uint32_t _new_slot(self) except? 1000000000:
+        cdef uint32_t capacity = self.slot_capacity
+        if self.slot_count == capacity:
+            if capacity == SLOT_LIMIT:
+                raise RuntimeError(f"more than {SLOT_LIMIT} connections")
+            capacity = max(<uint32_t>64, capacity * 2)
+            self.slots = <Slot **>_grown(self.slots, capacity * sizeof(Slot *))
+            self.dirty = <uint32_t *>_grown(self.dirty, capacity * sizeof(uint32_t))
+            self.undrained = <uint32_t *>_grown(
+                self.undrained, capacity * sizeof(uint32_t)
+            )
+            self.slot_capacity = capacity
+        self.slots[self.slot_count] = <Slot *>calloc(1, sizeof(Slot))
+        if self.slots[self.slot_count] == NULL:
+            raise MemoryError
+        self.slots[self.slot_count].fd = -1
+        self.slot_count += 1
+        return self.slot_count - 1
+
+    cdef Slot *find(self, uint64_t token) noexcept nogil:
+        cdef uint32_t index = <uint32_t>token
+        if index >= self.slot_count:
+            return NULL
+        if self.slots[index].generation != token >> 32 or self.slots[index].fd < 0:
+            return NULL
+        return self.slots[index]
+
+    def close(self, uint64_t token):
+        """End a connection: send what can be sent at once, free all it holds."""
+        cdef Slot *slot = self.find(token)
+        cdef uint32_t index = <uint32_t>token
+        if slot == NULL:
+            return False
+        if slot.out_end > slot.out_start and slot.state == OPEN:
+            self.send_pending(index)
+        rmq_epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
+        os.close(slot.fd)
+        slot.fd = -1
+        slot.generation += 1
+        free(slot.inbox)
+        free(slot.outbox)
+        slot.inbox = slot.outbox = NULL
+        slot.in_capacity = slot.in_start = slot.in_end = 0
+        slot.out_capacity = slot.out_start = slot.out_end = 0
+        self.free_slots.append(index)
+        self.connections -= 1
+        return True
+
+    def is_open(self, uint64_t token):
+        """True until the connection is closed."""
+        return self.find(token) != NULL
+
+    def descriptor(self, uint64_t token):
+        """The file descriptor, or -1 if the connection is gone."""
+        cdef Slot *slot = self.find(token)
+        return -1 if slot == NULL else slot.fd
+
+    def pending_size(self, uint64_t token):
+        """Bytes that wait in the outbox."""
+        cdef Slot *slot = self.find(token)
+        return 0 if slot == NULL else slot.out_end - slot.out_start
+
+    def idle_since(self, int64_t before_ms, int listener):
+        """Tokens of a listener's connections without traffic since `before_ms`."""
+        cdef uint32_t i
+        tokens = []
+        for i in range(self.slot_count):
+            if self.slots[i].fd >= 0 and self.slots[i].listener == listener:
+                if self.slots[i].active_ms <= before_ms:
+                    tokens.append(self._token(i))
+        return tokens
+
+    # -- receive
+
+    def poll(self, int64_t now_ms):
+        """Serve what is ready, without waiting; True if anything was.
+
+        `now_ms` is any clock that grows; deadlines and idle times are measured by it.
+        """
+        cdef epoll_event ready[READY_LIMIT]
+        cdef epoll_event *event
+        cdef int count, i
+        cdef int64_t started, received
+        cdef uint32_t index
+        cdef Slot *slot
+        self.now_ms = now_ms
+        self.polls += 1
+        count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        started = rmq_monotonic_ns()
+        received = self.bytes_in
+        for i in range(count):
+            event = &ready[(i + self.turn) % count]
+            if event.data.u64 == WATERMARK_ID:
+                rmq_eventfd_drain(self.watermark_fd)
+                continue
+            slot = self.find(event.data.u64)
+            if slot == NULL or slot.state != OPEN:
+                continue
+            index = <uint32_t>event.data.u64
+            if event.events & EPOLLOUT:
+                self.send_pending(index)
+            if event.events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP):
+                if self.bytes_in - received >= POLL_BYTES:
+                    continue
+                if rmq_monotonic_ns() - started >= POLL_NS or self.event_count >= EVENT_LIMIT:
+                    continue
+                if slot.state == OPEN and slot.armed & EPOLLIN:
+                    self.receive(index)
+        self.turn += 1
+        self.cut_left_behind()
+        self.release_held()
+        self.send_dirty()
+        return count > 0 or self.event_count > 0 or self.undrained_count > 0
+
+    cdef void receive(self, uint32_t index) noexcept nogil:
+        """Take what the socket has, up to the limits, and cut it into frames."""
+        cdef Slot *slot = self.slots[index]
+        cdef int64_t total = 0, room
+        cdef ssize_t got
+        while total < RECEIVE_BYTES:
+            if slot.in_end == slot.in_capacity and not _make_room(slot, BUFFER_START):
+                if slot.in_start == 0:
+                    self.fail(index, OUT_OF_MEMORY)
+                return
+            room = min(slot.in_capacity - slot.in_end, <int64_t>RECEIVE_BYTES)
+            got = recv(slot.fd, slot.inbox + slot.in_end, room, MSG_DONTWAIT)
+            if got < 0 and errno == EINTR:
+                continue
+            if got <= 0:
+                if got < 0 and errno == EAGAIN:
+                    break
+                self.cut(index)
+                self.fail(index, PEER_CLOSED if got == 0 else CONNECTION_BROKEN)
+                return
+            slot.in_end += got
+            total += got
+            self.bytes_in += got
+            slot.active_ms = self.now_ms
+            self.cut(index)
+            if got < room or slot.state != OPEN or slot.is_undrained:
+                break
+
+    cdef void cut(self, uint32_t index) noexcept nogil:
+        """Hand over the whole frames of the inbox; grow it for one that is larger."""
+        cdef Slot *slot = self.slots[index]
+        cdef const uint8_t *p
+        cdef int64_t have, size
+        cdef int handed = 0
+        while slot.state == OPEN:
+            have = slot.in_end - slot.in_start
+            if have < 4:
+                return
+            p = slot.inbox + slot.in_start
+            size = <int64_t>get32(p) + 4
+            if size - 4 > self.max_frame_size:
+                self.fail(index, FRAME_TOO_LARGE)
+                return
+            if size < 8:
+                self.fail(index, FRAME_TOO_SMALL)
+                return
+            if have >= 8 and <int64_t>(get32(p + 4) & 0xFFFFFF) > size - 8:
+                self.fail(index, HEADER_TOO_LARGE)
+                return
+            if have < size:
+                if size > slot.in_capacity - slot.in_start:
+                    _make_room(slot, size)
+                return
+            if slot.out_end - slot.out_start > OUTBOX_PAUSE:
+                slot.is_paused = True
+                return
+            if self.event_count >= EVENT_LIMIT - 1 or handed >= FRAMES_PER_CONNECTION:
+                self.leave_behind(index)
+                return
+            self.add_event(FRAME, index, slot.in_start, size)
+            slot.in_start += size
+            self.frames += 1
+            handed += 1
+
+    cdef void leave_behind(self, uint32_t index) noexcept nogil:
+        """Cut this inbox again in the next poll, whether or not its socket is ready."""
+        cdef Slot *slot = self.slots[index]
+        if not slot.is_undrained:
+            slot.is_undrained = True
+            self.undrained[self.undrained_count] = index
+            self.undrained_count += 1
+
+    cdef void cut_left_behind(self) noexcept nogil:
+        """Frames that found no room in the last poll get no event of their own."""
+        cdef int64_t i, count = self.undrained_count
+        self.undrained_count = 0
+        for i in range(count):
+            self.slots[self.undrained[i]].is_undrained = False
+        # a list that fills up again is written from its start, never past what is read
+        for i in range(count):
+            if self.slots[self.undrained[i]].fd >= 0:
+                self.cut(self.undrained[i])
+
+    cdef void add_event(
+        self, int32_t kind, uint32_t index, int64_t start, int64_t size
+    ) noexcept nogil:
+        cdef Event *event
+        if self.event_count == EVENT_LIMIT:
+            return
+        event = &self.events[self.event_count]
+        event.kind = kind
+        event.slot = index
+        event.start = start
+        event.size = size
+        self.event_count += 1
+
+    cdef void fail(self, uint32_t index, int32_t kind) noexcept nogil:
+        """Stop listening to a connection and tell its owner, once."""
+        cdef Slot *slot = self.slots[index]
+        if slot.state != OPEN or self.event_count == EVENT_LIMIT:
+            return      # a full list: the socket will report itself again
+        slot.state = ENDING
+        self.arm(index)
+        self.add_event(kind, index, 0, 0)
+
+    @property
+    def has_events(self):
+        """True if `take_events` has something."""
+        return self.event_count > 0
+
+    def take_events(self):
+        """[(kind, token, frame or None)] of the last poll; frames are copied out.
+
+        Until `flush`, replies only collect, so that each connection gets one send.
+        """
+        cdef int i
+        cdef Event *event
+        cdef Slot *slot
+        cdef list taken = []
+        for i in range(self.event_count):
+            event = &self.events[i]
+            slot = self.slots[event.slot]
+            if event.kind == FRAME:
+                taken.append((
+                    0,
+                    self._token(event.slot),
+                    PyBytes_FromStringAndSize(
+                        <char *>slot.inbox + event.start, event.size
+                    ),
+                ))
+            else:
+                taken.append((event.kind, self._token(event.slot), None))
+        for i in range(self.event_count):
+            _compact(self.slots[self.events[i].slot])
+        self.event_count = 0
+        self.in_batch = True
+        return taken
+
+    # -- send
+
+    def send(self, uint64_t token, bytes data not None):
+        """Put `data` into the outbox; False if the connection is gone."""
+        cdef Slot *slot = self.find(token)
+        cdef uint32_t index = <uint32_t>token
+        if slot == NULL or not self.push(index, data, len(data)):
+            return False
+        if not self.in_batch:
+            self.send_dirty()
+        return True
+
+    def flush(self):
+        """Send what collected since `take_events`; True if frames wait to be cut."""
+        self.in_batch = False
+        self.release_held()
+        self.send_dirty()
+        return self.undrained_count > 0
+
+    cdef bint push(self, uint32_t index, const uint8_t *data, int64_t size) noexcept nogil:
+        """Copy into the outbox and note the connection for the next send."""
+        cdef Slot *slot = self.slots[index]
+        cdef int64_t wanted
+        cdef void *grown
+        if slot.out_end - slot.out_start + size > OUTBOX_LIMIT:
+            self.fail(index, READER_TOO_SLOW)
+            return False
+        if slot.out_end + size > slot.out_capacity:
+            if slot.out_start:
+                slot.out_end -= slot.out_start
+                memmove(slot.outbox, slot.outbox + slot.out_start, slot.out_end)
+                slot.out_start = 0
+            if slot.out_end + size > slot.out_capacity:
+                wanted = max(slot.out_end + size, 2 * slot.out_capacity)
+                wanted = max(wanted, <int64_t>BUFFER_START)
+                grown = realloc(slot.outbox, wanted)
+                if grown == NULL:
+                    self.fail(index, OUT_OF_MEMORY)
+                    return False
+                slot.outbox = <uint8_t *>grown
+                slot.out_capacity = wanted
+        memcpy(slot.outbox + slot.out_end, data, size)
+        slot.out_end += size
+        if not slot.is_dirty:
+            slot.is_dirty = True
+            self.dirty[self.dirty_count] = index
+            self.dirty_count += 1
+        return True
+
+    cdef void send_dirty(self) noexcept nogil:
+        cdef int64_t i
+        cdef Slot *slot
+        for i in range(self.dirty_count):
+            slot = self.slots[self.dirty[i]]
+            slot.is_dirty = False
+            if slot.fd >= 0:
+                self.send_pending(self.dirty[i])
+        self.dirty_count = 0
+
+    cdef void send_pending(self, uint32_t index) noexcept nogil:
+        """One send; what the socket does not take waits for EPOLLOUT."""
+        cdef Slot *slot = self.slots[index]
+        cdef ssize_t done
+        while slot.out_start < slot.out_end:
+            done = c_send(
+                slot.fd,
+                slot.outbox + slot.out_start,
+                slot.out_end - slot.out_start,
+                MSG_DONTWAIT | MSG_NOSIGNAL,
+            )
+            if done < 0:
+                if errno == EINTR:
+                    continue
+                if errno != EAGAIN:
+                    slot.out_start = slot.out_end
+                    self.fail(index, CONNECTION_BROKEN)
+                break
+            slot.out_start += done
+            self.bytes_out += done
+            slot.active_ms = self.now_ms
+        if slot.out_start == slot.out_end:
+            slot.out_start = slot.out_end = 0
+            if slot.out_capacity:
+                free(slot.outbox)
+                slot.outbox = NULL
+                slot.out_capacity = 0
+            if slot.is_paused:
+                slot.is_paused = False
+                self.leave_behind(index)
+        self.arm(index)
+
+    cdef void arm(self, uint32_t index) noexcept nogil:
+        """Ask epoll for what this connection can do now: send, or receive."""
+        cdef Slot *slot = self.slots[index]
+        cdef uint32_t wanted
+        if slot.state != OPEN:
+            wanted = 0
+        elif slot.out_end > slot.out_start:
+            wanted = EPOLLOUT
+        else:
+            wanted = EPOLLIN | EPOLLRDHUP
+        if wanted != slot.armed:
+            slot.armed = wanted
+            if wanted:
+                rmq_epoll_set(
+                    self.epfd, EPOLL_CTL_MOD, slot.fd, wanted, self._token(index)
+                )
+            else:
+                rmq_epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
+
+    # -- held replies
+
+    def attach_watermark(self, Watermark watermark not None):
+        """Release held replies by this watermark from now on."""
+        self.detach_watermark()
+        self.watermark = watermark
+        self.watermark_fd = watermark.subscribe()
+        rmq_epoll_set(
+            self.epfd, EPOLL_CTL_ADD, self.watermark_fd, EPOLLIN, WATERMARK_ID
+        )
+
+    def detach_watermark(self):
+        """Forget the watermark; what is held stays until its deadline."""
+        if self.watermark is not None:
+            rmq_epoll_set(self.epfd, EPOLL_CTL_DEL, self.watermark_fd, 0, 0)
+            self.watermark.unsubscribe(self.watermark_fd)
+            self.watermark_fd = -1
+            self.watermark = None
+
+    def hold(
+        self,
+        uint64_t token,
+        bytes data not None,
+        int64_t watermark,
+        int64_t deadline_ms,
+        bytes timeout_data not None,
+    ):
+        """Send `data` once the watermark is reached, `timeout_data` if that is too late.
+
+        False if the connection is gone or too much is held already.
+        """
+        cdef Held *held
+        cdef Held *before = self.held_tail
+        cdef int64_t size = len(data), timeout_size = len(timeout_data)
+        if self.find(token) == NULL or self.held_bytes + size + timeout_size > HELD_LIMIT:
+            return False
+        held = <Held *>malloc(sizeof(Held))
+        if held == NULL:
+            raise MemoryError
+        held.data = <uint8_t *>malloc(size + timeout_size + 1)
+        if held.data == NULL:
+            free(held)
+            raise MemoryError
+        memcpy(held.data, <char *>data, size)
+        memcpy(held.data + size, <char *>timeout_data, timeout_size)
+        held.token = token
+        held.watermark = watermark
+        held.deadline_ms = deadline_ms
+        held.size = size
+        held.timeout_size = timeout_size
+        while before != NULL and before.watermark > watermark:
+            before = before.previous
+        held.previous = before
+        held.next = self.held_head if before == NULL else before.next
+        if held.next != NULL:
+            held.next.previous = held
+        else:
+            self.held_tail = held
+        if before != NULL:
+            before.next = held
+        else:
+            self.held_head = held
+        self.held_count += 1
+        self.held_bytes += size + timeout_size
+        return True
+
+    def expire_held(self, int64_t now_ms):
+        """Answer those whose deadline is over; how many."""
+        cdef Held *held = self.held_head
+        cdef Held *following
+        cdef int64_t count = 0
+        while held != NULL:
+            following = held.next
+            if held.deadline_ms <= now_ms:
+                self.answer_held(held, True)
+                count += 1
+            held = following
+        if count and not self.in_batch:
+            self.send_dirty()
+        return count
+
+    cdef void release_held(self) noexcept nogil:
+        """Answer every held reply that the watermark has reached."""
+        cdef int64_t reached
+        if self.held_head == NULL or self.watermark_fd < 0:
+            return
+        reached = self.watermark.load()
+        while self.held_head != NULL and self.held_head.watermark <= reached:
+            self.answer_held(self.held_head, False)
+
+    cdef void answer_held(self, Held *held, bint timed_out) noexcept nogil:
+        """Move one held reply to its outbox and forget it."""
+        cdef const uint8_t *data = held.data + held.size if timed_out else held.data
+        cdef int64_t size = held.timeout_size if timed_out else held.size
+        if self.find(held.token) != NULL:
+            self.push(<uint32_t>held.token, data, size)
+        if held.previous != NULL:
+            held.previous.next = held.next
+        else:
+            self.held_head = held.next
+        if held.next != NULL:
+            held.next.previous = held.previous
+        else:
+            self.held_tail = held.previous
+        self.held_count -= 1
+        self.held_bytes -= held.size + held.timeout_size
+        free(held.data)
+        free(held)
+
+    def statistics(self):
+        """A picture of the counters."""
+        return ReactorStatistics(
+            self.connections, self.held_count, self.frames,
+            self.bytes_in, self.bytes_out, self.polls,
+        )
+
+
+cdef bint _make_room(Slot *slot, int64_t frame_size) noexcept nogil:
+    """Have a buffer with room behind in_end, and for a frame of `frame_size`.
+
+    Frames that are handed over but not taken yet stay where they are: nothing moves
+    before in_start, and only `_compact` shifts.
+    """
+    cdef int64_t wanted = slot.in_start + frame_size
+    cdef void *grown
+    if slot.in_end == slot.in_capacity:
+        wanted = max(wanted, slot.in_end + BUFFER_START)
+    if wanted <= slot.in_capacity:
+        return True
+    if slot.in_capacity:
+        wanted = max(wanted, min(2 * slot.in_capacity, <int64_t>(2 * RECEIVE_BYTES)))
+    grown = realloc(slot.inbox, wanted)
+    if grown == NULL:
+        return False
+    slot.inbox = <uint8_t *>grown
+    slot.in_capacity = wanted
+    return True
+
+
+cdef void _compact(Slot *slot) noexcept nogil:
+    """Drop the frames that were taken; give the buffer back when nothing is left."""
+    cdef int64_t rest = slot.in_end - slot.in_start
+    if slot.in_start == 0:
+        return
+    if rest == 0:
+        free(slot.inbox)
+        slot.inbox = NULL
+        slot.in_capacity = 0
+    else:
+        memmove(slot.inbox, slot.inbox + slot.in_start, rest)
+    slot.in_start = 0
+    slot.in_end = rest
+
+
+cdef void *_grown(void *old, size_t size) except NULL:
+    cdef void *grown = realloc(old, size)
+    if grown == NULL:
+        raise MemoryError
+    return grown

@@ -1,0 +1,64 @@
+"""Which address clients are told, and why."""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from typing import NamedTuple
+
+from rmq.broker.config import BrokerConfig
+from rmq.errors import ConfigError
+
+_SIOCGIFADDR = 0x8915
+
+
+class Advertised(NamedTuple):
+    """An address, the reason for it, and whether connections may be told another."""
+
+    address: str
+    reason: str
+    is_guess: bool
+
+
+def choose_address(config: BrokerConfig, port: int) -> Advertised:
+    """Decide: what was said, else loopback if that is all we serve, else a guess.
+
+    A guess may be replaced by the embedded name server with the address at which a
+    client has reached this process.
+    """
+    if config.advertise:
+        host, _, text = config.advertise.rpartition(":")
+        if not host or not text.isdecimal():
+            raise ConfigError(f"rmq.advertise={config.advertise}: say host:port")
+        return Advertised(config.advertise, "it was given with --advertise", False)
+    if config.broker_ip1:
+        return Advertised(f"{config.broker_ip1}:{port}", "brokerIP1 says so", False)
+    bound = config.bind_address
+    if bound not in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return Advertised(f"{bound}:{port}", f"only {bound} is served", False)
+    host = _own_address()
+    reason = "it is this machine's address; brokerIP1 would change it"
+    return Advertised(f"{host}:{port}", reason, True)
+
+
+def _own_address() -> str:
+    """Return the first public IPv4 address, else the last private one, as Java does."""
+    private = "127.0.0.1"
+    for _, name in socket.if_nameindex():
+        address = _interface_address(name)
+        if address is None or address.is_loopback:
+            continue
+        if not address.is_private:
+            return str(address)
+        private = str(address)
+    return private
+
+
+def _interface_address(name: str) -> ipaddress.IPv4Address | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", name.encode()[:15])
+        try:
+            answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
+        except OSError:
+            return None
+    return ipaddress.IPv4Address(answer[20:24])

@@ -1,0 +1,68 @@
+"""Arrivals: tells who waits for messages which queues have new ones.
+
+The store reports each append; listeners are called once per drain with all touched
+queues.  Under SYNC_FLUSH a queue is reported when the new message is visible, that is
+when the durable watermark has passed it.  Work outside a request calls `flush` itself.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+
+import trio
+
+from rmq.store.message_store import MessageStore
+
+QueueKey = tuple[str, int]
+ArrivalListener = Callable[[Mapping[QueueKey, int]], None]
+
+
+class Arrivals:
+    """Touched queues that were not reported yet."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._is_sync = store.config.is_sync_flush
+        self._listeners: tuple[ArrivalListener, ...] = ()
+        self._touched: dict[QueueKey, int] = {}
+        store.on_append = self._touch
+
+    def listen(self, listeners: tuple[ArrivalListener, ...]) -> None:
+        """Call these from now on."""
+        self._listeners = listeners
+
+    def _touch(self, topic: str, queue_id: int, next_offset: int) -> None:
+        self._touched[topic, queue_id] = next_offset
+
+    def flush(self) -> None:
+        """Report what is visible; the rest waits."""
+        touched = self._touched
+        if not touched:
+            return
+        if self._is_sync:
+            visible = {
+                key: offset
+                for key, offset in touched.items()
+                if self._store.max_offset(*key) >= offset
+            }
+            self._touched = {k: o for k, o in touched.items() if k not in visible}
+            touched = visible
+        else:
+            self._touched = {}
+        if touched:
+            for listener in self._listeners:
+                listener(touched)
+
+    async def follow_durable(self) -> None:
+        """Report again whenever the durable watermark moved."""
+        watermark = self._store.durable
+        descriptor = watermark.subscribe()
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(descriptor)
+                try:
+                    os.eventfd_read(descriptor)
+                except BlockingIOError:
+                    continue
+                self.flush()
+        finally:
+            watermark.unsubscribe(descriptor)

@@ -1,0 +1,286 @@
+"""Broker: builds the parts, starts them in order, stops them in the opposite order.
+
+Start: data directory and store, tables, handlers, background services, listeners, plugin
+services, registration.  A step that fails ends the start: what was opened is closed, and
+the error says why.
+Stop: unregister, stop accepting, answer held pulls, finish handlers, stop services, flush
+and save, remove `abort`, give the directory back.
+"""
+
+import logging
+import socket
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import trio
+
+from rmq.broker import housekeeping
+from rmq.broker.advertise import Advertised, choose_address
+from rmq.broker.arrivals import Arrivals
+from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.config import BrokerConfig
+from rmq.broker.context import BrokerContext, Service
+from rmq.broker.nameservers import NameServers
+from rmq.broker.overload import OverloadGuard
+from rmq.broker.put import PutPipeline
+from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.topics import TopicTable
+from rmq.clock import Clock
+from rmq.config import build
+from rmq.errors import StoreError
+from rmq.plugins import PluginSet
+from rmq.protocol.message import host_bytes
+from rmq.remoting.client import RemotingClient
+from rmq.remoting.connection import Connection
+from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.server import RemotingServer
+from rmq.store.config import StoreConfig
+from rmq.store.message_store import MessageStore
+from rmq.store.service import StoreService
+
+logger = logging.getLogger(__name__)
+
+FAST_PORT_DISTANCE = 2
+HA_PORT_DISTANCE = 1
+SERVICE_PAUSE_S = 1.0
+"""Pause before a service that wants it is started again."""
+
+
+class Broker:
+    """Known in Java as `BrokerController`."""
+
+    def __init__(  # noqa: PLR0913 - the parts that a process shares
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        clock: Clock,
+        server: RemotingServer,
+        client: RemotingClient,
+        plugins: PluginSet,
+        values: Mapping[str, str] | None = None,
+    ) -> None:
+        self.config = config
+        self.store_config = store_config
+        self.port = 0
+        self.fast_port = 0
+        self.advertised = Advertised("", "", False)
+        self._clock = clock
+        self._server = server
+        self._client = client
+        self._plugins = plugins
+        self._values = values or {}
+        self._stop_wanted = trio.Event()
+        self.context: BrokerContext
+
+    def stop(self) -> None:
+        """Ask for an orderly stop; `run` returns when it is done."""
+        self._stop_wanted.set()
+
+    async def run(
+        self,
+        name_servers: tuple[str, ...],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `stop`, or until a service fails."""
+        tables = {"main": HandlerTable(), "fast": HandlerTable()}
+        await self._bind(tables)
+        store = self._open_store()
+        try:
+            context = self.context = self._build(store, name_servers)
+            self._load_tables()
+            self._connect_plugins(tables)
+            self._server.attach_watermark(store.durable)
+            self._server.after_drain.append(context.arrivals.flush)
+            async with trio.open_nursery() as nursery:
+                await self._start_services(nursery)
+                for name in tables:
+                    self._server.start_accepting(name)
+                await nursery.start(context.name_servers.run)
+                task_status.started()
+                await self._stop_wanted.wait()
+                await self._wind_down()
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._close(store)
+
+    # -- start
+
+    async def _bind(self, tables: dict[str, HandlerTable]) -> None:
+        """Take both ports; nobody is served before everything else runs."""
+        config = self.config
+        bind = partial(
+            self._server.bind,
+            idle_timeout_s=config.idle_timeout_s,
+            on_close=self._on_close,
+        )
+        host = config.bind_address
+        self.port = await bind("main", host, config.listen_port, tables["main"])
+        fast = self.port - FAST_PORT_DISTANCE if config.listen_port else 0
+        self.fast_port = await bind("fast", host, fast, tables["fast"])
+        self.advertised = choose_address(config, self.port)
+
+    def _open_store(self) -> MessageStore:
+        host, _, port = self.advertised.address.rpartition(":")
+        self._store_host = host_bytes(_numeric(host), int(port))
+        store = MessageStore.open(
+            self.store_config, clock=self._clock, store_host=self._store_host
+        )
+        for line in store.recovery.lines():
+            logger.warning("%s", line)
+        return store
+
+    def _build(
+        self, store: MessageStore, name_servers: tuple[str, ...]
+    ) -> BrokerContext:
+        config, clock = self.config, self._clock
+        folder = store.directory.config
+        topics = TopicTable(folder, clock, config)
+        groups = GroupTable(folder, clock, config)
+        names = NameServers(config, topics, self._client)
+        names.addresses = name_servers
+        names.address = self.advertised.address
+        host = config.broker_ip2 or names.address.rpartition(":")[0]
+        names.ha_address = f"{host}:{self.port + HA_PORT_DISTANCE}"
+        return BrokerContext(
+            config=config,
+            store_config=self.store_config,
+            clock=clock,
+            store=store,
+            store_service=StoreService(store),
+            put=PutPipeline(store),
+            arrivals=Arrivals(store),
+            topics=topics,
+            offsets=OffsetTable(
+                folder, clock, config.consumer_offset_update_version_step
+            ),
+            groups=groups,
+            producers=ProducerTable(),
+            consumers=ConsumerTable(
+                groups, notifies=config.notify_consumer_ids_changed_enable
+            ),
+            name_servers=names,
+            overload=OverloadGuard(store),
+            store_host=self._store_host,
+            address=names.address,
+            boot_ms=clock.now_ms(),
+        )
+
+    def _load_tables(self) -> None:
+        context = self.context
+        for table in (context.topics, context.groups, context.offsets):
+            table.load()
+        context.topics.on_change = context.name_servers.topic_changed
+
+    def _connect_plugins(self, tables: dict[str, HandlerTable]) -> None:
+        """Ask the hooks once, and put what they give where it belongs."""
+        context, plugins = self.context, self._plugins
+        for kind in plugins.config_classes():
+            context.plugin_configs[kind.__name__] = build(kind, self._values)
+        context.put.intercept(plugins.gather("rmq_put_interceptors", context))
+        for claim in plugins.claims(context):
+            for port in claim.ports:
+                tables[port].register(
+                    claim.code,
+                    claim.handler,
+                    max_running=claim.max_running,
+                    max_waiting=claim.max_waiting,
+                )
+        guards = plugins.gather("rmq_request_guards", context)
+        for table in tables.values():
+            table.guards.extend(guards)
+        listeners = plugins.gather("rmq_arrival_listeners", context)
+        context.arrivals.listen(tuple(listeners))
+
+    async def _start_services(self, nursery: trio.Nursery) -> None:
+        context, config = self.context, self.config
+        await nursery.start(context.store_service.run)
+        if self.store_config.is_sync_flush:
+            nursery.start_soon(context.arrivals.follow_durable)
+        nursery.start_soon(
+            housekeeping.evict_idle_clients,
+            context.producers,
+            context.consumers,
+            self._clock,
+            config.channel_expired_timeout_ms,
+        )
+        nursery.start_soon(
+            housekeeping.save_tables,
+            (context.topics, context.groups),
+            housekeeping.SAVE_INTERVAL_S,
+        )
+        nursery.start_soon(
+            housekeeping.save_tables,
+            (context.offsets,),
+            config.flush_consumer_offset_interval_ms / 1000,
+        )
+        for service in self._plugins.gather("rmq_services", context):
+            await nursery.start(_supervise, service)
+
+    def _on_close(self, connection: Connection) -> None:
+        """Forget a connection in every table that knows it."""
+        context = getattr(self, "context", None)
+        if context is None:
+            return
+        context.producers.on_close(connection)
+        context.consumers.on_close(connection)
+        for listener in context.on_close:
+            listener(connection)
+
+    # -- stop
+
+    async def _wind_down(self) -> None:
+        """Leave the routes, then let everybody finish."""
+        await self.context.name_servers.unregister_all()
+        for name in ("main", "fast"):
+            self._server.stop_accepting(name)
+        for callback in self.context.on_stop:
+            callback()
+        if not await self._server.drain(self.config.stop_timeout_s):
+            logger.warning("some requests did not finish in time")
+
+    async def _close(self, store: MessageStore) -> None:
+        """Save and close; `abort` stays if the stop was not orderly."""
+        self._server.detach_watermark()
+        context = getattr(self, "context", None)
+        if context is not None:
+            if context.arrivals.flush in self._server.after_drain:
+                self._server.after_drain.remove(context.arrivals.flush)
+            tables = (context.topics, context.groups, context.offsets)
+            await housekeeping.save_now(tables)
+        try:
+            store.close()
+        except OSError as error:
+            logger.error("closing the store failed: %s", error)
+
+
+async def _supervise(
+    service: Service,
+    *,
+    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a plugin's service; an error ends the broker unless it may be restarted."""
+    restarts = getattr(service, "restart", False)
+    task_status.started()
+    while True:
+        try:
+            await service()
+        except Exception:  # the supervisor of services
+            logger.exception("the service %r failed", service)
+            if not restarts:
+                raise
+        else:
+            return
+        await trio.sleep(SERVICE_PAUSE_S)
+
+
+def _numeric(host: str) -> str:
+    """Return an IP address for a host name: records store addresses."""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise StoreError(f"the advertised host {host} has no address: {error}") from error

@@ -1,0 +1,206 @@
+"""BrokerConfig: every key of the broker, with Java's names and defaults."""
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+
+from rmq.config import option
+from rmq.errors import ConfigError
+from rmq.protocol.flags import PERM_MAX, PERM_READ, PERM_WRITE
+
+_NAME = re.compile(r"[^\s/\\]+")
+
+
+def _host_name() -> str:
+    name = socket.gethostname()
+    return name if _NAME.fullmatch(name) else "DEFAULT_BROKER"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Known in Java as `BrokerConfig`, with the server's keys beside it."""
+
+    broker_name: str = option(
+        _host_name(), key="brokerName", doc="name of the broker and its replicas"
+    )
+    broker_cluster_name: str = option(
+        "DefaultCluster", key="brokerClusterName", doc="name of the cluster"
+    )
+    broker_id: int = option(
+        0, key="brokerId", low=0, high=0, doc="0 is the master; slaves come later"
+    )
+    broker_ip1: str = option(
+        "", key="brokerIP1", doc="address that clients are told, without port"
+    )
+    broker_ip2: str = option(
+        "", key="brokerIP2", doc="address that replicas are told, without port"
+    )
+    listen_port: int = option(
+        10911,
+        key="listenPort",
+        low=0,
+        high=65535,
+        doc="main port; 0 takes any free one. The fast port is two below",
+    )
+    bind_address: str = option(
+        "127.0.0.1",
+        key="bindAddress",
+        doc="address to listen on; with a configuration file the default is 0.0.0.0",
+    )
+    idle_timeout_s: int = option(
+        120,
+        key="serverChannelMaxIdleTimeSeconds",
+        low=1,
+        doc="a connection silent for this long is closed",
+    )
+    namesrv_addr: str = option(
+        os.environ.get("NAMESRV_ADDR", ""),
+        key="namesrvAddr",
+        doc="name servers, host:port, separated by ;",
+    )
+    broker_permission: int = option(
+        PERM_READ | PERM_WRITE,
+        key="brokerPermission",
+        low=0,
+        high=PERM_MAX,
+        doc="4 read + 2 write",
+    )
+    default_topic_queue_nums: int = option(
+        8,
+        key="defaultTopicQueueNums",
+        low=1,
+        high=1024,
+        doc="queues of the topic that new topics are made from",
+    )
+    auto_create_topic_enable: bool = option(
+        True, key="autoCreateTopicEnable", doc="a send may create its topic"
+    )
+    auto_create_subscription_group: bool = option(
+        True, key="autoCreateSubscriptionGroup", doc="a consumer may create its group"
+    )
+    cluster_topic_enable: bool = option(
+        True, key="clusterTopicEnable", doc="the topic named like the cluster is usable"
+    )
+    broker_topic_enable: bool = option(
+        True, key="brokerTopicEnable", doc="the topic named like the broker is usable"
+    )
+    trace_topic_enable: bool = option(
+        False, key="traceTopicEnable", doc="create the topic of message traces at start"
+    )
+    trace_topic_name: str = option(
+        "RMQ_SYS_TRACE_TOPIC", key="msgTraceTopicName", doc="topic of message traces"
+    )
+    region_id: str = option(
+        "DefaultRegion", key="regionId", doc="stored with every message"
+    )
+    trace_on: bool = option(True, key="traceOn", doc="clients may trace their messages")
+    reject_transaction_message: bool = option(
+        False, key="rejectTransactionMessage", doc="refuse transactional messages"
+    )
+    start_accept_send_request_time_stamp: int = option(
+        0,
+        key="startAcceptSendRequestTimeStamp",
+        low=0,
+        doc="refuse sends before this time, ms since 1970",
+    )
+    lite_pull_message_enable: bool = option(
+        True, key="litePullMessageEnable", doc="serve lite pull consumers"
+    )
+    long_polling_enable: bool = option(
+        True, key="longPollingEnable", doc="hold a pull that finds nothing"
+    )
+    short_polling_time_mills: int = option(
+        1_000,
+        key="shortPollingTimeMills",
+        low=1,
+        doc="how long a pull is held while longPollingEnable is false",
+    )
+    enable_property_filter: bool = option(
+        False, key="enablePropertyFilter", doc="filter by SQL92; not supported yet"
+    )
+    enable_mixed_message_type: bool = option(
+        False, key="enableMixedMessageType", doc="allow topics of type MIXED"
+    )
+    notify_consumer_ids_changed_enable: bool = option(
+        True,
+        key="notifyConsumerIdsChangedEnable",
+        doc="tell the members of a group when it changes",
+    )
+    channel_expired_timeout_ms: int = option(
+        120_000,
+        key="channelExpiredTimeout",
+        low=1_000,
+        doc="a client without heartbeat for this long is forgotten",
+    )
+    flush_consumer_offset_interval_ms: int = option(
+        5_000,
+        key="flushConsumerOffsetInterval",
+        low=10,
+        doc="pause between saves of consumer offsets",
+    )
+    consumer_offset_update_version_step: int = option(
+        500,
+        key="consumerOffsetUpdateVersionStep",
+        low=1,
+        doc="commits that make a new version of the offsets",
+    )
+    register_name_server_period_ms: int = option(
+        30_000,
+        key="registerNameServerPeriod",
+        low=10_000,
+        high=60_000,
+        doc="pause between registrations",
+    )
+    register_broker_timeout_ms: int = option(
+        24_000,
+        key="registerBrokerTimeoutMills",
+        low=100,
+        doc="how long to wait for a name server",
+    )
+    enable_register_producer: bool = option(
+        True, key="enableRegisterProducer", doc="keep a table of producers"
+    )
+    advertise: str = option(
+        "",
+        key="rmq.advertise",
+        doc="host:port that clients are told, where it is not what we listen on",
+    )
+    embedded_namesrv: bool = option(
+        True,
+        key="rmq.embeddedNamesrv",
+        doc="start a name server in this process when namesrvAddr is empty",
+    )
+    embedded_namesrv_port: int = option(
+        9876,
+        key="rmq.namesrv.listenPort",
+        low=0,
+        high=65535,
+        doc="port of the embedded name server; 0 takes any free one",
+    )
+    stop_timeout_s: int = option(
+        10,
+        key="rmq.stopTimeoutSeconds",
+        low=0,
+        doc="how long a stop waits for running requests",
+    )
+    plugins_disabled: str = option(
+        "", key="plugins.disabled", doc="names of plugins not to load, separated by ,"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse names that would break what is built from them."""
+        for key, name in (
+            ("brokerName", self.broker_name),
+            ("brokerClusterName", self.broker_cluster_name),
+        ):
+            if not _NAME.fullmatch(name) or len(name) > 127:
+                raise ConfigError(
+                    f"{key}={name!r}: 1 to 127 characters without blanks and slashes"
+                )
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """Addresses of the configured name servers."""
+        parts = (part.strip() for part in self.namesrv_addr.split(";"))
+        return tuple(part for part in parts if part)

@@ -1,0 +1,81 @@
+"""BrokerContext: everything a plugin may use of the broker, as plain attributes.
+
+Plugins import their types from here; what is not here is not theirs.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rmq.broker.arrivals import ArrivalListener, Arrivals
+from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.config import BrokerConfig
+from rmq.broker.nameservers import NameServers
+from rmq.broker.overload import OverloadGuard
+from rmq.broker.put import PutInterceptor, PutPipeline
+from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.topics import TopicTable
+from rmq.clock import Clock
+from rmq.remoting.connection import Connection
+from rmq.remoting.dispatch import Guard, Handler, Held
+from rmq.store.config import StoreConfig
+from rmq.store.message_store import MessageStore
+from rmq.store.service import StoreService
+
+__all__ = [
+    "ArrivalListener",
+    "BrokerContext",
+    "Connection",
+    "Guard",
+    "Handler",
+    "Held",
+    "PutInterceptor",
+    "RegisterHandler",
+    "Service",
+]
+
+Service = Callable[..., Awaitable[Any]]
+"""An async function that runs as long as the broker; may take `task_status`."""
+
+
+class RegisterHandler(Protocol):
+    """How a plugin claims a request code."""
+
+    def __call__(
+        self,
+        code: int,
+        handler: Handler,
+        *,
+        ports: tuple[str, ...] = ("main", "fast"),
+        max_running: int = 64,
+        max_waiting: int = 10_000,
+        replaces: str | None = None,
+    ) -> None:
+        """Serve `code` on these ports; `replaces` names the plugin it is taken from."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True, kw_only=True)
+class BrokerContext:
+    """The parts of one broker."""
+
+    config: BrokerConfig
+    store_config: StoreConfig
+    clock: Clock
+    store: MessageStore
+    store_service: StoreService
+    put: PutPipeline
+    arrivals: Arrivals
+    topics: TopicTable
+    offsets: OffsetTable
+    groups: GroupTable
+    producers: ProducerTable
+    consumers: ConsumerTable
+    name_servers: NameServers
+    overload: OverloadGuard
+    store_host: bytes
+    address: str
+    boot_ms: int
+    plugin_configs: dict[str, Any] = field(default_factory=dict)
+    on_close: list[Callable[[Connection], None]] = field(default_factory=list)
+    on_stop: list[Callable[[], None]] = field(default_factory=list)

@@ -1,0 +1,24 @@
+"""OverloadGuard: refuse what cannot be kept, and say what the real cause is.
+
+There is no queue of waiting sends to grow too long: a slow broker stops reading its
+sockets.  What remains is a store that cannot write.
+"""
+
+from rmq.protocol.codes import ResponseCode
+from rmq.store.message_store import MessageStore
+
+NOT_AVAILABLE_REMARK = "service not available now."
+
+
+class OverloadGuard:
+    """Known in Java as `BrokerFastFailure`."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def reject_send(self) -> tuple[int, str] | None:
+        """Return why a send must be refused; None if it may go on."""
+        if self._store.is_writable:
+            return None
+        cause = self._store.refuse_reason or "the store is closed"
+        return ResponseCode.SERVICE_NOT_AVAILABLE, f"{NOT_AVAILABLE_REMARK} {cause}"

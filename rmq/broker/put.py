@@ -1,0 +1,62 @@
+"""PutPipeline: what happens to a message before it is stored.
+
+Interceptors (transactions, delays) name the properties that concern them; a message
+without any of these goes straight to the store.  Known in Java as the put-message hooks
+of `HookUtils`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from rmq.protocol.message import BatchItem, Message
+from rmq.protocol.topics import (
+    MAX_RETRY_TOPIC_LENGTH,
+    MAX_TOPIC_LENGTH,
+    is_dlq_topic,
+    is_retry_topic,
+)
+from rmq.store.message_store import MessageStore
+from rmq.store.results import BatchPutResult, PutResult, PutStatus
+
+
+class PutInterceptor(NamedTuple):
+    """A function that may change a message, or refuse it with `RequestRejected`."""
+
+    triggers: frozenset[str]
+    intercept: Callable[[Message], None]
+
+
+class PutPipeline:
+    """The only way of a message into the store."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._interceptors: tuple[PutInterceptor, ...] = ()
+        self.triggers: set[str] = set()
+
+    def intercept(self, interceptors: Iterable[PutInterceptor]) -> None:
+        """Use these from now on, in their order."""
+        self._interceptors = tuple(interceptors)
+        self.triggers.clear()
+        self.triggers.update(*(each.triggers for each in self._interceptors))
+
+    def put(self, message: Message) -> PutResult:
+        """Store one message."""
+        if self._interceptors and not self.triggers.isdisjoint(message.properties):
+            for interceptor in self._interceptors:
+                if not interceptor.triggers.isdisjoint(message.properties):
+                    interceptor.intercept(message)
+        if len(message.topic) > MAX_TOPIC_LENGTH and not _may_be_long(message.topic):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        return self._store.put(message)
+
+    def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
+        """Store the items of a batch side by side."""
+        if len(message.topic) > MAX_TOPIC_LENGTH:
+            return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
+        return self._store.put_batch(message, items)
+
+
+def _may_be_long(topic: str) -> bool:
+    is_own = is_retry_topic(topic) or is_dlq_topic(topic)
+    return is_own and len(topic) <= MAX_RETRY_TOPIC_LENGTH

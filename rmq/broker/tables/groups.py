@@ -1,0 +1,112 @@
+"""GroupTable: which consumer groups exist and how the broker treats them.
+
+Kept in `config/subscriptionGroup.json`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rmq.broker.config import BrokerConfig
+from rmq.broker.tables.persist import JsonTable
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq.protocol.flags import PERM_READ
+from rmq.protocol.topics import validate_group
+
+MAX_GROUPS = 100_000
+"""A heartbeat can create a group, so that strangers can fill this table."""
+
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+class GroupTable(JsonTable):
+    """Known in Java as `SubscriptionGroupManager`."""
+
+    def __init__(self, folder: Path, clock: Clock, config: BrokerConfig) -> None:
+        super().__init__(folder / "subscriptionGroup.json", clock)
+        self._is_automatic = config.auto_create_subscription_group
+        self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
+
+    def load(self) -> None:
+        """Read the file and add the groups that every broker has."""
+        super().load()
+        for name in SYSTEM_GROUPS:
+            self._groups.setdefault(name, SubscriptionGroupConfig(group_name=name))
+
+    def _read(self, value: dict[str, Any]) -> None:
+        wrapper = SubscriptionGroupWrapper.from_value(value)
+        for name in wrapper.subscription_group_table:
+            validate_group(name)
+        self.data_version = wrapper.data_version
+        self._groups.update(wrapper.subscription_group_table)
+        self.forbidden.update(wrapper.forbidden_table)
+
+    def _content(self) -> SubscriptionGroupWrapper:
+        return SubscriptionGroupWrapper(
+            data_version=self.data_version,
+            subscription_group_table=dict(self._groups),
+            forbidden_table=dict(self.forbidden),
+        )
+
+    def all(self) -> dict[str, SubscriptionGroupConfig]:
+        """Return every group by name."""
+        return dict(self._groups)
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return the group if it exists."""
+        return self._groups.get(name)
+
+    def find(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return the group, which comes into being if that is allowed."""
+        group = self._groups.get(name)
+        if group is not None:
+            return group
+        if not self._is_automatic and not name.startswith(SYSTEM_GROUP_PREFIX):
+            return None
+        try:
+            validate_group(name)
+        except RequestRejected:
+            return None
+        if len(self._groups) >= MAX_GROUPS:
+            return None
+        group = self._groups[name] = SubscriptionGroupConfig(group_name=name)
+        self.touch()
+        return group
+
+    def update(self, group: SubscriptionGroupConfig) -> bool:
+        """Add or replace a group; False if it is the same already."""
+        name = group.group_name
+        validate_group(name)
+        assert name is not None
+        if self._groups.get(name) == group:
+            return False
+        if name not in self._groups and len(self._groups) >= MAX_GROUPS:
+            raise RequestRejected(1, f"this broker has {MAX_GROUPS} groups already")
+        self._groups[name] = group
+        self.touch()
+        return True
+
+    def delete(self, name: str) -> bool:
+        """Remove a group and what it is forbidden; False if there is none."""
+        self.forbidden.pop(name, None)
+        if self._groups.pop(name, None) is None:
+            return False
+        self.touch()
+        return True
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Return whether the group may not read the topic."""
+        bits = self.forbidden.get(group, {}).get(topic, 0)
+        return bool(bits & (1 << (PERM_READ.bit_length() - 1)))

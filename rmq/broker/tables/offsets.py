@@ -1,0 +1,86 @@
+"""OffsetTable: how far each group has come in each queue.
+
+Kept in `config/consumerOffset.json`, saved every few seconds: a crash makes consumers read
+the last moments again.  Entries of unknown groups and topics stay: other parts of a Java
+store keep their progress here.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rmq.broker.tables.persist import JsonTable
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+
+SEPARATOR = "@"
+MAX_ENTRIES = 1_000_000
+"""Pairs of topic and group; a commit can add one."""
+
+
+class OffsetTable(JsonTable):
+    """Known in Java as `ConsumerOffsetManager`."""
+
+    def __init__(self, folder: Path, clock: Clock, version_step: int) -> None:
+        super().__init__(folder / "consumerOffset.json", clock)
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._version_step = version_step
+        self._commits = 0
+
+    def _read(self, value: dict[str, Any]) -> None:
+        try:
+            table = {
+                key: {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+                for key, queues in (value.get("offsetTable") or {}).items()
+            }
+            version = value.get("dataVersion") or {}
+            self.data_version = type(self.data_version).from_value(version)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RequestRejected(1, f"offsetTable: {error}") from error
+        self._offsets.update(table)
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "dataVersion": self.data_version,
+            "offsetTable": {
+                key: {str(queue_id): offset for queue_id, offset in queues.items()}
+                for key, queues in self._offsets.items()
+            },
+        }
+
+    def commit(
+        self, client: str, group: str, topic: str, queue_id: int, offset: int
+    ) -> None:
+        """Store an offset; going backwards is allowed, `client` is for the log."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._offsets.get(key)
+        if queues is None:
+            if len(self._offsets) >= MAX_ENTRIES:
+                raise RequestRejected(
+                    1, f"{client}: {MAX_ENTRIES} pairs of topic and group have offsets"
+                )
+            queues = self._offsets[key] = {}
+        queues[queue_id] = offset
+        self.is_dirty = True
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self.touch()
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the committed offset, -1 if there is none."""
+        queues = self._offsets.get(f"{topic}{SEPARATOR}{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the offsets of a topic."""
+        self._remove(lambda key: key.partition(SEPARATOR)[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        """Forget the offsets of a group."""
+        self._remove(lambda key: key.partition(SEPARATOR)[2] == group)
+
+    def _remove(self, is_meant: Any) -> None:  # noqa: ANN401 - a predicate on keys
+        keys = [key for key in self._offsets if is_meant(key)]
+        for key in keys:
+            del self._offsets[key]
+        if keys:
+            self.touch()

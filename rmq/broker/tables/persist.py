@@ -1,0 +1,104 @@
+"""JsonTable: a table that lives in memory and in one of RocketMQ's JSON files.
+
+Layout: the text of the table, beside it `<name>.bak` with the text before.
+Crash contract: a save writes `<name>.tmp`, makes it durable, renames the old file to
+`.bak` and the new one to its place; at any moment one of the two is whole.
+A file that cannot be read is renamed to `<name>.bad` and the `.bak` is taken; if that is
+bad too the broker does not start.
+"""
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from rmq.clock import Clock
+from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.common import DataVersion
+
+logger = logging.getLogger(__name__)
+
+
+class JsonTable(ABC):
+    """Known in Java as `ConfigManager`."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self.data_version = DataVersion()
+        self.is_dirty = False
+
+    @abstractmethod
+    def _read(self, value: dict[str, Any]) -> None:
+        """Take over what a file held; RequestRejected if it is of another shape."""
+
+    @abstractmethod
+    def _content(self) -> object:
+        """Return what a file is to hold."""
+
+    def load(self) -> None:
+        """Read the file, or its backup; an absent one is an empty table."""
+        backup = self._path.with_suffix(self._path.suffix + ".bak")
+        for path in (self._path, backup):
+            try:
+                text = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            if not text.strip():
+                continue
+            problem = self._try_read(text)
+            if problem is None:
+                if path == backup:
+                    logger.warning("%s: took the backup %s", self._path, path.name)
+                return
+            if path == backup:
+                raise StoreError(
+                    f"{path}: {problem}; mend or remove it to start without the table"
+                )
+            bad = self._path.with_suffix(self._path.suffix + ".bad")
+            self._path.rename(bad)
+            logger.error("%s: %s; it was moved to %s", self._path, problem, bad.name)
+
+    def _try_read(self, text: bytes) -> str | None:
+        try:
+            value = fastjson.loads(text)
+            if not isinstance(value, dict):
+                return "not a JSON object"
+            self._read(value)
+        except (RemoteProtocolError, RequestRejected) as error:
+            return str(error)
+        return None
+
+    def touch(self) -> None:
+        """Note a change: the version continues, the next save writes."""
+        version = self.data_version
+        self.data_version = DataVersion(
+            state_version=version.state_version,
+            timestamp=self._clock.now_ms(),
+            counter=version.counter + 1,
+        )
+        self.is_dirty = True
+
+    def snapshot(self) -> bytes:
+        """Return the text to save; the table counts as clean from here on."""
+        self.is_dirty = False
+        return fastjson.dumps_pretty(self._content())
+
+    def write(self, text: bytes) -> None:
+        """Save a text; blocks, so call it from a worker thread."""
+        temporary = self._path.with_suffix(self._path.suffix + ".tmp")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if self._path.exists():
+            self._path.replace(self._path.with_suffix(self._path.suffix + ".bak"))
+        temporary.replace(self._path)
+        descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,160 @@
+"""TopicTable: which topics exist and how many queues each has.
+
+Kept in `config/topics.json`.  A configuration in the table is replaced, never changed in
+place.  Names are validated on every way in, the file included.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rmq.broker.config import BrokerConfig
+from rmq.broker.tables.persist import JsonTable
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.protocol import topics as names
+from rmq.protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
+from rmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
+
+READ_WRITE = PERM_READ | PERM_WRITE
+MAX_TOPICS = 200_000
+"""A send can create a topic, so that strangers can fill this table."""
+
+ChangeListener = Callable[[TopicConfig], None]
+
+
+class TopicTable(JsonTable):
+    """Known in Java as `TopicConfigManager`."""
+
+    def __init__(self, folder: Path, clock: Clock, config: BrokerConfig) -> None:
+        super().__init__(folder / "topics.json", clock)
+        self._config = config
+        self._topics: dict[str, TopicConfig] = {}
+        self._own = {topic.topic_name for topic in self._system_topics()}
+        self.on_change: ChangeListener | None = None
+        self.get = self._topics.get
+
+    def load(self) -> None:
+        """Read the file and add the topics that every broker has."""
+        super().load()
+        for topic in self._system_topics():
+            if topic.topic_name not in self._topics:
+                self._topics[topic.topic_name or ""] = topic
+                self.touch()
+
+    def _read(self, value: dict[str, Any]) -> None:
+        wrapper = TopicConfigSerializeWrapper.from_value(value)
+        for name in wrapper.topic_config_table:
+            if name not in self._own:
+                names.validate_topic(name)
+        self.data_version = wrapper.data_version
+        self._topics.update(wrapper.topic_config_table)
+
+    def _content(self) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper(
+            data_version=self.data_version, topic_config_table=dict(self._topics)
+        )
+
+    def _system_topics(self) -> list[TopicConfig]:
+        config = self._config
+        cluster, broker = config.broker_cluster_name, config.broker_name
+        topics = [
+            _topic(names.SELF_TEST_TOPIC, 1),
+            _topic(names.BENCHMARK_TOPIC, 1024),
+            _topic(cluster, 16, _usable(config.cluster_topic_enable)),
+            _topic(broker, 1, _usable(config.broker_topic_enable)),
+            _topic(names.OFFSET_MOVED_TOPIC, 1),
+            _topic(names.SCHEDULE_TOPIC, 18),
+            _topic(names.reply_topic(cluster), 1),
+            _topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+            _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
+            _topic(names.TRANS_HALF_TOPIC, 1),
+            _topic(names.TRANS_OP_HALF_TOPIC, 1),
+            _topic(names.ROCKSDB_TRANS_HALF_TOPIC, 1),
+            _topic(names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1),
+            _topic(names.TIMER_TOPIC, 1),
+        ]
+        if config.auto_create_topic_enable:
+            perm = READ_WRITE | PERM_INHERIT
+            queues = config.default_topic_queue_nums
+            topics.append(_topic(names.DEFAULT_TOPIC, queues, perm))
+        if config.trace_topic_enable:
+            topics.append(_topic(config.trace_topic_name, 1))
+        return topics
+
+    def all(self) -> dict[str, TopicConfig]:
+        """Return every topic by name."""
+        return dict(self._topics)
+
+    def is_system(self, name: str) -> bool:
+        """Return whether users may neither create nor delete the topic."""
+        return name in self._own or names.is_system_topic(name)
+
+    def update(self, topic: TopicConfig) -> bool:
+        """Add or replace a topic; False if it is the same already."""
+        name = topic.topic_name
+        names.validate_topic(name)
+        assert name is not None
+        if self._topics.get(name) == topic:
+            return False
+        self._check_room(name)
+        self._topics[name] = topic
+        self.touch()
+        if self.on_change is not None:
+            self.on_change(topic)
+        return True
+
+    def delete(self, name: str) -> bool:
+        """Remove a topic; False if there is none."""
+        if self._topics.pop(name, None) is None:
+            return False
+        self.touch()
+        return True
+
+    def ensure(
+        self, name: str, *, queues: int, perm: int, sys_flag: int = 0
+    ) -> TopicConfig:
+        """Return a topic of the broker's own making, which comes into being."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = _topic(name, queues, perm)
+            topic = msgspec.structs.replace(topic, topic_sys_flag=sys_flag)
+            self.update(topic)
+        return topic
+
+    def create_for_send(
+        self, name: str, default_topic: str, default_queue_nums: int, remote: str
+    ) -> TopicConfig | None:
+        """Make a topic like the default topic; None if that one is not inherited."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        default = self._topics.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT:
+            return None
+        is_standard = default_topic == names.DEFAULT_TOPIC
+        if is_standard and not self._config.auto_create_topic_enable:
+            return None
+        queues = max(0, min(default_queue_nums, default.write_queue_nums))
+        topic = msgspec.structs.replace(
+            _topic(name, queues, default.perm & ~PERM_INHERIT),
+            topic_filter_type=default.topic_filter_type,
+        )
+        self.update(topic)
+        return topic
+
+    def _check_room(self, name: str) -> None:
+        if name not in self._topics and len(self._topics) >= MAX_TOPICS:
+            raise RequestRejected(1, f"this broker has {MAX_TOPICS} topics already")
+
+
+def _topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+    )
+
+
+def _usable(is_enabled: bool) -> int:
+    return PERM_INHERIT | (READ_WRITE if is_enabled else 0)

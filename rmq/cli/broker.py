@@ -1,0 +1,107 @@
+"""`rmq broker`."""
+
+import logging
+from functools import partial
+
+import click
+import trio
+
+from rmq import node as nodes
+from rmq.broker.config import BrokerConfig
+from rmq.cli.options import (
+    check_platform,
+    common_options,
+    fail,
+    gather_values,
+    report_findings,
+    run_to_end,
+    start_logging,
+)
+from rmq.config import build, describe
+from rmq.errors import RmqError
+from rmq.store.config import StoreConfig
+
+logger = logging.getLogger("rmq")
+
+
+@click.command()
+@common_options
+@click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Name servers to use.")
+@click.option(
+    "--advertise", metavar="HOST:PORT", help="The address that clients are told."
+)
+@click.option("-p", "print_all", is_flag=True, help="Print every key and stop.")
+@click.option("-m", "print_some", is_flag=True, help="Print what is set and stop.")
+def broker(  # noqa: PLR0913 - one parameter for each option
+    path: str | None,
+    settings: tuple[str, ...],
+    namesrv: str | None,
+    advertise: str | None,
+    log_level: str,
+    *,
+    strict_config: bool,
+    print_all: bool,
+    print_some: bool,
+) -> None:
+    """Start a broker, with its own name server if none is configured.
+
+    \b
+    rmq broker                              on loopback, ports 10911 and 9876
+    rmq broker -c broker.conf               as that file says
+    rmq broker --set listenPort=0           on any free port
+    """
+    start_logging(log_level)
+    classes = (BrokerConfig, StoreConfig)
+    try:
+        check_platform()
+        values = gather_values(path, settings, classes)
+        if namesrv:
+            values["namesrvAddr"] = namesrv
+        if advertise:
+            values["rmq.advertise"] = advertise
+        report_findings(values, classes, strict=strict_config)
+        configs = build(BrokerConfig, values), build(StoreConfig, values)
+    except RmqError as error:
+        fail(error)
+    if print_all or print_some:
+        for config in configs:
+            for key, value, is_default in describe(config):
+                if print_all or not is_default:
+                    click.echo(f"{key}={value}")
+        return
+    _run(configs[0], configs[1], values)
+
+
+def _run(config: BrokerConfig, store: StoreConfig, values: dict[str, str]) -> None:
+    """Serve until a signal, then say why if it was not that."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            run = partial(nodes.run_broker, config, store, values=values)
+            node: nodes.Node = await nursery.start(run)
+            _report_start(node)
+            nursery.start_soon(nodes.until_signalled, node, nursery.cancel_scope)
+            await node.finished.wait()
+            nursery.cancel_scope.cancel()
+
+    run_to_end(main)
+
+
+def _report_start(node: nodes.Node) -> None:
+    broker = node.broker
+    assert broker is not None
+    config = broker.config
+    advertised = broker.advertised
+    logger.info("clients are told %s: %s", advertised.address, advertised.reason)
+    if not config.bind_address.startswith("127."):
+        logger.warning(
+            "ports %d and %d are open on %s without authentication",
+            broker.port,
+            broker.fast_port,
+            config.bind_address,
+        )
+    click.echo(
+        f"ready broker={config.broker_name} address={advertised.address} "
+        f"namesrv={';'.join(node.name_servers)}",
+        err=True,
+    )

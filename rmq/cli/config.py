@@ -1,0 +1,83 @@
+"""`rmq config check` and `rmq config print`."""
+
+import json
+import sys
+
+import click
+
+from rmq.broker.config import BrokerConfig
+from rmq.cli.options import FAILED, fail, gather_values
+from rmq.config import build, check, describe, read_properties
+from rmq.errors import RmqError
+from rmq.namesrv.config import NamesrvConfig
+from rmq.store.config import StoreConfig
+
+ROLES = {"broker": (BrokerConfig, StoreConfig), "namesrv": (NamesrvConfig,)}
+
+
+@click.group()
+def config() -> None:
+    """Look at configuration before it is used."""
+
+
+_role = click.option(
+    "--role",
+    type=click.Choice(list(ROLES)),
+    default="broker",
+    show_default=True,
+    help="Whose configuration it is.",
+)
+
+
+@config.command("check")
+@click.argument("path", type=click.Path(exists=True, dir_okay=False))
+@_role
+def check_file(path: str, role: str) -> None:
+    """Read a file and name typos, limits and swallowed comments.
+
+    Exit code 1 if there is a problem: rmq config check broker.conf
+    """
+    classes = ROLES[role]
+    try:
+        values = read_properties(path)
+        findings = check(values, classes)
+        for kind in classes:
+            build(kind, values)
+    except RmqError as error:
+        fail(error)
+    for finding in findings:
+        click.echo(("problem: " if finding.is_problem else "note: ") + finding.text)
+    if any(finding.is_problem for finding in findings):
+        sys.exit(FAILED)
+    click.echo(f"{path}: {len(values)} keys, no problem")
+
+
+@config.command("print")
+@click.option("-c", "--config", "path", type=click.Path(exists=True, dir_okay=False))
+@click.option("--diff-defaults", is_flag=True, help="Only what is not the default.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@_role
+def print_all(
+    path: str | None, role: str, *, diff_defaults: bool, as_json: bool
+) -> None:
+    """Print the configuration in effect: file, environment and defaults.
+
+    rmq config print -c broker.conf --diff-defaults
+    """
+    classes = ROLES[role]
+    try:
+        values = gather_values(path, (), classes)
+        built = [build(kind, values) for kind in classes]
+    except RmqError as error:
+        fail(error)
+    shown = {
+        key: value
+        for one in built
+        for key, value, is_default in describe(one)
+        if not (diff_defaults and is_default)
+    }
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+        return
+    for key, value in shown.items():
+        click.echo(f"{key}={value}")

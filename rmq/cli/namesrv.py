@@ -1,0 +1,55 @@
+"""`rmq namesrv`."""
+
+from functools import partial
+
+import click
+import trio
+
+from rmq import node as nodes
+from rmq.cli.options import (
+    check_platform,
+    common_options,
+    fail,
+    gather_values,
+    report_findings,
+    run_to_end,
+    start_logging,
+)
+from rmq.config import build
+from rmq.errors import RmqError
+from rmq.namesrv.config import NamesrvConfig
+
+
+@click.command()
+@common_options
+def namesrv(
+    path: str | None,
+    settings: tuple[str, ...],
+    log_level: str,
+    *,
+    strict_config: bool,
+) -> None:
+    """Start a name server alone.
+
+    \b
+    rmq namesrv                             on loopback, port 9876
+    rmq namesrv -c namesrv.conf             as that file says
+    """
+    start_logging(log_level)
+    classes = (NamesrvConfig,)
+    try:
+        check_platform()
+        values = gather_values(path, settings, classes)
+        report_findings(values, classes, strict=strict_config)
+        config = build(NamesrvConfig, values)
+    except RmqError as error:
+        fail(error)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            run = partial(nodes.run_name_server, config)
+            node: nodes.Node = await nursery.start(run)
+            click.echo(f"ready namesrv={node.name_servers[0]}", err=True)
+            nursery.start_soon(nodes.until_signalled, node, nursery.cancel_scope)
+
+    run_to_end(main)

@@ -1,0 +1,127 @@
+"""What the commands share: reading settings, reporting problems, logging.
+
+Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NoReturn
+
+import click
+import trio
+
+from rmq.config import check, environment_values, read_properties
+from rmq.errors import ConfigError, RmqError
+
+FAILED = 1
+LOG_LEVELS = ("debug", "info", "warning", "error")
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - what Java binds to when a file is given
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command that starts a server."""
+    for option in (
+        click.option(
+            "--log-level",
+            type=click.Choice(LOG_LEVELS),
+            default="info",
+            show_default=True,
+            help="How much to say on stderr.",
+        ),
+        click.option(
+            "--strict-config",
+            is_flag=True,
+            help="Refuse to start on unknown keys and swallowed comments.",
+        ),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set one key; may be repeated, wins over the file.",
+        ),
+        click.option(
+            "-c",
+            "--config",
+            "path",
+            type=click.Path(exists=True, dir_okay=False),
+            help="Java properties file.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def gather_values(
+    path: str | None, settings: Iterable[str], classes: Iterable[type]
+) -> dict[str, str]:
+    """Join file, environment and flags; later ones win."""
+    values = read_properties(path) if path else {}
+    values |= environment_values(os.environ, classes)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: say KEY=VALUE")
+        values[key.strip()] = value.strip()
+    if path:
+        values.setdefault("bindAddress", ANY_ADDRESS)
+    return values
+
+
+def report_findings(
+    values: dict[str, str], classes: Iterable[type], *, strict: bool
+) -> None:
+    """Say what is odd about the settings; ConfigError if that must not be."""
+    findings = check(values, classes)
+    for finding in findings:
+        level = logging.WARNING if finding.is_problem else logging.INFO
+        logging.getLogger("rmq").log(level, "%s", finding.text)
+    problems = [finding.text for finding in findings if finding.is_problem]
+    if strict and problems:
+        raise ConfigError("; ".join(problems))
+
+
+def start_logging(level: str) -> None:
+    """Log to stderr."""
+    logging.basicConfig(
+        level=level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def check_platform() -> None:
+    """Refuse where there is no epoll."""
+    if not sys.platform.startswith("linux"):
+        raise ConfigError(f"rmq runs on Linux (it needs epoll); this is {sys.platform}")
+
+
+def fail(error: RmqError) -> NoReturn:
+    """End with one sentence and no traceback."""
+    click.echo(f"rmq: {error}", err=True)
+    sys.exit(FAILED)
+
+
+def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a server; an error of ours ends it with one sentence."""
+    try:
+        trio.run(main)
+    except BaseException as error:
+        known = _first_known(error)
+        if known is None:
+            raise
+        fail(known)
+
+
+def _first_known(error: BaseException) -> RmqError | None:
+    """Find our own error inside the groups that nurseries make."""
+    if isinstance(error, RmqError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            found = _first_known(part)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,307 @@
+"""The name server's requests, one function each.
+
+Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
+"""
+
+from collections.abc import Callable
+
+from rmq._fastpath import body_crc
+from rmq.errors import RequestRejected
+from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
+from rmq.namesrv.routes import DEFAULT_TIMEOUT_MS, Registration, RouteTable
+from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
+from rmq.protocol.bodies.register import RegisterBrokerBody
+from rmq.protocol.bodies.route import (
+    BrokerMemberGroup,
+    GetBrokerMemberGroupResponseBody,
+    TopicRouteData,
+)
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB
+from rmq.protocol.headers import cluster as cluster_headers
+from rmq.protocol.headers import route as headers
+from rmq.protocol.topics import validate_topic
+from rmq.remoting.connection import Connection
+from rmq.remoting.dispatch import HandlerTable
+
+FAQ = (
+    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+MAX_NAME_LENGTH = 255
+"""Of broker and cluster names and addresses: they become keys of tables."""
+
+AddressFor = Callable[[str, Connection], str]
+
+
+class NameServerHandlers:
+    """Handlers over the tables of one name server."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        routes: RouteTable,
+        kv_config: KVConfig,
+        address_for: AddressFor,
+    ) -> None:
+        self._config = config
+        self._routes = routes
+        self._kv = kv_config
+        self._address_for = address_for
+
+    def table(self) -> HandlerTable:
+        """Return code to handler."""
+        table = HandlerTable()
+        for code, handler in (
+            (RequestCode.PUT_KV_CONFIG, self.put_kv),
+            (RequestCode.GET_KV_CONFIG, self.get_kv),
+            (RequestCode.DELETE_KV_CONFIG, self.delete_kv),
+            (RequestCode.REGISTER_BROKER, self.register_broker),
+            (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
+            (RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route),
+            (RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info),
+            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_perm),
+            (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics),
+            (RequestCode.DELETE_TOPIC_IN_NAMESRV, self.delete_topic),
+            (RequestCode.REGISTER_TOPIC_IN_NAMESRV, self.register_topic),
+            (RequestCode.GET_KVLIST_BY_NAMESPACE, self.kv_namespace),
+            (RequestCode.GET_TOPICS_BY_CLUSTER, self.topics_by_cluster),
+            (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self.system_topics),
+            (RequestCode.GET_UNIT_TOPIC_LIST, self.unit_topics),
+            (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, self.unit_sub_topics),
+            (
+                RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+                self.unit_sub_not_unit_topics,
+            ),
+            (RequestCode.QUERY_DATA_VERSION, self.query_data_version),
+            (RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_write_perm),
+            (RequestCode.GET_BROKER_MEMBER_GROUP, self.member_group),
+            (RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat),
+        ):
+            table.register(code, handler)
+        return table
+
+    # -- brokers
+
+    def register_broker(self, request: Command, connection: Connection) -> Command:
+        """103: a broker and its topics."""
+        header = request.header(headers.RegisterBrokerRequestHeader)
+        crc = header.body_crc32
+        if crc and crc != body_crc(request.body):
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        _check_names(header.cluster_name, header.broker_name, header.broker_addr)
+        body = RegisterBrokerBody.decode(request.body, request.version)
+        wrapper = body.topic_config_serialize_wrapper
+        registered = self._routes.register(
+            Registration(
+                header.cluster_name,
+                header.broker_addr,
+                header.broker_name,
+                header.broker_id,
+                header.ha_server_addr,
+                wrapper.topic_config_table,
+                wrapper.data_version,
+                header.heartbeat_timeout_millis or DEFAULT_TIMEOUT_MS,
+                header.enable_acting_master,
+            ),
+            connection,
+        )
+        answer = headers.RegisterBrokerResponseHeader(
+            master_addr=registered.master_address, ha_server_addr=registered.ha_address
+        )
+        order = b""
+        if self._config.return_order_topic_config:
+            order = KVTable(table=self._kv.namespace(ORDER_TOPIC_CONFIG)).encode()
+        return request.reply(header=answer, body=order)
+
+    def unregister_broker(self, request: Command, connection: Connection) -> Command:
+        """104: a broker leaves."""
+        header = request.header(headers.UnRegisterBrokerRequestHeader)
+        self._routes.unregister(
+            header.cluster_name,
+            header.broker_addr,
+            header.broker_name,
+            header.broker_id,
+        )
+        return request.reply()
+
+    def broker_heartbeat(self, request: Command, connection: Connection) -> Command:
+        """904: a broker lives."""
+        header = request.header(cluster_headers.BrokerHeartbeatRequestHeader)
+        self._routes.touch(header.cluster_name, header.broker_addr)
+        return request.reply()
+
+    def query_data_version(self, request: Command, connection: Connection) -> Command:
+        """322: is what I registered still what you have?"""
+        header = request.header(headers.QueryDataVersionRequestHeader)
+        version = DataVersion.decode(request.body)
+        known = self._routes.data_version(header.cluster_name, header.broker_addr)
+        self._routes.touch(header.cluster_name, header.broker_addr)
+        answer = headers.QueryDataVersionResponseHeader(changed=known != version)
+        return request.reply(
+            header=answer, body=b"" if known is None else known.encode()
+        )
+
+    # -- routes
+
+    def route(self, request: Command, connection: Connection) -> Command:
+        """105: where is this topic?"""
+        topic = request.header(headers.GetRouteInfoRequestHeader).topic
+        found = self._routes.route(topic)
+        if found is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}{FAQ}",
+            )
+        if self._config.order_message_enable:
+            found.order_topic_conf = self._kv.get(ORDER_TOPIC_CONFIG, topic)
+        return request.reply(body=self._told_to(connection, found).encode())
+
+    def _told_to(self, connection: Connection, route: TopicRouteData) -> TopicRouteData:
+        """Replace a guessed address by the one at which this caller has reached us."""
+        for broker in route.broker_datas:
+            broker.broker_addrs = {
+                broker_id: self._address_for(address, connection)
+                for broker_id, address in broker.broker_addrs.items()
+            }
+        return route
+
+    def cluster_info(self, request: Command, connection: Connection) -> Command:
+        """106: all brokers."""
+        info = self._routes.cluster_info()
+        for broker in info.broker_addr_table.values():
+            broker.broker_addrs = {
+                broker_id: self._address_for(address, connection)
+                for broker_id, address in broker.broker_addrs.items()
+            }
+        return request.reply(body=info.encode())
+
+    def member_group(self, request: Command, connection: Connection) -> Command:
+        """901: the brokers of one name."""
+        header = request.header(cluster_headers.GetBrokerMemberGroupRequestHeader)
+        group = self._routes.group(header.broker_name)
+        members = BrokerMemberGroup(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_addrs=dict(group.addresses) if group else {},
+        )
+        body = GetBrokerMemberGroupResponseBody(broker_member_group=members)
+        return request.reply(body=body.encode())
+
+    # -- topics
+
+    def all_topics(self, request: Command, connection: Connection) -> Command:
+        """206: all topics."""
+        if not self._config.enable_all_topic_list:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "disable")
+        return _topics(request, self._routes.topics())
+
+    def topics_by_cluster(self, request: Command, connection: Connection) -> Command:
+        """224: the topics of a cluster."""
+        cluster = request.header(cluster_headers.GetTopicsByClusterRequestHeader).cluster
+        return _topics(request, self._routes.topics_of_cluster(cluster))
+
+    def system_topics(self, request: Command, connection: Connection) -> Command:
+        """304: topics named by clusters and brokers, and some broker's address."""
+        body = TopicList(
+            topic_list=self._routes.system_topics(),
+            broker_addr=self._routes.any_address(),
+        )
+        return request.reply(body=body.encode())
+
+    def unit_topics(self, request: Command, connection: Connection) -> Command:
+        """311: topics with the unit flag."""
+        return _topics(request, self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT)))
+
+    def unit_sub_topics(self, request: Command, connection: Connection) -> Command:
+        """312: topics with the unit-sub flag."""
+        found = self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT_SUB))
+        return _topics(request, found)
+
+    def unit_sub_not_unit_topics(
+        self, request: Command, connection: Connection
+    ) -> Command:
+        """313: topics with the unit-sub flag only."""
+        found = self._routes.topics_where(
+            lambda f: bool(f & TOPIC_UNIT_SUB) and not f & TOPIC_UNIT
+        )
+        return _topics(request, found)
+
+    def delete_topic(self, request: Command, connection: Connection) -> Command:
+        """216: forget a topic."""
+        header = request.header(headers.DeleteTopicFromNamesrvRequestHeader)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        return request.reply()
+
+    def register_topic(self, request: Command, connection: Connection) -> Command:
+        """217: queues of one topic."""
+        topic = request.header(headers.RegisterTopicRequestHeader).topic
+        validate_topic(topic)
+        route = TopicRouteData.decode(request.body)
+        self._routes.register_topic(topic, route.queue_datas)
+        return request.reply()
+
+    def wipe_write_perm(self, request: Command, connection: Connection) -> Command:
+        """205: no more sends to this broker."""
+        name = request.header(headers.WipeWritePermOfBrokerRequestHeader).broker_name
+        count = self._routes.set_writable(name, writable=False)
+        header = headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
+        return request.reply(header=header)
+
+    def add_write_perm(self, request: Command, connection: Connection) -> Command:
+        """327: sends to this broker again."""
+        name = request.header(headers.AddWritePermOfBrokerRequestHeader).broker_name
+        count = self._routes.set_writable(name, writable=True)
+        header = headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
+        return request.reply(header=header)
+
+    # -- key-value configuration
+
+    def put_kv(self, request: Command, connection: Connection) -> Command:
+        """100: set a value."""
+        header = request.header(headers.PutKVConfigRequestHeader)
+        self._kv.put(header.namespace, header.key, header.value)
+        self._kv.save()
+        return request.reply()
+
+    def get_kv(self, request: Command, connection: Connection) -> Command:
+        """101: get a value."""
+        header = request.header(headers.GetKVConfigRequestHeader)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return request.reply(header=headers.GetKVConfigResponseHeader(value=value))
+
+    def delete_kv(self, request: Command, connection: Connection) -> Command:
+        """102: remove a value."""
+        header = request.header(headers.DeleteKVConfigRequestHeader)
+        self._kv.delete(header.namespace, header.key)
+        self._kv.save()
+        return request.reply()
+
+    def kv_namespace(self, request: Command, connection: Connection) -> Command:
+        """219: all values of a namespace."""
+        name = request.header(headers.GetKVListByNamespaceRequestHeader).namespace
+        table = self._kv.namespace(name)
+        if not table:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {name}"
+            )
+        return request.reply(body=KVTable(table=table).encode())
+
+
+def _topics(request: Command, names: list[str]) -> Command:
+    return request.reply(body=TopicList(topic_list=names).encode())
+
+
+def _check_names(*names: str) -> None:
+    for name in names:
+        if not name or len(name) > MAX_NAME_LENGTH:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"names and addresses have 1 to {MAX_NAME_LENGTH} characters",
+            )

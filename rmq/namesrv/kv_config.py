@@ -1,0 +1,86 @@
+"""KVConfig: names and values by namespace, kept in `kvConfig.json`.
+
+Layout: `{"configTable": {namespace: {key: value}}}`.
+Crash contract: the file is written beside itself and renamed; the one before is `.bak`.
+Order configuration of topics lives here, namespace ORDER_TOPIC_CONFIG.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
+from rmq.protocol import fastjson
+from rmq.protocol.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+MAX_ENTRIES = 100_000
+MAX_VALUE_SIZE = 64 * 1024
+
+
+class KVConfig:
+    """Known in Java as `KVConfigManager`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._table: dict[str, dict[str, str]] = {}
+
+    def load(self) -> None:
+        """Read the file, or the one before it; an absent one is empty."""
+        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
+            try:
+                value = fastjson.loads(path.read_bytes())
+                table = value.get("configTable") or {}
+                self._table = {
+                    str(name): {str(k): str(v) for k, v in entries.items()}
+                    for name, entries in table.items()
+                }
+            except FileNotFoundError:
+                continue
+            except (RemoteProtocolError, AttributeError) as error:
+                logger.error("%s cannot be read: %s", path, error)
+                continue
+            return
+        if self._path.exists():
+            raise StoreError(f"{self._path} cannot be read; mend or remove it")
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """Return a value."""
+        return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> dict[str, str]:
+        """Return all entries of a namespace."""
+        return dict(self._table.get(namespace, {}))
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Add or replace a value."""
+        if not namespace or not key:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "namespace or key is null"
+            )
+        size = sum(len(entries) for entries in self._table.values())
+        if len(value) > MAX_VALUE_SIZE or size >= MAX_ENTRIES:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"a value has at most {MAX_VALUE_SIZE} characters, "
+                f"the table {MAX_ENTRIES} entries",
+            )
+        self._table.setdefault(namespace, {})[key] = value
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove a value."""
+        self._table.get(namespace, {}).pop(key, None)
+
+    def save(self) -> None:
+        """Write the file; blocks for one small write."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        with temporary.open("wb") as file:
+            file.write(fastjson.dumps_pretty({"configTable": self._table}))
+            file.flush()
+            os.fsync(file.fileno())
+        if self._path.exists():
+            self._path.replace(self._path.with_name(self._path.name + ".bak"))
+        temporary.replace(self._path)

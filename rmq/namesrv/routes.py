@@ -1,0 +1,329 @@
+"""RouteTable: which broker has which topic, and where it is.
+
+Five tables: topic to queues by broker name; broker name to addresses by id; cluster to
+broker names; live brokers by (cluster, address); filter servers (always empty, answered
+because clients read the field).
+Rules of registration are those of Java's `RouteInfoManager`: topics come from the master;
+the same address under another id moves; a holder with a larger state version wins; a first
+registration of one single topic is refused.
+Belongs to the trio thread; memory only.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import PERM_READ, PERM_WRITE
+from rmq.remoting.connection import Connection
+
+MASTER_ID = 0
+DEFAULT_TIMEOUT_MS = 120_000
+MAX_BROKERS = 10_000
+MAX_TOPICS = 1_000_000
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """A registration that has not expired."""
+
+    broker_name: str
+    last_update_ms: int
+    timeout_ms: int
+    data_version: DataVersion
+    connection: Connection | None
+    ha_address: str
+
+
+@dataclass(slots=True)
+class BrokerGroup:
+    """A master with its slaves: one broker name."""
+
+    cluster: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool = False
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself."""
+
+    cluster: str
+    address: str
+    broker_name: str
+    broker_id: int
+    ha_address: str
+    topics: dict[str, TopicConfig]
+    data_version: DataVersion
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    enable_acting_master: bool | None = None
+
+
+class Registered(NamedTuple):
+    """What a slave is told: where its master is."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+
+
+class RouteTable:
+    """Known in Java as `RouteInfoManager`."""
+
+    def __init__(
+        self, now_ms: Callable[[], int], *, keeps_unregistered_topics: bool = True
+    ) -> None:
+        self._now_ms = now_ms
+        self._keeps_topics = keeps_unregistered_topics
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, BrokerGroup] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[tuple[str, str], LiveBroker] = {}
+
+    # -- registration
+
+    def register(
+        self, wanted: Registration, connection: Connection | None
+    ) -> Registered:
+        """Take over a registration; RequestRejected if it must come again in full."""
+        if wanted.broker_name not in self._brokers and len(self._brokers) >= MAX_BROKERS:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"{MAX_BROKERS} brokers are registered"
+            )
+        self._clusters.setdefault(wanted.cluster, set()).add(wanted.broker_name)
+        group = self._brokers.setdefault(
+            wanted.broker_name, BrokerGroup(wanted.cluster)
+        )
+        group.enable_acting_master = bool(wanted.enable_acting_master)
+        key = wanted.cluster, wanted.address
+        if self._is_outranked(group, wanted):
+            self._live.pop(key, None)
+            return Registered()
+        if wanted.broker_id not in group.addresses and len(wanted.topics) == 1:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "register broker failed"
+            )
+        is_first = self._place(group, wanted)
+        before = self._live.get(key)
+        changed = before is None or before.data_version != wanted.data_version
+        if wanted.broker_id == MASTER_ID and (changed or is_first):
+            self._take_topics(wanted)
+        self._live[key] = LiveBroker(
+            wanted.broker_name,
+            self._now_ms(),
+            wanted.timeout_ms,
+            wanted.data_version,
+            connection,
+            wanted.ha_address,
+        )
+        return self._master_for(group, wanted)
+
+    def _is_outranked(self, group: BrokerGroup, wanted: Registration) -> bool:
+        """Return whether the id is held by another address with a newer state."""
+        holder = group.addresses.get(wanted.broker_id)
+        if holder is None or holder == wanted.address:
+            return False
+        live = self._live.get((wanted.cluster, holder))
+        if live is None:
+            return False
+        return live.data_version.state_version > wanted.data_version.state_version
+
+    def _place(self, group: BrokerGroup, wanted: Registration) -> bool:
+        """Put the address under its id only; True if the id was free."""
+        for broker_id, address in list(group.addresses.items()):
+            if address == wanted.address and broker_id != wanted.broker_id:
+                del group.addresses[broker_id]
+        is_first = wanted.broker_id not in group.addresses
+        group.addresses[wanted.broker_id] = wanted.address
+        return is_first
+
+    def _take_topics(self, wanted: Registration) -> None:
+        name = wanted.broker_name
+        if not self._keeps_topics and len(wanted.topics) > 1:
+            for topic in [t for t, queues in self._topics.items() if name in queues]:
+                if topic not in wanted.topics:
+                    self._remove_queues(topic, name)
+        for topic, config in wanted.topics.items():
+            if topic not in self._topics and len(self._topics) >= MAX_TOPICS:
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR, f"{MAX_TOPICS} topics are registered"
+                )
+            self._topics.setdefault(topic, {})[name] = QueueData(
+                broker_name=name,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=config.perm,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+
+    def _master_for(self, group: BrokerGroup, wanted: Registration) -> Registered:
+        master = group.addresses.get(MASTER_ID)
+        if wanted.broker_id == MASTER_ID or master is None:
+            return Registered()
+        live = self._live.get((wanted.cluster, master))
+        return Registered(master, live.ha_address if live else None)
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Add queues of a topic on brokers that are known."""
+        for data in queues:
+            if data.broker_name in self._brokers:
+                self._topics.setdefault(topic, {})[data.broker_name] = data
+
+    def touch(self, cluster: str, address: str) -> None:
+        """Note that a broker lives."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.last_update_ms = self._now_ms()
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """Return the version that a broker registered last."""
+        live = self._live.get((cluster, address))
+        return live.data_version if live else None
+
+    # -- departure
+
+    def unregister(
+        self, cluster: str, address: str, broker_name: str, broker_id: int
+    ) -> None:
+        """Remove a broker; its queues go with the last master of its name."""
+        self._live.pop((cluster, address), None)
+        group = self._brokers.get(broker_name)
+        if group is None:
+            return
+        if group.addresses.get(broker_id) == address:
+            del group.addresses[broker_id]
+        if not group.addresses:
+            del self._brokers[broker_name]
+            names = self._clusters.get(cluster, set())
+            names.discard(broker_name)
+            if not names:
+                self._clusters.pop(cluster, None)
+        if MASTER_ID not in group.addresses:
+            self._master_left(broker_name, group)
+
+    def _master_left(self, broker_name: str, group: BrokerGroup) -> None:
+        """Remove the queues, or leave them readable for an acting master."""
+        for topic in [t for t, q in self._topics.items() if broker_name in q]:
+            if group.addresses and group.enable_acting_master:
+                self._topics[topic][broker_name].perm &= ~PERM_WRITE
+            else:
+                self._remove_queues(topic, broker_name)
+
+    def _remove_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._topics[topic]
+        del queues[broker_name]
+        if not queues:
+            del self._topics[topic]
+
+    def on_close(self, connection: Connection) -> None:
+        """Remove the brokers that registered over a connection that is gone."""
+        self._drop(lambda live: live.connection is connection)
+
+    def expire(self) -> list[str]:
+        """Remove the brokers that were silent too long; their addresses."""
+        now_ms = self._now_ms()
+        return self._drop(
+            lambda live: live.last_update_ms + live.timeout_ms < now_ms
+        )
+
+    def _drop(self, is_gone: Callable[[LiveBroker], bool]) -> list[str]:
+        gone = [(key, live) for key, live in self._live.items() if is_gone(live)]
+        for (cluster, address), live in gone:
+            group = self._brokers.get(live.broker_name)
+            ids = [i for i, a in group.addresses.items() if a == address] if group else []
+            for broker_id in ids or [MASTER_ID]:
+                self.unregister(cluster, address, live.broker_name, broker_id)
+        return [address for (_, address), _ in gone]
+
+    # -- questions
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Return the brokers of a topic; None if nobody has it."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        brokers = [
+            self.broker_data(name) for name in queues if name in self._brokers
+        ]
+        if not brokers:
+            return None
+        return TopicRouteData(
+            broker_datas=brokers, queue_datas=list(queues.values())
+        )
+
+    def broker_data(self, name: str) -> BrokerData:
+        """Return the addresses of a broker name."""
+        group = self._brokers[name]
+        return BrokerData(
+            cluster=group.cluster,
+            broker_name=name,
+            broker_addrs=dict(group.addresses),
+            enable_acting_master=group.enable_acting_master,
+        )
+
+    def group(self, name: str) -> BrokerGroup | None:
+        """Return a broker name's group."""
+        return self._brokers.get(name)
+
+    def cluster_info(self) -> ClusterInfo:
+        """Return all brokers and clusters."""
+        return ClusterInfo(
+            broker_addr_table={name: self.broker_data(name) for name in self._brokers},
+            cluster_addr_table={c: sorted(n) for c, n in self._clusters.items()},
+        )
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Return the topics that a cluster's brokers have."""
+        names = self._clusters.get(cluster, set())
+        return [t for t, queues in self._topics.items() if names & queues.keys()]
+
+    def topics_where(self, is_meant: Callable[[int], bool]) -> list[str]:
+        """Return the topics whose system flag is meant."""
+        return [
+            topic
+            for topic, queues in self._topics.items()
+            if is_meant(next(iter(queues.values())).topic_sys_flag)
+        ]
+
+    def system_topics(self) -> list[str]:
+        """Return the names that clusters and brokers give to topics."""
+        names = [*self._clusters]
+        for cluster in self._clusters.values():
+            names += sorted(cluster)
+        return names
+
+    def any_address(self) -> str | None:
+        """Return the address of some broker."""
+        for group in self._brokers.values():
+            for address in group.addresses.values():
+                return address
+        return None
+
+    # -- administration
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic, everywhere or in one cluster."""
+        if not cluster:
+            self._topics.pop(topic, None)
+            return
+        for name in self._clusters.get(cluster, set()):
+            if name in self._topics.get(topic, {}):
+                self._remove_queues(topic, name)
+
+    def set_writable(self, broker_name: str, *, writable: bool) -> int:
+        """Give or take the write permission of all topics of a broker; how many."""
+        count = 0
+        for queues in self._topics.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                data.perm = (
+                    PERM_READ | PERM_WRITE if writable else data.perm & ~PERM_WRITE
+                )
+                count += 1
+        return count

@@ -1,0 +1,164 @@
+"""A node: name server and broker composed in one process, started and stopped in order.
+
+`cli` and `testing` both come through here, so that tests run what users run.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import trio
+
+from rmq.broker.broker import Broker
+from rmq.broker.config import BrokerConfig
+from rmq.clock import Clock, SystemClock
+from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.server import NameServer
+from rmq.plugins import PluginSet
+from rmq.remoting.client import RemotingClient
+from rmq.remoting.server import RemotingServer
+from rmq.store.config import StoreConfig
+
+logger = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+"""A worker thread that wants the GIL gets it after this time (Python: 5 ms)."""
+
+FORCED_EXIT_CODE = 1
+
+
+@dataclass(slots=True)
+class Node:
+    """What runs in this process."""
+
+    server: RemotingServer
+    name_server: NameServer | None
+    broker: Broker | None
+    name_servers: tuple[str, ...]
+    finished: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def address(self) -> str:
+        """The address that clients are told."""
+        assert self.broker is not None
+        return self.broker.advertised.address
+
+    def stop(self) -> None:
+        """Ask the broker for an orderly stop."""
+        assert self.broker is not None
+        self.broker.stop()
+
+
+async def run_broker(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    *,
+    values: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker, with a name server of its own if none is configured."""
+    clock = clock or SystemClock()
+    plugins = PluginSet()
+    plugins.load(name for name in config.plugins_disabled.split(",") if name)
+    server = RemotingServer(clock=clock)
+    client = RemotingClient(clock=clock)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run)
+        await nursery.start(client.run)
+        name_servers, name_server = config.name_servers, None
+        if not name_servers and config.embedded_namesrv:
+            name_server = _embedded(config, store_config, clock, server)
+            await nursery.start(name_server.run)
+            host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
+            name_servers = (f"{host}:{name_server.port}",)
+        broker = Broker(
+            config,
+            store_config,
+            clock=clock,
+            server=server,
+            client=client,
+            plugins=plugins,
+            values=values,
+        )
+        node = Node(server, name_server, broker, name_servers)
+        async with trio.open_nursery() as inner:
+            await inner.start(broker.run, name_servers)
+            if name_server is not None and broker.advertised.is_guess:
+                name_server.guessed_address = broker.advertised.address
+            _freeze()
+            task_status.started(node)
+        node.finished.set()
+        nursery.cancel_scope.cancel()
+
+
+def _embedded(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    clock: Clock,
+    server: RemotingServer,
+) -> NameServer:
+    settings = replace(
+        NamesrvConfig(),
+        listen_port=config.embedded_namesrv_port,
+        bind_address=config.bind_address,
+        idle_timeout_s=config.idle_timeout_s,
+        kv_config_path=str(store_config.root / "config" / "kvConfig.json"),
+    )
+    return NameServer(settings, clock=clock, server=server)
+
+
+async def run_name_server(
+    config: NamesrvConfig,
+    *,
+    clock: Clock | None = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a name server alone, until cancelled."""
+    clock = clock or SystemClock()
+    server = RemotingServer(clock=clock)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run)
+        name_server = NameServer(config, clock=clock, server=server)
+        nursery.start_soon(partial(_announce, name_server, server, task_status))
+
+
+async def _announce(
+    name_server: NameServer, server: RemotingServer, task_status: trio.TaskStatus[Node]
+) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(name_server.run)
+        _freeze()
+        address = f"{name_server.config.bind_address}:{name_server.port}"
+        task_status.started(Node(server, name_server, None, (address,)))
+
+
+async def until_signalled(node: Node, scope: trio.CancelScope) -> None:
+    """Stop in order at the first SIGTERM or SIGINT, at once at the second."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            logger.info("%s: stopping", signal.Signals(number).name)
+            if node.broker is None:
+                scope.cancel()
+            else:
+                node.stop()
+            break
+        async for _ in signals:
+            print("stopped at once; the next start checks the log", file=sys.stderr)
+            os._exit(FORCED_EXIT_CODE)
+
+
+def _freeze() -> None:
+    """Settle the process after start: what exists now lives as long as it."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.collect()
+    gc.freeze()
+
+
+def _is_any(address: str) -> bool:
+    return address in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound

@@ -1,0 +1,144 @@
+"""Plugins: found by entry points, disabled by name, checked, asked once at start.
+
+`plugins.disabled` names those to leave out; the environment variable RMQ_LOAD_PLUGINS names
+the only ones to load.  A plugin that cannot be loaded, a misspelt hook and two plugins on
+one code keep the broker from starting, with the plugin's name in the error.
+"""
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NamedTuple
+
+import pluggy
+
+from rmq import hookspecs
+from rmq.errors import PluginError
+
+GROUP = "rmq.plugins"
+ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"
+HOOK_PREFIX = "rmq_"
+
+
+class PluginInfo(NamedTuple):
+    """What is known of a loaded plugin."""
+
+    name: str
+    version: str
+    hooks: tuple[str, ...]
+    codes: tuple[int, ...]
+
+
+class Claim(NamedTuple):
+    """A request code that a plugin wants to serve."""
+
+    plugin: str
+    code: int
+    handler: Callable[..., Any]
+    ports: tuple[str, ...]
+    max_running: int
+    max_waiting: int
+
+
+class PluginSet:
+    """The loaded plugins of one process."""
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager("rmq")
+        self._manager.add_hookspecs(hookspecs)
+        self._versions: dict[str, str] = {}
+        self._claims: dict[tuple[str, int], Claim] = {}
+
+    def load(self, disabled: Iterable[str] = ()) -> None:
+        """Load what is installed, in the order of names."""
+        left_out = set(disabled)
+        only = os.environ.get(ONLY_VARIABLE)
+        wanted = {name.strip() for name in only.split(",")} if only else None
+        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+            is_wanted = wanted is None or point.name in wanted
+            if is_wanted and point.name not in left_out:
+                self._load_one(point)
+
+    def _load_one(self, point: EntryPoint) -> None:
+        try:
+            module = point.load()
+        except Exception as error:  # the loader's supervisor: name the plugin
+            raise PluginError(point.name, f"cannot be loaded: {error!r}") from error
+        version = point.dist.version if point.dist is not None else "unknown"
+        self.add(module, name=point.name, version=version)
+
+    def add(self, module: object, *, name: str, version: str = "unknown") -> None:
+        """Register a module or object that implements hooks."""
+        known = {hook for hook in dir(hookspecs) if hook.startswith(HOOK_PREFIX)}
+        for attribute in dir(module):
+            if not attribute.startswith(HOOK_PREFIX) or attribute in known:
+                continue
+            if inspect.isroutine(getattr(module, attribute)):
+                near = difflib.get_close_matches(attribute, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise PluginError(name, f"there is no hook {attribute}{hint}")
+        if self._manager.has_plugin(name):
+            raise PluginError(name, "another plugin has this name")
+        try:
+            self._manager.register(module, name=name)
+            self._manager.check_pending()
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginError(name, str(error)) from error
+        self._versions[name] = version
+
+    def config_classes(self) -> list[type[Any]]:
+        """Return the option classes of all plugins."""
+        classes: list[type[Any]] = []
+        self._manager.hook.rmq_config(register=classes.append)
+        return classes
+
+    def claims(self, broker: object) -> list[Claim]:
+        """Ask every plugin for its handlers; one claim for each port and code."""
+        self._claims.clear()
+        for name, plugin in self._manager.list_name_plugin():
+            hook = getattr(plugin, "rmq_handlers", None)
+            if hook is not None:
+                hook(broker, self._register_for(name))
+        return list(self._claims.values())
+
+    def _register_for(self, plugin: str) -> Callable[..., None]:
+        def register(  # noqa: PLR0913 - the options of a handler
+            code: int,
+            handler: Callable[..., Any],
+            *,
+            ports: tuple[str, ...] = ("main", "fast"),
+            max_running: int = 64,
+            max_waiting: int = 10_000,
+            replaces: str | None = None,
+        ) -> None:
+            claim = Claim(plugin, code, handler, ports, max_running, max_waiting)
+            for port in ports:
+                holder = self._claims.get((port, code))
+                if holder is not None and holder.plugin != replaces:
+                    raise PluginError(
+                        plugin,
+                        f"request code {code} belongs to plugin {holder.plugin}; say "
+                        f'replaces="{holder.plugin}" to take it over',
+                    )
+                self._claims[port, code] = claim._replace(ports=(port,))
+
+        return register
+
+    def gather(self, hook: str, broker: object) -> list[Any]:
+        """Call a hook that returns a sequence, and join the answers in order."""
+        answers = getattr(self._manager.hook, hook)(broker=broker)
+        return [item for answer in reversed(answers) for item in answer or ()]
+
+    def list(self) -> list[PluginInfo]:
+        """Return the plugins with their hooks and codes."""
+        return [
+            PluginInfo(
+                name,
+                self._versions[name],
+                tuple(hook for hook in dir(plugin) if hook.startswith(HOOK_PREFIX)),
+                tuple(sorted({c.code for c in self._claims.values() if c.plugin == name})),
+            )
+            for name, plugin in self._manager.list_name_plugin()
+        ]

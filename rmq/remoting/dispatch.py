@@ -1,0 +1,248 @@
+"""Dispatch: a frame to its handler, and whatever comes of it to the wire.
+
+A handler is a function of (request, connection).  It returns
+
+    a Command       the answer
+    None            nobody answers now; the handler keeps the request and may answer later
+    Held            the answer, to be sent when the log is durable up to an offset
+    a coroutine     more work, run in the nursery; its result is treated the same way
+
+and raises `RequestRejected` for everything it refuses.  This module alone turns errors
+into responses and drops the answers of oneway requests.
+Called from the loop task.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+import trio
+
+from rmq._fastpath import Reactor
+from rmq.errors import (
+    LocalProtocolError,
+    PluginError,
+    RemoteProtocolError,
+    RequestRejected,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import FLAG_RESPONSE, Command
+from rmq.protocol.frames import decode, encode
+from rmq.remoting.connection import Connection, now_ms
+
+logger = logging.getLogger(__name__)
+
+OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
+MAX_RUNNING = 64
+MAX_WAITING = 10_000
+
+_OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
+
+
+class Held(NamedTuple):
+    """An answer that waits until the log is durable up to `durable_offset`."""
+
+    response: Command
+    durable_offset: int
+    on_timeout: Command
+    timeout_ms: int
+
+
+Result = Command | Held | Coroutine[Any, Any, Any] | None
+Handler = Callable[[Command, Connection], Result]
+Guard = Callable[[Command, Connection], None]
+
+
+class Entry:
+    """A handler with the bounds on its coroutines."""
+
+    __slots__ = ("handler", "limiter", "max_waiting", "unfinished")
+
+    def __init__(self, handler: Handler, max_running: int, max_waiting: int) -> None:
+        self.handler = handler
+        self.limiter = trio.CapacityLimiter(max_running)
+        self.max_waiting = max_running + max_waiting
+        self.unfinished = 0
+
+
+class HandlerTable:
+    """Request code to handler, for one listener."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        self.guards: list[Guard] = []
+
+    def register(
+        self,
+        code: int,
+        handler: Handler,
+        *,
+        max_running: int = MAX_RUNNING,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        """Serve `code`; PluginError if somebody does already."""
+        if code in self.entries:
+            raise PluginError(repr(handler), f"request code {code} is taken")
+        self.entries[code] = Entry(handler, max_running, max_waiting)
+
+    def __contains__(self, code: int) -> bool:
+        """Return whether `code` is served."""
+        return code in self.entries
+
+
+class Dispatcher:
+    """Runs handlers for all listeners of one reactor."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._nursery: trio.Nursery | None = None
+        self._idle = trio.Event()
+        self.running = 0
+        self.requests = 0
+        self.failures = 0
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Run coroutines of handlers in this nursery from now on."""
+        self._nursery = nursery
+
+    def dispatch(self, connection: Connection, frame: bytes) -> None:
+        """Handle one frame."""
+        try:
+            command = decode(frame)
+        except RemoteProtocolError as error:
+            self._answer_undecodable(connection, frame, error)
+            return
+        if command.flag & FLAG_RESPONSE:
+            connection.take_response(command)
+            return
+        self.requests += 1
+        table = connection.listener.handlers
+        entry = table.entries.get(command.code)
+        if entry is None:
+            remark = f" request type {command.code} not supported"
+            answer = command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            self._finish(connection, command, answer, None)
+            return
+        try:
+            for guard in table.guards:
+                guard(command, connection)
+            result = entry.handler(command, connection)
+        except Exception as error:  # the supervisor of handlers
+            result = self._error_answer(connection, command, error)
+        self._finish(connection, command, result, entry)
+
+    def _finish(
+        self,
+        connection: Connection,
+        command: Command,
+        result: Result,
+        entry: Entry | None,
+    ) -> None:
+        """Bring a handler's result to the wire."""
+        if result is None:
+            return
+        if isinstance(result, Command):
+            if not command.is_oneway:
+                self._reactor.send(connection.token, self._encode(command, result))
+        elif isinstance(result, Held):
+            if not command.is_oneway:
+                self._hold(connection, command, result)
+        else:
+            assert entry is not None
+            self._spawn(connection, command, result, entry)
+
+    def _hold(self, connection: Connection, command: Command, held: Held) -> None:
+        is_held = self._reactor.hold(
+            connection.token,
+            self._encode(command, held.response),
+            held.durable_offset,
+            now_ms() + held.timeout_ms,
+            self._encode(command, held.on_timeout),
+        )
+        if not is_held and connection.is_open:
+            busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
+            self._reactor.send(connection.token, encode(busy))
+
+    def _spawn(
+        self,
+        connection: Connection,
+        command: Command,
+        work: Coroutine[Any, Any, Any],
+        entry: Entry,
+    ) -> None:
+        """Run a coroutine under the limits of its code."""
+        if self._nursery is None or entry.unfinished >= entry.max_waiting:
+            work.close()
+            busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
+            self._finish(connection, command, busy, entry)
+            return
+        entry.unfinished += 1
+        self.running += 1
+        self._nursery.start_soon(self._run, connection, command, work, entry)
+
+    async def _run(
+        self,
+        connection: Connection,
+        command: Command,
+        work: Coroutine[Any, Any, Any],
+        entry: Entry,
+    ) -> None:
+        try:
+            async with entry.limiter:
+                result: Result = await work
+        except Exception as error:  # the supervisor of handlers
+            result = self._error_answer(connection, command, error)
+        finally:
+            work.close()
+            entry.unfinished -= 1
+            self.running -= 1
+            if not self.running:
+                self._idle.set()
+                self._idle = trio.Event()
+        self._finish(connection, command, result, entry)
+
+    async def wait_idle(self) -> None:
+        """Wait until no coroutine of a handler runs."""
+        while self.running:
+            await self._idle.wait()
+
+    def _encode(self, command: Command, answer: Command) -> bytes:
+        try:
+            return encode(answer)
+        except LocalProtocolError as error:
+            return encode(command.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+
+    def _error_answer(
+        self, connection: Connection, command: Command, error: Exception
+    ) -> Command:
+        """Turn an error into the response; the one place where this happens."""
+        if isinstance(error, RequestRejected):
+            return command.reply(error.code, error.remark)
+        self.failures += 1
+        logger.error(
+            "request %d of %s failed, ext fields %r",
+            command.code,
+            connection.remote_address,
+            command.ext_fields,
+            exc_info=error,
+        )
+        return command.reply(
+            ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+        )
+
+    def _answer_undecodable(
+        self, connection: Connection, frame: bytes, error: RemoteProtocolError
+    ) -> None:
+        """Answer what can be told from the wreck of a header, else close."""
+        match = _OPAQUE.search(frame)
+        if match is None:
+            connection.close(f"undecodable header: {error}")
+            return
+        opaque = int(match[1])
+        if not -(2**31) <= opaque < 2**31:
+            connection.close(f"undecodable header: {error}")
+            return
+        answer = Command.request(0).reply(ResponseCode.SYSTEM_ERROR, str(error))
+        answer.opaque = opaque
+        self._reactor.send(connection.token, encode(answer))

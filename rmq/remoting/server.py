@@ -1,0 +1,246 @@
+"""RemotingServer: all plain listeners of a process over one reactor.
+
+Each listener has a name, a table of handlers and an idle limit.  `run` drives the reactor;
+an address is taken by `bind` and served from `start_accepting` on.
+Stop: `stop_accepting`, `drain`, then cancel `run`.
+"""
+
+import logging
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from rmq._fastpath import EventKind, Reactor, ReactorStatistics, Watermark
+from rmq.clock import Clock
+from rmq.protocol.frames import MAX_FRAME_SIZE
+from rmq.remoting.connection import Connection, now_ms
+from rmq.remoting.dispatch import Dispatcher, HandlerTable
+from rmq.remoting.listener import Address, accept_forever, open_listener
+from rmq.remoting.loop import Event, serve_reactor
+
+logger = logging.getLogger(__name__)
+
+SCAN_INTERVAL_S = 0.5
+IDLE_SCANS = 10
+"""Idle connections are looked for in every tenth scan for expired held replies."""
+
+_FRAME = int(EventKind.FRAME)
+_REASONS = {
+    EventKind.PEER_CLOSED: "closed by the peer",
+    EventKind.CONNECTION_BROKEN: "connection broken",
+    EventKind.FRAME_TOO_LARGE: "a frame is larger than the limit",
+    EventKind.FRAME_TOO_SMALL: "a frame is too small for a header",
+    EventKind.HEADER_TOO_LARGE: "a header is longer than its frame",
+    EventKind.READER_TOO_SLOW: "the peer does not read its answers",
+    EventKind.OUT_OF_MEMORY: "no memory for its buffers",
+}
+_QUIET = (EventKind.PEER_CLOSED, EventKind.CONNECTION_BROKEN)
+
+CloseListener = Callable[[Connection], None]
+
+
+@dataclass(slots=True)
+class Listener:
+    """One bound address."""
+
+    name: str
+    index: int
+    handlers: HandlerTable
+    idle_timeout_ms: int
+    on_close: CloseListener | None
+    bound: trio.SocketListener
+    port: int
+    accepting: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
+class ServerStatistics(NamedTuple):
+    """The reactor's counters and what dispatch did."""
+
+    reactor: ReactorStatistics
+    requests: int
+    failures: int
+    running: int
+
+
+class RemotingServer:
+    """Known in Java as `NettyRemotingServer`."""
+
+    def __init__(self, *, clock: Clock, max_frame_size: int = MAX_FRAME_SIZE) -> None:
+        self.clock = clock
+        self.after_drain: list[Callable[[], None]] = []
+        self._reactor = Reactor(max_frame_size=max_frame_size)
+        self._dispatcher = Dispatcher(self._reactor)
+        self._listeners: list[Listener] = []
+        self._connections: dict[int, Connection] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled."""
+        raise_descriptor_limit()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._dispatcher.start(nursery)
+                nursery.start_soon(
+                    serve_reactor, self._reactor, self._handle_events, self.after_drain
+                )
+                nursery.start_soon(self._scan)
+                task_status.started()
+        finally:
+            self._nursery = None
+            for connection in list(self._connections.values()):
+                self._close(connection, "the server stops")
+            for listener in self._listeners:
+                listener.bound.socket.close()
+
+    async def bind(  # noqa: PLR0913 - what a listener is
+        self,
+        name: str,
+        host: str,
+        port: int,
+        handlers: HandlerTable,
+        *,
+        idle_timeout_s: int = 120,
+        on_close: CloseListener | None = None,
+    ) -> int:
+        """Take an address; the bound port. ConfigError if it is taken.
+
+        Peers wait until `start_accepting`.
+        """
+        bound = await open_listener(host, port)
+        listener = Listener(
+            name,
+            len(self._listeners),
+            handlers,
+            idle_timeout_s * 1000,
+            on_close,
+            bound,
+            bound.socket.getsockname()[1],
+        )
+        self._listeners.append(listener)
+        return listener.port
+
+    def start_accepting(self, name: str) -> None:
+        """Accept on the bound address of this name."""
+        assert self._nursery is not None, "run the server first"
+        for listener in self._listeners:
+            if listener.name == name:
+                self._nursery.start_soon(self._accept, listener)
+
+    async def _accept(self, listener: Listener) -> None:
+        def handover(plain: socket.socket, remote: Address, local: Address) -> None:
+            self._add(plain, listener, remote, local)
+
+        with listener.accepting:
+            async with listener.bound:
+                await accept_forever(
+                    listener.bound, handover, listener.idle_timeout_ms / 1000
+                )
+
+    def _add(
+        self, plain: socket.socket, listener: Listener, remote: Address, local: Address
+    ) -> None:
+        try:
+            token = self._reactor.add(plain.fileno(), listener.index)
+        except OSError as error:
+            plain.close()
+            logger.error("cannot serve %s: %s", remote, error)
+            return
+        plain.detach()
+        self._connections[token] = Connection(
+            self._reactor,
+            token,
+            listener,
+            remote=remote,
+            local=local,
+            close=self._close,
+        )
+
+    def _handle_events(self, events: list[Event]) -> None:
+        connections, dispatch = self._connections, self._dispatcher.dispatch
+        for kind, token, frame in events:
+            connection = connections.get(token)
+            if connection is None:
+                continue
+            if kind == _FRAME:
+                assert frame is not None
+                dispatch(connection, frame)
+            else:
+                reason = _REASONS[EventKind(kind)]
+                if kind not in _QUIET:
+                    logger.warning("closing %s: %s", connection.remote_address, reason)
+                self._close(connection, reason)
+
+    def _close(self, connection: Connection, reason: str) -> None:
+        """Free a connection and tell who wants to know; once."""
+        if self._connections.pop(connection.token, None) is None:
+            return
+        connection.mark_closed(reason)
+        self._reactor.close(connection.token)
+        if connection.listener.on_close is not None:
+            connection.listener.on_close(connection)
+
+    async def _scan(self) -> None:
+        """Answer expired held replies; close connections that are silent too long."""
+        scans = 0
+        while True:
+            await trio.sleep(SCAN_INTERVAL_S)
+            self._reactor.expire_held(now_ms())
+            scans += 1
+            if scans % IDLE_SCANS:
+                continue
+            for listener in self._listeners:
+                before = now_ms() - listener.idle_timeout_ms
+                for token in self._reactor.idle_since(before, listener.index):
+                    connection = self._connections.get(token)
+                    if connection is not None:
+                        self._close(connection, "idle for too long")
+
+    def stop_accepting(self, name: str | None = None) -> None:
+        """Close the listening sockets, all or those of one name."""
+        for listener in self._listeners:
+            if name is None or listener.name == name:
+                listener.accepting.cancel()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Let running handlers finish; False if the time was not enough."""
+        with trio.move_on_after(timeout_s):
+            await self._dispatcher.wait_idle()
+            return True
+        return False
+
+    def attach_watermark(self, watermark: Watermark) -> None:
+        """Release held answers by this watermark."""
+        self._reactor.attach_watermark(watermark)
+
+    def detach_watermark(self) -> None:
+        """Forget the watermark before its store is closed."""
+        self._reactor.detach_watermark()
+
+    def connections(self, name: str) -> Iterator[Connection]:
+        """Yield the open connections of a listener."""
+        for connection in list(self._connections.values()):
+            if connection.listener.name == name:
+                yield connection
+
+    def statistics(self) -> ServerStatistics:
+        """Return a picture of the counters."""
+        return ServerStatistics(
+            self._reactor.statistics(),
+            self._dispatcher.requests,
+            self._dispatcher.failures,
+            self._dispatcher.running,
+        )
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit on descriptors to the hard one: each client needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

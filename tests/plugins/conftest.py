@@ -1,0 +1,243 @@
+"""A broker context on a real store, and a caller that talks to its built-in plugins."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmq_plugins.admin
+import rmq_plugins.client
+import rmq_plugins.pull
+import rmq_plugins.send
+from rmq.broker.context import BrokerConfig, BrokerContext, Held
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.command import FLAG_ONEWAY, Command
+from rmq.protocol.message import host_bytes
+from rmq.store.config import StoreConfig
+from rmq.store.message_store import MessageStore
+
+PLUGINS = (
+    rmq_plugins.send,
+    rmq_plugins.pull,
+    rmq_plugins.client,
+    rmq_plugins.admin,
+)
+NOON_MS = 1_795_262_400_000
+
+
+class ManualClock:
+    """A clock that only moves when told."""
+
+    def __init__(self, now_ms: int = NOON_MS) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class RecordingConnection:
+    """What a handler may use of a connection; keeps what was sent."""
+
+    def __init__(self, port: int = 40_001, host: str = "127.0.0.1") -> None:
+        self.remote_address = f"{host}:{port}"
+        self.remote_host = host_bytes(host, port)
+        self.local_address = "127.0.0.1:10911"
+        self.listener = "main"
+        self.is_open = True
+        self.sent: list[Command] = []
+
+    def send_nowait(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def close(self, reason: str = "") -> None:
+        self.is_open = False
+
+
+class Caller:
+    """Sends requests to the handlers that the plugins registered."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self.broker = broker
+        self.connection = RecordingConnection()
+        self.handlers: dict[int, Callable[[Command, Any], Any]] = {}
+        self.ports: dict[int, tuple[str, ...]] = {}
+        self.opaque = 0
+        for plugin in PLUGINS:
+            plugin.rmq_handlers(broker, self.register)
+
+    def register(
+        self,
+        code: int,
+        handler: Callable[[Command, Any], Any],
+        *,
+        ports: tuple[str, ...] = ("main", "fast"),
+        **_limits: int,
+    ) -> None:
+        assert code not in self.handlers, f"{code} is taken"
+        self.handlers[int(code)] = handler
+        self.ports[int(code)] = ports
+
+    def handle(self, request: Command, connection: Any = None) -> Any:
+        """Return what the handler returned, or the answer to what it raised."""
+        connection = connection or self.connection
+        try:
+            return self.handlers[request.code](request, connection)
+        except RequestRejected as refusal:
+            return request.reply(refusal.code, refusal.remark)
+
+    def call(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        *,
+        connection: Any = None,
+        version: int = 513,
+        oneway: bool = False,
+    ) -> Any:
+        self.opaque += 1
+        request = Command(
+            code,
+            {name: str(value) for name, value in (fields or {}).items()},
+            body,
+            opaque=self.opaque,
+            version=version,
+            flag=FLAG_ONEWAY if oneway else 0,
+        )
+        result = self.handle(request, connection)
+        return result.response if isinstance(result, Held) else result
+
+    def topic(self, name: str, queues: int = 2, perm: int = 6, **more: Any) -> None:
+        """Make a topic exist."""
+        self.broker.topics.update(
+            TopicConfig(
+                topic_name=name,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=perm,
+                **more,
+            )
+        )
+
+    def send(self, topic: str = "T", body: bytes = b"hello", **more: Any) -> Command:
+        """Send with the long header; keywords replace fields, None removes them."""
+        extra = {
+            name: more.pop(name)
+            for name in ("connection", "version", "oneway", "code")
+            if name in more
+        }
+        fields: dict[str, object] = {
+            "producerGroup": "PG",
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": 0,
+            "sysFlag": 0,
+            "bornTimestamp": 1_795_230_112_758,
+            "flag": 0,
+            "properties": "",
+            "reconsumeTimes": 0,
+            "unitMode": "false",
+            "batch": "false",
+            **more,
+        }
+        fields = {name: value for name, value in fields.items() if value is not None}
+        return self.call(extra.pop("code", 10), fields, body, **extra)
+
+    def pull(self, topic: str = "T", offset: int = 0, **more: Any) -> Command | None:
+        """Pull with an expression of its own; keywords replace fields."""
+        extra = {
+            name: more.pop(name)
+            for name in ("connection", "version", "oneway", "code")
+            if name in more
+        }
+        fields = {
+            "consumerGroup": "G",
+            "topic": topic,
+            "queueId": 0,
+            "queueOffset": offset,
+            "maxMsgNums": 32,
+            "sysFlag": 4,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": 0,
+            "subscription": "*",
+            "subVersion": 0,
+            "expressionType": "TAG",
+            **more,
+        }
+        fields = {name: value for name, value in fields.items() if value is not None}
+        return self.call(extra.pop("code", 11), fields, **extra)
+
+
+@pytest.fixture
+def make_connection() -> Callable[[], RecordingConnection]:
+    """Return a function that makes another connection."""
+    return RecordingConnection
+
+
+OpenBroker = Callable[..., BrokerContext]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def open_broker(tmp_path: Path, clock: ManualClock) -> Iterator[OpenBroker]:
+    """Return a function that makes a context: broker options, and `store` options."""
+    stores = []
+
+    def make(*, store: Mapping[str, object] | None = None, **options: Any) -> Any:
+        store_config = StoreConfig(
+            root_dir=str(tmp_path / f"store{len(stores)}"),
+            commit_log_file_size=16 << 20,
+            queue_file_size=20_000,
+            **(store or {}),
+        )
+        host = host_bytes("127.0.0.1", 10_911)
+        opened = MessageStore.open(store_config, clock=clock, store_host=host)
+        stores.append(opened)
+        return BrokerContext(BrokerConfig(**options), opened, clock, host)
+
+    yield make
+    for opened in stores:
+        opened.close()
+
+
+@pytest.fixture
+def broker(open_broker: OpenBroker) -> BrokerContext:
+    return open_broker()
+
+
+@pytest.fixture
+def caller(broker: BrokerContext) -> Caller:
+    made = Caller(broker)
+    made.topic("T")
+    return made
+
+
+@pytest.fixture
+def make_caller_of() -> Callable[[BrokerContext], Caller]:
+    """Return a function that makes a caller of a given broker."""
+
+    def make(broker: BrokerContext) -> Caller:
+        made = Caller(broker)
+        made.topic("T")
+        return made
+
+    return make
+
+
+@pytest.fixture
+def make_caller(open_broker: OpenBroker) -> Callable[..., Caller]:
+    """Return a function that makes a caller of a broker with these options."""
+
+    def make(**options: Any) -> Caller:
+        made = Caller(open_broker(**options))
+        made.topic("T")
+        return made
+
+    return make

@@ -1,0 +1,91 @@
+"""Which queues are mine: the shares of a group's members."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.protocol.bodies.heartbeat import ConsumerData
+from rmq_plugins.client.assignment import allocate_average, allocate_in_circle
+
+
+@pytest.fixture
+def join(caller, make_connection):
+    """Return a function that lets clients join the group G."""
+
+    def add(*client_ids):
+        data = ConsumerData(group_name="G", message_model="CLUSTERING")
+        caller.broker.groups.find("G")
+        for client_id in client_ids:
+            connection = make_connection()
+            caller.broker.consumers.register(
+                data, client_id, connection, "JAVA", 513, 0
+            )
+
+    return add
+
+
+def ask(caller, client_id="a", **more):
+    body = {
+        "clientId": client_id,
+        "consumerGroup": "G",
+        "messageModel": "CLUSTERING",
+        "strategyName": "AVG",
+        "topic": "T",
+        **more,
+    }
+    return caller.call(400, {}, json.dumps(body).encode())
+
+
+def queue_ids(answer):
+    assignments = json.loads(answer.body)["messageQueueAssignments"]
+    assert all(each["mode"] == "PULL" for each in assignments)
+    return [each["messageQueue"]["queueId"] for each in assignments]
+
+
+def test_shares_do_not_depend_on_the_order_of_joining(caller, join):
+    caller.topic("T", queues=5)
+    join("b", "a")
+    assert queue_ids(ask(caller, "a")) == [0, 1, 2]
+    assert queue_ids(ask(caller, "b")) == [3, 4]
+
+
+def test_circle(caller, join):
+    caller.topic("T", queues=5)
+    join("b", "a")
+    share = ask(caller, "a", strategyName="AVG_BY_CIRCLE")
+    assert queue_ids(share) == [0, 2, 4]
+
+
+def test_broadcast_takes_every_queue(caller):
+    assert queue_ids(ask(caller, messageModel="BROADCASTING")) == [0, 1]
+
+
+def test_stranger_gets_nothing(caller, join):
+    join("b")
+    assert queue_ids(ask(caller, "a")) == []
+
+
+def test_nothing_is_known_without_members_or_topic(caller):
+    assert json.loads(ask(caller).body) == {}
+    assert json.loads(ask(caller, topic="No").body) == {}
+
+
+def test_unknown_strategy(caller, join):
+    join("a")
+    answer = ask(caller, strategyName="BY_MOON")
+    assert (answer.code, answer.remark.split()[-1]) == (1, "BY_MOON")
+
+
+def test_no_document(caller):
+    assert caller.call(400, {}, b"").code == 1
+
+
+@given(st.integers(0, 64), st.integers(1, 16))
+@pytest.mark.parametrize("allocate", [allocate_average, allocate_in_circle])
+def test_every_queue_has_one_owner(allocate, queues, members):
+    shares = [allocate(range(queues), index, members) for index in range(members)]
+    assert sorted(queue for share in shares for queue in share) == list(range(queues))
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
