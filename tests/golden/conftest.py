@@ -36,7 +36,7 @@ def read_recording(path: Path) -> list[Recorded]:
             row["bodyLen"],
             row["kind"],
             row.get("re"),
-            row["ser"] == "JSON",
+            row["ser"] == "JSON",  # codespell:ignore ser
         )
         for row in rows
     ]

@@ -1,5 +1,7 @@
+import importlib
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,3 +138,32 @@ def test_boundary(text, boundary):
         topic="T", queue_id=0, timestamp=1, boundary_type=text
     )
     assert header.boundary is BoundaryType(boundary)
+
+
+def sample_value(field):
+    """A value of the field's type that is not its default."""
+    text = str(field.type)
+    if "bool" in text:
+        return field.default is not True
+    return 7 if "int" in text else "text"
+
+
+@pytest.mark.parametrize(
+    "area",
+    ["admin", "client", "cluster", "groups", "offsets", "pull", "query", "route",
+     "send", "transaction"],
+)  # fmt: skip
+def test_all_headers_survive_a_round_trip(area):
+    module = importlib.import_module(f"rmq.protocol.headers.{area}")
+    kinds = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Header)
+    ]
+    assert kinds
+    for kind in kinds:
+        fields = msgspec.structs.fields(kind)
+        header = kind(**{field.name: sample_value(field) for field in fields})
+        written = header.encode()
+        assert len(written) == len(fields)
+        assert kind.decode(written) == header

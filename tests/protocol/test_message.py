@@ -168,6 +168,12 @@ def test_stored_records(magic, sys_flag):
     assert (second.topic, second.body) == ("Ü", b"")
 
 
+def test_a_record_longer_than_its_parts():
+    data = struct.pack(">i", len(record()) + 1) + record()[4:] + b"\0"
+    with pytest.raises(RemoteProtocolError, match="does not match its parts"):
+        decode_stored(data)
+
+
 @given(st.integers(0, 1000), st.integers(0, 255))
 def test_damaged_records_are_read_or_refused(position, value):
     data = bytearray(record(properties=b"TAGS\x01A\x02"))

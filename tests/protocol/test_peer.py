@@ -218,3 +218,12 @@ class PeerMachine(RuleBasedStateMachine):
 
 TestPeerMachine = PeerMachine.TestCase
 TestPeerMachine.settings = settings(max_examples=30, stateful_step_count=30)
+
+
+def test_deadlines_of_answered_requests_do_not_pile_up(client):
+    for _ in range(1000):
+        asked = Command.request(1)
+        client.request(asked, 10**9)
+        client.receive(asked.reply())
+        client.invariants()
+    assert len(client._deadlines) < 100
