@@ -217,7 +217,7 @@ class PeerMachine(RuleBasedStateMachine):
 
 
 TestPeerMachine = PeerMachine.TestCase
-TestPeerMachine.settings = settings(max_examples=30, stateful_step_count=30)
+TestPeerMachine.settings = settings(max_examples=20, stateful_step_count=30)
 
 
 def test_deadlines_of_answered_requests_do_not_pile_up(client):
