@@ -151,6 +151,7 @@ class _Reader:
 
     def _read_string(self) -> str:
         quote = self._text[self._position]
+        assert quote in _PLAIN, f"{quote} opens no string"
         self._position += 1
         parts = []
         while True:

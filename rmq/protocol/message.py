@@ -84,6 +84,7 @@ def decode_batch(body: bytes) -> list[BatchItem]:
     position = 0
     while position < len(body):
         size, item = _decode_item(body, position)
+        assert size > 0, "an item that takes no room would be read for ever"
         items.append(item)
         position += size
     return items
@@ -209,6 +210,7 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
     position = 0
     while position < len(data):
         record = _decode_record(data, position)
+        assert record.size > 0, "a record that takes no room would be read for ever"
         records.append(record)
         position += record.size
     return records

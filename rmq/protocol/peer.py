@@ -199,3 +199,4 @@ class Peer:
                 for opaque, pending in self._pending.items()
             ]
             heapq.heapify(self._deadlines)
+            assert len(self._deadlines) == len(self._pending)
