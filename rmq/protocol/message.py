@@ -11,8 +11,10 @@ the i64 offset in the log in upper-case hexadecimal: 32 or 56 characters.
 
 import socket
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from rmq.errors import LocalProtocolError, RemoteProtocolError, RequestRejected
 from rmq.protocol.codes import ResponseCode
@@ -29,8 +31,7 @@ _PORT: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct, gc=False):
     """A message on its way into the store.
 
     Read `properties` freely, but change them only through `set_property` and
@@ -47,7 +48,7 @@ class Message:
     born_host: bytes
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
     properties_text: str | None = None
 
     def set_property(self, name: str, value: str) -> None:
