@@ -1,5 +1,8 @@
+from typing import final
+
 from rmq._fastpath.mapped_file import MappedFile
 
+@final
 class RecordEncoder:
     """The staging buffer of one store."""
 

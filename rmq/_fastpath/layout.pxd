@@ -30,6 +30,7 @@ cpdef enum RecordLayout:
     FIXED_SIZE_V2 = 92
     BLANK_SIZE = 8
     V1_TOPIC_LIMIT = 127
+    V2_TOPIC_LIMIT = 32767
     PROPERTIES_LIMIT = 32767
 
 cpdef enum RecordMagic:

@@ -1,5 +1,8 @@
+from typing import final
+
 from typing_extensions import Buffer
 
+@final
 class MappedFile:
     """One mapped file; positions are bytes from its start."""
 

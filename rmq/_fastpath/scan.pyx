@@ -63,7 +63,7 @@ def scan_queue(
 
     The first matching record is always taken.  Entries below `min_physical_offset` and
     fillers are passed over and counted as `removed`; the scan ends before an entry that
-    reaches beyond `confirm_offset`.
+    reaches beyond `confirm_offset` or was never written.
     """
     cdef int64_t codes[TAG_LIMIT]
     cdef int64_t run_start[RUN_LIMIT]
@@ -89,9 +89,11 @@ def scan_queue(
             offset = <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT)
             size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
             tags = <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT)
+            if size == 0:
+                break
             if size == QueueEntryLayout.FILLER_SIZE or offset < min_physical_offset:
                 removed += 1
-            elif offset + size > confirm_offset:
+            elif offset > confirm_offset - size:
                 break
             else:
                 if messages and (
