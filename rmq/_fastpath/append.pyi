@@ -10,7 +10,7 @@ class RecordEncoder:
     tags_code: int
     store_host: bytes
     def __init__(self, store_host: bytes) -> None: ...
-    def stage(  # noqa: PLR0913 - the fields of a record
+    def stage(
         self,
         topic: bytes,
         queue_id: int,
@@ -28,7 +28,7 @@ class RecordEncoder:
     ) -> int:
         """Encode one record behind the staged ones; its size. Sets `tags_code`."""
 
-    def append_record(  # noqa: PLR0913 - the fields of a record
+    def append_record(
         self,
         log: MappedFile,
         queue: MappedFile | None,

@@ -1,12 +1,12 @@
 """Records and queue entries on their way into files.
 
 A record is encoded into a staging buffer: the variable parts first, the fixed part last
-(layout.pxd has the bytes).  `commit` moves the staged bytes to the file's write position,
-by one pwrite for large batches and under SYNC_FLUSH (it reports errors and does not fault
-pages in), else by memcpy into the mapping (12.7 against 7.0 CPU seconds per million small
-batches).
-Invariant: nothing is published by a commit that raised; the staged bytes are still there.
-Called from the thread that owns the store.
+(layout.pxd has the bytes).  `commit` moves the staged bytes to the file's write
+position, by one pwrite for large batches and under SYNC_FLUSH (it reports errors and
+does not fault pages in), else by memcpy into the mapping (12.7 against 7.0 CPU seconds
+per million small batches).
+Invariant: nothing is published by a commit that raised; the staged bytes are still
+there. Called from the thread that owns the store.
 """
 
 cimport cython
@@ -17,8 +17,8 @@ from libc.string cimport memchr, memcmp, memcpy
 from rmq._fastpath.checksum cimport body_crc_of
 from rmq._fastpath.endian cimport put16, put32, put64
 from rmq._fastpath.hashing cimport java_hash_of
-from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
-from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout,
+RecordMagic from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef enum:
     STAGING_START = 64 * 1024
@@ -280,7 +280,8 @@ def record_size(
 
 
 cdef int store_entry(
-    MappedFile file, int64_t position, int64_t physical_offset, int32_t size, int64_t tags
+    MappedFile file, int64_t position, int64_t physical_offset, int32_t size, int64_t
+    tags
 ) except -1:
     cdef uint8_t entry[QueueEntryLayout.ENTRY_SIZE]
     put64(entry + QueueEntryLayout.ENTRY_OFFSET_AT, physical_offset)

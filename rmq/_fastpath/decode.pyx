@@ -1,8 +1,8 @@
 """Stored bytes to fields; what counts as a valid record.
 
 A record is valid if its magic is V1 or V2, the lengths inside it add up to its size and
-the CRC of a non-empty body fits.  Sizes are signed, as Java reads them.  Every length is checked against the record and the
-readable bytes before it is used.
+the CRC of a non-empty body fits.  Sizes are signed, as Java reads them.  Every length
+is checked against the record and the readable bytes before it is used.
 """
 
 cimport cython

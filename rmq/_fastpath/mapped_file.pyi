@@ -55,7 +55,7 @@ class MappedFile:
         """A read-only memoryview that keeps the mapping until it is released."""
 
     def flush(self) -> int:
-        """fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
+        """Fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
 
     def assume_flushed(self, position: int) -> None:
         """Trust that [0, position) is durable: what recovery found on the disk."""

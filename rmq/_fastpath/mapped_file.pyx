@@ -2,11 +2,11 @@
 
 Layout: `size` bytes; [0, write_position) is written, the rest is zero.
 Invariants: flushed_position <= write_position <= allocated <= size for a file being
-written; nothing is written outside `allocated`, whose blocks exist, and the file is never
-shortened while it is mapped (either would end in SIGBUS); a close waits for holders.
-`create` gives only an empty file its length; a file with another one is refused.
-Crash contract: a file is empty or has its exact length; after a kill every byte is old,
-new or zero; after a power cut everything below flushed_position is new.
+written; nothing is written outside `allocated`, whose blocks exist, and the file is
+never shortened while it is mapped (either would end in SIGBUS); a close waits for
+holders. `create` gives only an empty file its length; a file with another one is
+refused. Crash contract: a file is empty or has its exact length; after a kill every
+byte is old, new or zero; after a power cut everything below flushed_position is new.
 Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
 beside them, one at a time each.
 """

@@ -28,10 +28,21 @@ RECORDS = st.builds(
     properties=st.binary(max_size=100),
 )
 SAMPLE = ModelRecord(b"topic", body=b"body", properties=b"k\x01v\x02")
-COPIED = (
-    "queue_id queue_offset physical_offset flag born_ms born_host store_ms store_host "
-    "reconsume_times prepared_offset body properties magic"
-).split()
+COPIED = [
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "flag",
+    "born_ms",
+    "born_host",
+    "store_ms",
+    "store_host",
+    "reconsume_times",
+    "prepared_offset",
+    "body",
+    "properties",
+    "magic",
+]
 
 
 def patched(data: bytes, at: int, layout: str, value: int) -> bytes:
@@ -116,9 +127,7 @@ def test_sizes_are_signed_as_java_reads_them():
         (ModelRecord(b"t" * 200), 88, ">H", 32_768),
     ):
         data = patched(record.encode(), size_at, layout, size)
-        longer = data[:size_at] + data[size_at:].replace(
-            record.topic, b"t" * size
-        )
+        longer = data[:size_at] + data[size_at:].replace(record.topic, b"t" * size)
         longer = patched(longer, 0, ">i", len(longer))
         assert check_record(longer)[0] is RecordStatus.BAD_LENGTHS
     data = ModelRecord(b"t").encode()

@@ -117,7 +117,7 @@ def test_fields_are_what_java_served(store):
     offsets = {walked.physical_offset for walked in store.walked}
     compared = 0
     for message in store.messages:
-        if message["topic"] == "FCompact":      # served from the compaction log
+        if message["topic"] == "FCompact":  # served from the compaction log
             continue
         assert message["commitLogOffset"] in offsets
         record = decode_record(
@@ -148,7 +148,7 @@ def test_queue_entries_and_tags_codes_are_what_java_wrote(store, request):
             if place != (queue["topic"], queue["queueId"]) or "cqOffset" not in message:
                 continue
             index = message["queueOffset"]
-            if killed and index >= len(entries):    # not flushed before the kill
+            if killed and index >= len(entries):  # not flushed before the kill
                 continue
             assert entries[index] == (
                 message["cqOffset"],
