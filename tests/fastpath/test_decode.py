@@ -116,9 +116,7 @@ def test_sizes_are_signed_as_java_reads_them():
         (ModelRecord(b"t" * 200), 88, ">H", 32_768),
     ):
         data = patched(record.encode(), size_at, layout, size)
-        longer = data[:size_at] + data[size_at:].replace(
-            record.topic, b"t" * size
-        )
+        longer = data[:size_at] + data[size_at:].replace(record.topic, b"t" * size)
         longer = patched(longer, 0, ">i", len(longer))
         assert check_record(longer)[0] is RecordStatus.BAD_LENGTHS
     data = ModelRecord(b"t").encode()
