@@ -29,6 +29,10 @@ cdef int64_t encoded_size(
 cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
 cdef int64_t tags_code_of(const uint8_t *properties, int64_t size) noexcept nogil
 
+cdef int store_entry(
+    MappedFile file, int64_t position, int64_t physical_offset, int32_t size, int64_t tags
+) except -1
+
 cdef class RecordEncoder:
     cdef uint8_t *staging
     cdef int64_t capacity
@@ -36,3 +40,20 @@ cdef class RecordEncoder:
     cdef readonly int64_t tags_code
     cdef readonly bytes store_host
     cdef int reserve(self, int64_t size) except -1
+    cpdef int64_t stage(
+        self,
+        bytes topic,
+        int32_t queue_id,
+        int64_t queue_offset,
+        int64_t physical_offset,
+        int32_t flag,
+        int32_t sys_flag,
+        int64_t born_ms,
+        bytes born_host,
+        int64_t store_ms,
+        int32_t reconsume_times,
+        int64_t prepared_offset,
+        bytes body,
+        bytes properties,
+    ) except -1
+    cpdef commit(self, MappedFile file, bint use_pwrite)

@@ -138,22 +138,22 @@ cdef class RecordEncoder:
         self.capacity = wanted
         return 0
 
-    def stage(
+    cpdef int64_t stage(
         self,
-        bytes topic not None,
+        bytes topic,
         int32_t queue_id,
         int64_t queue_offset,
         int64_t physical_offset,
         int32_t flag,
         int32_t sys_flag,
         int64_t born_ms,
-        bytes born_host not None,
+        bytes born_host,
         int64_t store_ms,
         int32_t reconsume_times,
         int64_t prepared_offset,
-        bytes body not None,
-        bytes properties not None,
-    ):
+        bytes body,
+        bytes properties,
+    ) except -1:
         """Encode one record behind the staged ones; its size. Sets `tags_code`."""
         cdef RecordFields fields
         cdef int64_t size
@@ -196,6 +196,49 @@ cdef class RecordEncoder:
         self.tags_code = tags_code_of(fields.properties, fields.properties_size)
         return size
 
+    def append_record(
+        self,
+        MappedFile log not None,
+        MappedFile queue,
+        bytes topic not None,
+        int32_t queue_id,
+        int64_t queue_offset,
+        int32_t flag,
+        int32_t sys_flag,
+        int64_t born_ms,
+        bytes born_host not None,
+        int64_t store_ms,
+        int32_t reconsume_times,
+        int64_t prepared_offset,
+        bytes body not None,
+        bytes properties not None,
+        *,
+        bint use_pwrite,
+        object tags_code=None,
+    ):
+        """Stage and commit one record, then write its queue entry; the record's size.
+
+        Both files must have room.  `queue` is None for a record without an entry;
+        `tags_code` replaces the hash of its tags.  An OSError means that nothing was
+        published and the record is still staged.
+        """
+        cdef int64_t offset = log.base_offset + log._write_position
+        cdef int64_t size = self.stage(
+            topic, queue_id, queue_offset, offset, flag, sys_flag, born_ms, born_host,
+            store_ms, reconsume_times, prepared_offset, body, properties,
+        )
+        self.commit(log, use_pwrite)
+        if queue is not None:
+            store_entry(
+                queue,
+                queue._write_position,
+                offset,
+                <int32_t>size,
+                self.tags_code if tags_code is None else tags_code,
+            )
+            queue._write_position += QueueEntryLayout.ENTRY_SIZE
+        return size
+
     def stage_blank(self, int32_t rest):
         """Stage the record that ends a file with `rest` bytes left."""
         self.reserve(RecordLayout.BLANK_SIZE)
@@ -207,7 +250,7 @@ cdef class RecordEncoder:
         """A copy of the staged bytes."""
         return self.staging[:self.staged_size]
 
-    def commit(self, MappedFile file not None, *, bint use_pwrite):
+    cpdef commit(self, MappedFile file, bint use_pwrite):
         """Move what is staged to the file's write position and empty the buffer."""
         if self.staged_size == 0:
             return
@@ -236,6 +279,17 @@ def record_size(
     )
 
 
+cdef int store_entry(
+    MappedFile file, int64_t position, int64_t physical_offset, int32_t size, int64_t tags
+) except -1:
+    cdef uint8_t entry[QueueEntryLayout.ENTRY_SIZE]
+    put64(entry + QueueEntryLayout.ENTRY_OFFSET_AT, physical_offset)
+    put32(entry + QueueEntryLayout.ENTRY_SIZE_AT, size)
+    put64(entry + QueueEntryLayout.ENTRY_TAGS_AT, tags)
+    file.store(position, entry, QueueEntryLayout.ENTRY_SIZE)
+    return 0
+
+
 def put_queue_entry(
     MappedFile file not None,
     int64_t position,
@@ -244,8 +298,4 @@ def put_queue_entry(
     int64_t tags_code,
 ):
     """Write one queue entry at `position` of a queue file."""
-    cdef uint8_t entry[QueueEntryLayout.ENTRY_SIZE]
-    put64(entry + QueueEntryLayout.ENTRY_OFFSET_AT, physical_offset)
-    put32(entry + QueueEntryLayout.ENTRY_SIZE_AT, size)
-    put64(entry + QueueEntryLayout.ENTRY_TAGS_AT, tags_code)
-    file.store(position, entry, QueueEntryLayout.ENTRY_SIZE)
+    store_entry(file, position, physical_offset, size, tags_code)

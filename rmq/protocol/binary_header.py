@@ -21,6 +21,7 @@ from rmq.protocol.command import Command
 _FIXED: Final = struct.Struct(">hbhiii")
 _SIZE: Final = struct.Struct(">i")
 _NAME_SIZE: Final = struct.Struct(">h")
+_MAX_NAME_SIZE: Final = 32_767
 
 _LANGUAGE_NUMBERS: Final = {code.name: int(code) for code in LanguageCode}
 
@@ -70,36 +71,42 @@ def encode_binary_header(command: Command) -> bytes:
             f"code {command.code} or version {command.version} does not fit into a "
             "binary header"
         ) from error
+    assert len(fixed) == _FIXED.size
     return fixed + remark + _SIZE.pack(len(pairs)) + pairs
 
 
 def _decode_pairs(data: bytes, position: int, end: int) -> dict[str, str]:
     ext_fields: dict[str, str] = {}
+    read_name_size, read_size = _NAME_SIZE.unpack_from, _SIZE.unpack_from
     while position < end:
-        (name_size,) = _NAME_SIZE.unpack_from(data, position)
-        name_start = position + _NAME_SIZE.size
-        name_end = name_start + _checked(name_size, end - name_start)
-        (value_size,) = _SIZE.unpack_from(data, name_end)
-        value_start = name_end + _SIZE.size
-        position = value_start + _checked(value_size, end - value_start)
-        name = data[name_start:name_end].decode()
-        value = data[value_start:position].decode()
-        if value and name:
-            ext_fields[name] = value
+        (name_size,) = read_name_size(data, position)
+        name_end = position + 2 + name_size
+        (value_size,) = read_size(data, name_end)
+        name = data[position + 2 : name_end].decode()
+        position = name_end + 4 + value_size
+        if position > end or name_size < 0 or value_size < 0:
+            raise RemoteProtocolError("a binary header announces a pair beyond its end")
+        if name_size and value_size:
+            ext_fields[name] = data[position - value_size : position].decode()
         else:
             ext_fields.pop(name, None)
+    assert position == end
     return ext_fields
 
 
 def _encode_pair(name: str, value: str) -> bytes:
     raw_name, raw_value = name.encode(), value.encode()
-    try:
-        name_size = _NAME_SIZE.pack(len(raw_name))
-    except struct.error as error:
+    name_size = len(raw_name)
+    if name_size > _MAX_NAME_SIZE:
         raise LocalProtocolError(
-            f"a field name of {len(raw_name)} bytes does not fit into a binary header"
-        ) from error
-    return name_size + raw_name + _SIZE.pack(len(raw_value)) + raw_value
+            f"a field name of {name_size} bytes does not fit into a binary header"
+        )
+    return (
+        name_size.to_bytes(2, "big")
+        + raw_name
+        + len(raw_value).to_bytes(4, "big")
+        + raw_value
+    )
 
 
 def _checked(size: int, rest: int) -> int:

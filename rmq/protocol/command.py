@@ -76,6 +76,7 @@ class Command(msgspec.Struct, gc=False):
         body: bytes = b"",
     ) -> "Command":
         """Build the answer to this request; `ext_fields` follow those of `header`."""
+        assert not self.is_response, f"response {self.opaque} cannot be answered"
         fields = {} if header is None else header.encode()
         if ext_fields is not None:
             fields.update(ext_fields)

@@ -29,28 +29,25 @@ _LENGTH_SIZE: Final = 4
 _PREFIX_SIZE: Final = 8
 _HEADER_SIZE_MASK: Final = 0xFF_FFFF
 _TYPE_SHIFT: Final = 24
-_JSON: Final = int(SerializeType.JSON)
-_BINARY: Final = int(SerializeType.ROCKETMQ)
+_JSON: Final = SerializeType.JSON
+_BINARY: Final = SerializeType.ROCKETMQ
 
 
 def encode(command: Command) -> bytes:
     """Write one frame, its length word included."""
-    serialize_type = command.serialize_type
-    if serialize_type == _JSON:
+    header_word = 0
+    if command.serialize_type == _JSON:
         header = encode_json_header(command)
     else:
         header = encode_binary_header(command)
+        header_word = _BINARY << _TYPE_SHIFT
     body = command.body
     length = _LENGTH_SIZE + len(header) + len(body)
     if length > MAX_FRAME_SIZE or len(header) > _HEADER_SIZE_MASK:
         raise LocalProtocolError(
             f"command {command.code} takes {length} bytes, more than {MAX_FRAME_SIZE}"
         )
-    return (
-        _LENGTHS.pack(length, serialize_type << _TYPE_SHIFT | len(header))
-        + header
-        + body
-    )
+    return _LENGTHS.pack(length, header_word | len(header)) + header + body
 
 
 def decode(frame: bytes) -> Command:
@@ -80,6 +77,7 @@ class FrameDecoder:
     """Cuts a stream of bytes into commands, however the bytes arrive."""
 
     def __init__(self, max_frame_size: int = MAX_FRAME_SIZE) -> None:
+        assert max_frame_size >= _LENGTH_SIZE, f"no frame fits into {max_frame_size}"
         self._max_frame_size = max_frame_size
         self._buffer = bytearray()
         self._is_broken = False
@@ -114,6 +112,7 @@ class FrameDecoder:
             commands.append(decode(bytes(memoryview(buffer)[start:end])))
             start = end
         del buffer[:start]
+        assert len(buffer) < _LENGTH_SIZE + self._max_frame_size
         return commands
 
     def _announced(self, start: int) -> int:

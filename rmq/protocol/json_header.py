@@ -9,6 +9,8 @@ Nearly every header passes the strict decoder. The rest (C++ clients send number
 `extFields`, others lean on fastjson's dialect) is read once more, leniently.
 """
 
+from typing import Final
+
 import msgspec
 from msgspec import UNSET
 
@@ -33,6 +35,7 @@ class _Header(msgspec.Struct, gc=False):
     version: int
 
 
+_JSON: Final = SerializeType.JSON
 _decode_strictly = msgspec.json.Decoder(Command).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -41,10 +44,10 @@ def decode_json_header(data: bytes, body: bytes) -> Command:
     """Read a header; `RemoteProtocolError` if it is none in any dialect."""
     try:
         command = _decode_strictly(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         command = _decode_leniently(data)
     command.body = body
-    command.serialize_type = SerializeType.JSON
+    command.serialize_type = _JSON
     return command
 
 

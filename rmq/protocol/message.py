@@ -11,13 +11,19 @@ the i64 offset in the log in upper-case hexadecimal: 32 or 56 characters.
 
 import socket
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from rmq.errors import LocalProtocolError, RemoteProtocolError, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
-from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.properties import (
+    MAX_PROPERTIES_SIZE,
+    decode_properties,
+    encode_properties,
+)
 
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
 _ITEM_TAIL: Final = struct.Struct(">h")
@@ -25,8 +31,7 @@ _PORT: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct, gc=False):
     """A message on its way into the store.
 
     Read `properties` freely, but change them only through `set_property` and
@@ -43,11 +48,12 @@ class Message:
     born_host: bytes
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
     properties_text: str | None = None
 
     def set_property(self, name: str, value: str) -> None:
         """Add or replace a property."""
+        assert name, "a property without a name vanishes"
         self.properties[name] = value
         self.properties_text = None
 
@@ -79,6 +85,7 @@ def decode_batch(body: bytes) -> list[BatchItem]:
     position = 0
     while position < len(body):
         size, item = _decode_item(body, position)
+        assert size > 0, "an item that takes no room would be read for ever"
         items.append(item)
         position += size
     return items
@@ -89,6 +96,7 @@ def encode_batch(items: list[BatchItem]) -> bytes:
     parts = []
     for flag, body, properties_text in items:
         properties = properties_text.encode()
+        assert len(properties) <= MAX_PROPERTIES_SIZE
         size = _ITEM_HEAD.size + len(body) + _ITEM_TAIL.size + len(properties)
         parts += [
             _ITEM_HEAD.pack(size, 0, 0, flag, len(body)),
@@ -146,6 +154,8 @@ def host_text(packed: bytes) -> str:
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
     """Return the id by which the broker finds a stored message."""
+    assert len(store_host) in (8, 20), f"a host of {len(store_host)} bytes"
+    assert physical_offset >= 0, f"offset {physical_offset}"
     return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
@@ -201,6 +211,7 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
     position = 0
     while position < len(data):
         record = _decode_record(data, position)
+        assert record.size > 0, "a record that takes no room would be read for ever"
         records.append(record)
         position += record.size
     return records

@@ -98,7 +98,9 @@ class Peer:
                 f"{self._max_pending} requests of this {self.role.value} wait already"
             )
         self._number(command)
+        assert not command.is_oneway, "nobody answers a oneway request"
         data = encode(command)
+        assert command.opaque not in self._pending
         self._pending[command.opaque] = _Pending(command, deadline_ms)
         heapq.heappush(self._deadlines, (deadline_ms, command.opaque))
         self._requests_sent += 1
@@ -114,6 +116,7 @@ class Peer:
     def respond(self, command: Command) -> bytes:
         """Encode the answer to a received request, as built by `Command.reply`."""
         assert command.is_response, f"command {command.code} is no response"
+        assert not command.is_oneway, f"response {command.code} has the oneway flag"
         return encode(command)
 
     def receive(self, incoming: bytes | Command) -> list[Event]:
@@ -146,6 +149,13 @@ class Peer:
         self._pending.clear()
         self._deadlines.clear()
         return unanswered
+
+    def invariants(self) -> None:
+        """Check what must hold between calls; for tests."""
+        assert len(self._pending) <= self._max_pending
+        waiting = {(p.deadline_ms, opaque) for opaque, p in self._pending.items()}
+        assert waiting <= set(self._deadlines), "a pending request would never expire"
+        assert len(self._deadlines) <= 2 * self._max_pending + 65
 
     def statistics(self) -> PeerStatistics:
         """Return what has happened so far."""
@@ -189,3 +199,4 @@ class Peer:
                 for opaque, pending in self._pending.items()
             ]
             heapq.heapify(self._deadlines)
+            assert len(self._deadlines) == len(self._pending)

@@ -53,15 +53,15 @@ class CommitLog:
         self._current = self.files.files[-1] if self.files.files else None
         self.durable.reset(self.end_offset)
 
-    def make_room(self, size: int) -> int:
-        """Find the offset for `size` bytes; DiskFull if there are no blocks."""
+    def make_room(self, size: int) -> MappedFile:
+        """Return the file that `size` bytes go to; DiskFull if there are no blocks."""
         file = self._current
         if file is None or file.write_position + size + _BLANK > file.size:
             file = self._roll(file)
         end = file.write_position + size
         if end > file.allocated:
             self._allocator.ensure(file, end)
-        return file.base_offset + file.write_position
+        return file
 
     def fits(self, size: int) -> bool:
         """True if a file can hold `size` bytes at all."""
@@ -73,7 +73,7 @@ class CommitLog:
         assert file is not None
         encoder = self.encoder
         large = encoder.staged_size >= PWRITE_FROM or self.always_pwrite
-        encoder.commit(file, use_pwrite=large)
+        encoder.commit(file, large)
         return file.base_offset + file.write_position
 
     def _roll(self, file: MappedFile | None) -> MappedFile:
@@ -83,7 +83,7 @@ class CommitLog:
             rest = file.size - file.write_position
             self._allocator.ensure(file, file.write_position + _BLANK)
             self.encoder.stage_blank(rest)
-            self.encoder.commit(file, use_pwrite=self.always_pwrite)
+            self.encoder.commit(file, self.always_pwrite)
             file.write_position = file.size
         self._current = following
         return following

@@ -107,16 +107,19 @@ class ConsumeQueue:
         assert file is not None
         position = file.write_position
         put_queue_entry(file, position, physical_offset, size, tags_code)
-        position += ENTRY_SIZE
-        file.write_position = position
-        if position == file.size:
+        file.write_position = position + ENTRY_SIZE
+        return self.publish(file, physical_offset + size)
+
+    def publish(self, file: MappedFile, end_physical: int) -> int:
+        """Count an entry that was written to the tail; its queue offset."""
+        if file.write_position == file.size:
             self._tail = None
-        self._end_physical = physical_offset + size
+        self._end_physical = end_physical
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
 
-    def prepare(self) -> None:
+    def prepare(self) -> MappedFile:
         """Have room for the next entry, before its record is written."""
         file = self._tail
         if file is None or file.is_closed:
@@ -124,6 +127,7 @@ class ConsumeQueue:
         end = file.write_position + ENTRY_SIZE
         if end > file.allocated:
             self._files.ensure(file, end)
+        return file
 
     def _open_tail(self) -> MappedFile:
         position = self.next_offset * ENTRY_SIZE

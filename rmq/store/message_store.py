@@ -23,7 +23,12 @@ from rmq.errors import DiskFull, StoreClosed, StoreError
 from rmq.protocol.message import BatchItem, Message
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
-from rmq.store.commit_log import WINDOW_SIZE, CommitLog, memory_window
+from rmq.store.commit_log import (
+    PWRITE_FROM,
+    WINDOW_SIZE,
+    CommitLog,
+    memory_window,
+)
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
@@ -183,42 +188,41 @@ class MessageStore:
         is_queued = message.sys_flag & _TRANSACTION_MASK not in _NOT_QUEUED
         log = self._log
         try:
-            if is_queued:
-                queue.prepare()
-            offset = log.make_room(size)
+            entries = queue.prepare() if is_queued else None
+            file = log.make_room(size)
         except StoreError as error:
             return PutResult(self._note_failure(error))
         store_ms = self._clock.now_ms()
-        encoder = log.encoder
+        offset = file.base_offset + file.write_position
         queue_offset = queue.next_offset if is_queued else 0
-        encoder.stage(
-            topic,
-            message.queue_id,
-            queue_offset,
-            offset,
-            message.flag,
-            message.sys_flag,
-            message.born_timestamp,
-            born_host,
-            store_ms,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            body,
-            properties,
-        )
-        tags_code = self._tags.entry_code(
-            topic, encoder.tags_code, store_ms, properties
-        )
         try:
-            end_offset = log.commit()
+            log.encoder.append_record(
+                file,
+                entries,
+                topic,
+                message.queue_id,
+                queue_offset,
+                message.flag,
+                message.sys_flag,
+                message.born_timestamp,
+                born_host,
+                store_ms,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body,
+                properties,
+                use_pwrite=size >= PWRITE_FROM or self._sync,
+                tags_code=self._tags.due_time(topic, store_ms, properties),
+            )
         except OSError as error:
             return PutResult(self._write_failed(error))
+        end_offset = offset + size
         log.last_store_ms = store_ms
         counters = self._counters
         counters.put_messages += 1
         counters.put_bytes += size
-        if is_queued:
-            queue.append(offset, size, tags_code)
+        if entries is not None:
+            queue.publish(entries, end_offset)
             if self.on_append is not None:
                 self.on_append(message.topic, message.queue_id, queue_offset + 1)
         if self._sync and self.on_flush_wanted is not None:
@@ -243,9 +247,10 @@ class MessageStore:
         if not log.fits(sum(sizes)):
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         try:
-            offset = log.make_room(sum(sizes))
+            file = log.make_room(sum(sizes))
         except StoreError as error:
             return BatchPutResult(self._note_failure(error))
+        offset = file.base_offset + file.write_position
         store_ms = self._clock.now_ms()
         entries = []
         for index, (body, properties, flag) in enumerate(parts):

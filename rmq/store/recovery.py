@@ -188,9 +188,8 @@ class Recovery:
             )
             queue.fill_to(record.queue_offset)
         if record.queue_offset == queue.next_offset:
-            code = self._tags.entry_code(
-                record.topic, record.tags_code, record.store_ms, record.properties
-            )
+            due = self._tags.due_time(record.topic, record.store_ms, record.properties)
+            code = record.tags_code if due is None else due
             queue.prepare()
             queue.append(record.physical_offset, record.size, code)
             self.report.entries_added += 1

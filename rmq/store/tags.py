@@ -17,18 +17,16 @@ class TagsCodes:
     def __init__(self, delay_table: tuple[int, ...]) -> None:
         self._delay_table = delay_table
 
-    def entry_code(
-        self, topic: bytes, tags_code: int, store_ms: int, properties: bytes
-    ) -> int:
-        """Return `tags_code`, or the due time of a delayed message."""
+    def due_time(self, topic: bytes, store_ms: int, properties: bytes) -> int | None:
+        """Return when a delayed message is due; None if the tags' hash counts."""
         if topic != _SCHEDULE_TOPIC:
-            return tags_code
+            return None
         text = decode_properties(properties.decode(errors="replace")).get(DELAY)
         if text is None or not text.isdecimal():
-            return tags_code
+            return None
         level = int(text)
         if level == 0:
-            return tags_code
+            return None
         index = min(level, len(self._delay_table)) - 1
         delay = self._delay_table[index] if index >= 0 else UNKNOWN_LEVEL_DELAY_MS
         return store_ms + delay

@@ -10,13 +10,24 @@ import rmq_plugins.admin
 import rmq_plugins.client
 import rmq_plugins.pull
 import rmq_plugins.send
-from rmq.broker.context import BrokerConfig, BrokerContext, Held
+from rmq.broker.arrivals import Arrivals
+from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.config import BrokerConfig
+from rmq.broker.context import BrokerContext, Held
+from rmq.broker.nameservers import NameServers
+from rmq.broker.overload import OverloadGuard
+from rmq.broker.put import PutPipeline
+from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.topics import TopicTable
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.message import host_bytes
+from rmq.remoting.client import RemotingClient
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.store.service import StoreService
 
 PLUGINS = (
     rmq_plugins.send,
@@ -177,6 +188,39 @@ def make_connection() -> Callable[[], RecordingConnection]:
     return RecordingConnection
 
 
+def build_context(
+    config: BrokerConfig, store: MessageStore, clock: ManualClock
+) -> BrokerContext:
+    """Put the real parts together, as a broker does when it starts."""
+    folder = store.directory.config
+    topics, groups = (
+        TopicTable(folder, clock, config),
+        GroupTable(folder, clock, config),
+    )
+    offsets = OffsetTable(folder, clock, version_step=500)
+    for table in (topics, groups, offsets):
+        table.load()
+    return BrokerContext(
+        config=config,
+        store_config=store.config,
+        clock=clock,
+        store=store,
+        store_service=StoreService(store),
+        put=PutPipeline(store),
+        arrivals=Arrivals(store),
+        topics=topics,
+        offsets=offsets,
+        groups=groups,
+        producers=ProducerTable(),
+        consumers=ConsumerTable(groups, notifies=True),
+        name_servers=NameServers(config, topics, RemotingClient(clock=clock)),
+        overload=OverloadGuard(store),
+        store_host=host_bytes("127.0.0.1", 10_911),
+        address="127.0.0.1:10911",
+        boot_ms=clock.now_ms(),
+    )
+
+
 OpenBroker = Callable[..., BrokerContext]
 
 
@@ -197,10 +241,12 @@ def open_broker(tmp_path: Path, clock: ManualClock) -> Iterator[OpenBroker]:
             queue_file_size=20_000,
             **(store or {}),
         )
-        host = host_bytes("127.0.0.1", 10_911)
-        opened = MessageStore.open(store_config, clock=clock, store_host=host)
+        opened = MessageStore.open(
+            store_config, clock=clock, store_host=host_bytes("127.0.0.1", 10_911)
+        )
         stores.append(opened)
-        return BrokerContext(BrokerConfig(**options), opened, clock, host)
+        config = BrokerConfig(**{"broker_name": "broker-a", **options})
+        return build_context(config, opened, clock)
 
     yield make
     for opened in stores:

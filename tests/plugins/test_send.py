@@ -357,6 +357,6 @@ def test_unique_keys_differ_and_hold_the_time(caller, clock):
 
 
 def test_text_properties_reach_the_record(caller):
-    caller.send(properties="цвет\x01зелёный\x02")
+    caller.send(properties="Grüße\x01naïve 🙂\x02")
     text = stored(caller).properties_text
-    assert decode_properties(text)["цвет"] == "зелёный"
+    assert decode_properties(text)["Grüße"] == "naïve 🙂"

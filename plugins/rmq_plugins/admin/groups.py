@@ -1,6 +1,7 @@
 """Requests 200, 201 and 352: consumer groups as tools see and change them."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
@@ -15,6 +16,8 @@ from rmq.protocol.headers.groups import (
 from rmq.protocol.topics import validate_group
 from rmq_plugins.admin.paging import page
 
+MAX_RETRY_QUEUES: Final = 65_536
+
 
 class GroupHandler:
     """The group part of Java's `AdminBrokerProcessor`."""
@@ -27,6 +30,7 @@ class GroupHandler:
         if request.body:
             config = SubscriptionGroupConfig.decode(request.body)
             validate_group(config.group_name)
+            _check(config)
             self._groups.update(config)
         return request.reply()
 
@@ -37,10 +41,8 @@ class GroupHandler:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "No subscription group in this broker"
             )
-        shown = dict(groups)
-        if "groupSeq" in request.ext_fields:
-            header = request.header(GetAllSubscriptionGroupRequestHeader)
-            shown = page(groups, header.group_seq, header.max_group_num)
+        header = request.header(GetAllSubscriptionGroupRequestHeader)
+        shown = page(groups, header.group_seq, header.max_group_num)
         body = SubscriptionGroupWrapper(
             data_version=self._groups.data_version,
             subscription_group_table=shown,
@@ -61,3 +63,12 @@ class GroupHandler:
                 f"No group in this broker. group: {name}",
             )
         return request.reply(body=config.encode())
+
+
+def _check(config: SubscriptionGroupConfig) -> None:
+    if not 0 <= config.retry_queue_nums <= MAX_RETRY_QUEUES:
+        raise RequestRejected(
+            ResponseCode.INVALID_PARAMETER,
+            f"group {config.group_name}: retryQueueNums is {config.retry_queue_nums}, "
+            f"allowed are 0 to {MAX_RETRY_QUEUES}",
+        )

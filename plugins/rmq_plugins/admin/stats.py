@@ -36,6 +36,18 @@ _NOTHING: Final = {
     "timerOffsetBehind": "0",
     "timerReadBehind": "0",
 }
+_SPANS: Final = (
+    "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s",
+    "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~",
+)  # fmt: skip
+_NOT_MEASURED: Final = {
+    "getMessageEntireTimeMax": "0",
+    "putLatency99": "0.00",
+    "putLatency999": "0.00",
+    "putMessageDistributeTime": "".join(f"[{span}]:0 " for span in _SPANS),
+    "putMessageEntireTimeMax": "0",
+}
+"""Times of single puts and gets; exporters read them as numbers and fail without."""
 
 
 class RuntimeInfo:
@@ -47,15 +59,17 @@ class RuntimeInfo:
 
     def show(self, request: Command, connection: Connection) -> Command:
         """Answer all facts."""
-        table = {**_NOTHING, **self._rate_facts(), **self._store_facts()}
+        table = {
+            **_NOTHING,
+            **_NOT_MEASURED,
+            **self._rate_facts(),
+            **self._store_facts(),
+        }
         table |= self._disk_facts() | self._broker_facts()
         return request.reply(body=KVTable(table=table).encode())
 
-    async def sample_every_second(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def sample_every_second(self) -> None:
         """Run until cancelled: the service that feeds the rates."""
-        task_status.started()
         while True:
             await trio.sleep(SAMPLE_INTERVAL_S)
             self.sample()

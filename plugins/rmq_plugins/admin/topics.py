@@ -106,10 +106,8 @@ class TopicHandler:
         version = self._topics.data_version
         if not topics:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
-        shown = dict(topics)
-        if "topicSeq" in request.ext_fields:
-            header = request.header(GetAllTopicConfigRequestHeader)
-            shown = page(topics, header.topic_seq, header.max_topic_num)
+        header = request.header(GetAllTopicConfigRequestHeader)
+        shown = page(topics, header.topic_seq, header.max_topic_num)
         body = TopicConfigAndMappingSerializeWrapper(
             data_version=version, topic_config_table=shown
         )

@@ -41,6 +41,7 @@ class HeartbeatHandler:
         self._groups = broker.groups
         self._consumers = broker.consumers
         self._producers = broker.producers
+        self._keeps_producers = broker.config.enable_register_producer
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
         """Note a client with all its groups."""
@@ -53,15 +54,8 @@ class HeartbeatHandler:
                 wants_subscriptions = wants_subscriptions or not is_known
             else:
                 self._register(consumer, client_id, request, connection)
-        for producer in data.producer_data_set:
-            self._producers.register(
-                producer.group_name or "",
-                client_id,
-                connection,
-                request.language,
-                request.version,
-                self._clock.now_ms(),
-            )
+        if self._keeps_producers:
+            self._register_producers(data, client_id, request, connection)
         is_first_form = not data.heartbeat_fingerprint
         return request.reply(
             ext_fields={
@@ -135,6 +129,24 @@ class HeartbeatHandler:
             request.version,
             self._clock.now_ms(),
         )
+
+    def _register_producers(
+        self,
+        data: HeartbeatData,
+        client_id: str,
+        request: Command,
+        connection: Connection,
+    ) -> None:
+        """Note a client in its producer groups."""
+        for producer in data.producer_data_set:
+            self._producers.register(
+                producer.group_name or "",
+                client_id,
+                connection,
+                request.language,
+                request.version,
+                self._clock.now_ms(),
+            )
 
     def _refresh(
         self, consumer: ConsumerData, client_id: str, connection: Connection

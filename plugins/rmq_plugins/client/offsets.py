@@ -78,6 +78,7 @@ class OffsetHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"QueueId[{header.queue_id}] is illegal, topic is {topic}",
             )
+        assert header.commit_offset is not None, "looked for above"
         self._offsets.commit(
             connection.remote_address,
             group,

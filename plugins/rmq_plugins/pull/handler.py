@@ -90,11 +90,8 @@ class PullHandler:
             return None
         return answer
 
-    async def sweep_held_pulls(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def sweep_held_pulls(self) -> None:
         """Run until cancelled: the service that ends pulls whose time is over."""
-        task_status.started()
         while True:
             await trio.sleep(self._sweep_seconds)
             self.held.sweep()

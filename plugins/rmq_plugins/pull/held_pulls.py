@@ -68,13 +68,15 @@ class HeldPulls:
         self._now_ms = now_ms
         self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
         self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
+        self._is_over = False
         self._waiting = self._held = self._refused = 0
         self._woken = self._expired = self._dropped = 0
 
     def hold(self, pull: HeldPull) -> bool:
-        """Keep a pull; False if there is no room."""
+        """Keep a pull; False if there is no room, or the broker stops."""
         in_queue = self._by_queue.get(pull.queue, {})
-        if self._waiting >= MAX_TOTAL or len(in_queue) >= MAX_PER_QUEUE:
+        is_full = self._waiting >= MAX_TOTAL or len(in_queue) >= MAX_PER_QUEUE
+        if is_full or self._is_over:
             self._refused += 1
             return False
         self._by_queue.setdefault(pull.queue, in_queue)[pull] = None
@@ -106,7 +108,8 @@ class HeldPulls:
             self._remove(pull)
 
     def end_all(self) -> None:
-        """Answer every pull, because the broker stops."""
+        """Answer every pull and take no others, because the broker stops."""
+        self._is_over = True
         for waiting in list(self._by_queue.values()):
             self._end(list(waiting))
 

@@ -62,7 +62,9 @@ class Answers:
 
         `wait` is the message's own word on waiting for the disk, its property WAIT.
         """
-        answer = request.reply(SENT_CODES[result.status], ext_fields=fields)
+        status = result.status
+        code = 0 if status is PutStatus.PUT_OK else SENT_CODES[status]
+        answer = request.reply(code, ext_fields=fields)
         if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
             return answer
         late = request.reply(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=fields)

@@ -9,7 +9,7 @@ UNIQ_KEY if the producer set none. Text that carries nothing special is stored a
 came, with theirs behind it.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.errors import RequestRejected
@@ -21,6 +21,7 @@ from rmq.protocol.headers.send import SendMessageRequestHeader, decode_send_head
 from rmq.protocol.message import Message, offset_message_id
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.topics import RETRY_PREFIX
+from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import SENT_CODES, Answers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
@@ -30,13 +31,8 @@ _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIV
 _NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
 """A message with one of these is of another type, whatever its priority says."""
 
-
-class Prepared(NamedTuple):
-    """Properties ready to be stored; `text` is None if they must be encoded anew."""
-
-    properties: dict[str, str]
-    text: str | None
-    unique_key: str
+_ENDS: Final = ("", "\x02")
+"""Last characters of a text that more can be written behind."""
 
 
 class SendHandler:
@@ -69,44 +65,64 @@ class SendHandler:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
         try:
             config = self._checks.topic(header, connection)
-            queue_id = self._checks.queue_id(header.queue_id, config)
-            prepared = self._prepare(header.properties or "")
-            if prepared.text is None:
-                self._check_served(prepared.properties)
-                queue_id = _queue_by_priority(prepared.properties, queue_id, config)
-            message = _message(request, header, connection, config, prepared)
-            message.queue_id = queue_id
+            message = self._message(request, header, connection, config)
+            if message.properties_text is None:
+                self._serve_special(message, config)
             if header.topic.startswith(RETRY_PREFIX):
                 self._checks.divert_retry(message, header, request.version)
-                queue_id = message.queue_id
+            queue_id, properties = message.queue_id, message.properties
+            unique_key, wait = properties[names.UNIQ_KEY], properties.get(names.WAIT)
             result = self._put(message)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
-        if result.status not in SENT_CODES:
-            return self._answers.not_stored(request, result.status)
+        status = result.status
+        if status is not PutStatus.PUT_OK and status not in SENT_CODES:
+            return self._answers.not_stored(request, status)
         fields = {
             "msgId": offset_message_id(self._store_host, result.physical_offset),
             "queueId": str(queue_id),
             "queueOffset": str(result.queue_offset),
-            "transactionId": prepared.unique_key,
+            "transactionId": unique_key,
             **self._answers.facts,
         }
-        wait = prepared.properties.get(names.WAIT)
         return self._answers.stored(request, fields, result, wait)
 
-    def _prepare(self, text: str) -> Prepared:
-        """Add the broker's own properties."""
+    def _message(
+        self,
+        request: Command,
+        header: SendMessageRequestHeader,
+        connection: Connection,
+        config: TopicConfig,
+    ) -> Message:
+        """Build the message, with the broker's own properties added."""
+        text = header.properties or ""
         properties = decode_properties(text)
-        is_plain = self._special.isdisjoint(properties) and _is_normal(text, properties)
-        unique_key = properties.get(names.UNIQ_KEY)
-        if unique_key is None:
+        is_plain = self._special.isdisjoint(properties) and (
+            text.count("\x02") == len(properties) and text[-1:] in _ENDS
+        )
+        if names.UNIQ_KEY not in properties:
             unique_key = properties[names.UNIQ_KEY] = self._keys.next()
             text += encode_properties({names.UNIQ_KEY: unique_key})
         properties.update(self._added)
-        if is_plain:
-            return Prepared(properties, text + self._added_text, unique_key)
-        properties.pop(names.POP_CK, None)
-        return Prepared(properties, None, unique_key)
+        return Message(
+            header.topic,
+            self._checks.queue_id(header.queue_id, config),
+            request.body,
+            header.flag,
+            stored_flags(header.sys_flag, config, connection),
+            header.born_timestamp,
+            connection.remote_host,
+            header.reconsume_times or 0,
+            0,
+            properties,
+            text + self._added_text if is_plain else None,
+        )
+
+    def _serve_special(self, message: Message, config: TopicConfig) -> None:
+        """See to properties that mean something, before the text is written anew."""
+        self._check_served(message.properties)
+        message.remove_property(names.POP_CK)
+        message.queue_id = _queue_by_priority(message, config)
 
     def _check_served(self, properties: dict[str, str]) -> None:
         """Refuse what no plugin serves: as a plain message it would come at once."""
@@ -130,11 +146,6 @@ class SendHandler:
                 )
 
 
-def _is_normal(text: str, properties: dict[str, str]) -> bool:
-    """Whether `text` is just these pairs: no duplicates, no gaps, an end to each."""
-    return text.count("\x02") == len(properties) and (not text or text[-1] == "\x02")
-
-
 def _level(properties: dict[str, str]) -> int:
     """Return the delay level, 0 if there is none that can be read."""
     return _integer(properties.get(names.DELAY), default=0)
@@ -147,37 +158,13 @@ def _integer(text: str | None, *, default: int) -> int:
         return default
 
 
-def _queue_by_priority(
-    properties: dict[str, str], queue_id: int, config: TopicConfig
-) -> int:
+def _queue_by_priority(message: Message, config: TopicConfig) -> int:
     """Return the queue of the priority; drop a priority that does not count."""
+    properties = message.properties
     priority = _integer(properties.get(names.PRIORITY), default=-1)
     if priority < 0:
-        return queue_id
+        return message.queue_id
     if any(name in properties for name in _NOT_PRIORITY):
-        del properties[names.PRIORITY]
-        return queue_id
+        message.remove_property(names.PRIORITY)
+        return message.queue_id
     return min(priority, config.write_queue_nums - 1)
-
-
-def _message(
-    request: Command,
-    header: SendMessageRequestHeader,
-    connection: Connection,
-    config: TopicConfig,
-    prepared: Prepared,
-) -> Message:
-    """Build the message as the store takes it."""
-    return Message(
-        header.topic,
-        header.queue_id,
-        request.body,
-        header.flag,
-        stored_flags(header.sys_flag, config, connection),
-        header.born_timestamp,
-        connection.remote_host,
-        header.reconsume_times or 0,
-        0,
-        prepared.properties,
-        prepared.text,
-    )

@@ -26,7 +26,7 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
         if b"$ref" not in data:
             try:
                 body: Self = _decoder(cls).decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass
             else:
                 return body

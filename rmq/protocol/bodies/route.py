@@ -6,6 +6,8 @@ reads a route as a Python literal; and there are no blanks, because the Go clien
 addresses out of the text by hand.
 """
 
+from typing import Any
+
 from msgspec import field
 
 from rmq.protocol.bodies import Body
@@ -38,9 +40,10 @@ class QueueData(Body, kw_only=True):
 
 
 class TopicRouteData(Body, kw_only=True):
-    """Answer to 105: where a topic lives."""
+    """Answer to 105: where a topic lives; static-topic mappings stay as they came."""
 
     order_topic_conf: str | None = None
+    topic_queue_mapping_by_broker: dict[str, Any] | None = None
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)

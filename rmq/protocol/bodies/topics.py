@@ -22,6 +22,12 @@ class TopicConfig(Body, kw_only=True):
     attributes: dict[str, str] = field(default_factory=dict)
 
 
+class TopicConfigAndQueueMapping(TopicConfig, kw_only=True):
+    """Answer to 351: the layout, and the mapping of a static topic as it came."""
+
+    mapping_detail: dict[str, Any] | None = None
+
+
 class CreateTopicListRequestBody(Body, kw_only=True):
     """Request 18: topics to create or change together."""
 

@@ -50,7 +50,7 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
     broker_name: str | None = msgspec.field(default=None, name="n")
 
 
-_LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+_LONG_NAMES = (int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE))
 
 
 def decode_send_header(

@@ -1,0 +1,53 @@
+"""The JSON files of Java's stores: read with their types, written in Java's form."""
+
+import tarfile
+
+import pytest
+
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.groups import SubscriptionGroupWrapper
+from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
+from rmq.protocol.bodies.topics import TopicConfigSerializeWrapper
+
+TABLES = {
+    "topics.json": TopicConfigSerializeWrapper,
+    "subscriptionGroup.json": SubscriptionGroupWrapper,
+    "consumerOffset.json": ConsumerOffsetSerializeWrapper,
+}
+
+
+@pytest.fixture(scope="module")
+def files(golden):
+    """The configuration files of one store, by name."""
+    found = {}
+    with tarfile.open(golden / "stores" / "store-plain.tar.xz") as archive:
+        for member in archive:
+            if "/config/" in member.name and member.isfile():
+                found[member.name.rpartition("/")[2]] = archive.extractfile(
+                    member
+                ).read()
+    return found
+
+
+def test_all_are_read(files):
+    names = [name for name in files if name.endswith(".json")]
+    assert len(names) >= 6
+    for name in names:
+        assert isinstance(fastjson.loads(files[name]), dict)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_nothing_is_lost(files, name):
+    table = TABLES[name].decode(files[name])
+    assert fastjson.loads(table.encode()) == fastjson.loads(files[name])
+    assert TABLES[name].decode(fastjson.dumps_pretty(table)) == table
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_pretty_form_has_the_same_lines(files, name):
+    def lines(text):
+        unquoted = (line.replace(b'"', b"").rstrip(b",") for line in text.splitlines())
+        return sorted(unquoted)
+
+    table = TABLES[name].decode(files[name])
+    assert lines(fastjson.dumps_pretty(table)) == lines(files[name])

@@ -1,0 +1,85 @@
+"""rmq as child processes, the way users start it."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+READY = re.compile(r"ready (?:broker=(\S+) address=(\S+) )?namesrv=(\S+)")
+
+
+class Server:
+    """`python -m rmq broker` or `namesrv`; ready when this object exists."""
+
+    def __init__(self, *arguments: str, timeout_s: float = 20) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rmq", *arguments],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if not self._ready.wait(timeout_s):
+            self.kill()
+            raise AssertionError("not ready:\n" + "".join(self.lines))
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.lines.append(line)
+            match = READY.match(line)
+            if match:
+                self.broker, self.address, self.namesrv = match.groups()
+                self._ready.set()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._ended()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        code = self._process.wait(20)
+        self._reader.join(5)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        return code
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[Server]:
+    server = Server(*arguments)
+    try:
+        yield server
+    finally:
+        if server.is_running:
+            server.kill()
+
+
+def broker_arguments(folder: Path, *settings: str) -> list[str]:
+    """A broker on free ports that keeps its files in `folder`."""
+    arguments = ["broker", "--log-level", "warning"]
+    for setting in (
+        "listenPort=0",
+        "rmq.namesrv.listenPort=0",
+        f"storePathRootDir={folder}",
+        *settings,
+    ):
+        arguments += ["--set", setting]
+    return arguments

@@ -1,0 +1,58 @@
+"""Consumer groups as tools see and change them."""
+
+import json
+
+import pytest
+
+
+def test_group_is_created_and_shown(caller):
+    body = b'{"groupName":"New","retryMaxTimes":3}'
+    assert caller.call(200, {}, body).code == 0
+    shown = json.loads(caller.call(352, {"group": "New"}).body)
+    assert shown["retryMaxTimes"] == 3
+    assert shown["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "remark"),
+    [
+        (b"{}", 29, "The specified group is blank."),
+        (b'{"groupName":"bad group"}', 29, "illegal characters"),
+        (b'{"groupName":"%s"}' % (b"x" * 121), 29, "group max length: 120"),
+        (b"{garbage", 1, "SubscriptionGroupConfig"),
+        (b'{"groupName":"New","retryQueueNums":-1}', 29, "retryQueueNums"),
+        (b'{"groupName":"New","retryQueueNums":70000}', 29, "retryQueueNums"),
+    ],
+)
+def test_refused_group(caller, body, code, remark):
+    answer = caller.call(200, {}, body)
+    assert answer.code == code
+    assert remark in answer.remark
+    assert caller.broker.groups.get("New") is None
+
+
+def test_no_body_changes_nothing(caller):
+    version = caller.broker.groups.data_version
+    assert caller.call(200).code == 0
+    assert caller.broker.groups.data_version == version
+
+
+def test_all_groups_and_pages(caller):
+    answer = caller.call(201)
+    body = json.loads(answer.body)
+    groups = body["subscriptionGroupTable"]
+    assert answer.ext_fields == {"totalGroupNum": str(len(groups))}
+    assert "TOOLS_CONSUMER" in groups
+    assert body["forbiddenTable"] == {}
+    page = caller.call(201, {"groupSeq": 2, "maxGroupNum": 3})
+    assert list(json.loads(page.body)["subscriptionGroupTable"]) == sorted(groups)[2:5]
+
+
+def test_question_creates_the_group(caller):
+    assert caller.call(352, {"group": "Asked"}).code == 0
+    assert caller.broker.groups.get("Asked") is not None
+
+
+def test_unknown_group(make_caller):
+    caller = make_caller(auto_create_subscription_group=False)
+    assert caller.call(352, {"group": "Asked"}).code == 26

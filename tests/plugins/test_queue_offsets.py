@@ -1,0 +1,68 @@
+"""The ends of a queue, and its offset at a time."""
+
+import pytest
+
+QUEUE = {"topic": "T", "queueId": 0}
+
+
+@pytest.fixture
+def five(caller, clock):
+    """Five messages, ten milliseconds apart."""
+    for _ in range(5):
+        caller.send()
+        clock.ms += 10
+    return caller
+
+
+def test_ends_of_a_queue(five):
+    assert five.call(30, QUEUE).ext_fields == {"offset": "5"}
+    assert five.call(31, QUEUE).ext_fields == {"offset": "0"}
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        {"topic": "T", "queueId": 9},
+        {"topic": "T", "queueId": -1},
+        {"topic": "No", "queueId": 0},
+        {"topic": "../../x", "queueId": 0},
+    ],
+)
+def test_queue_without_messages(caller, queue):
+    for code, more in ((30, {}), (31, {}), (29, {"timestamp": 0})):
+        answer = caller.call(code, {**queue, **more})
+        assert (answer.code, answer.ext_fields) == (0, {"offset": "0"})
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "boundary", "offset"),
+    [
+        (0, "LOWER", "0"),
+        (20, "LOWER", "2"),
+        (21, "LOWER", "3"),
+        (21, None, "3"),
+        (21, "nonsense", "3"),
+        (21, "UPPER", "2"),
+        (21, "upper", "2"),
+        (-1, "UPPER", "0"),
+        (10**6, "LOWER", "5"),
+        (10**6, "UPPER", "4"),
+    ],
+)
+def test_offset_by_time(five, clock, after_ms, boundary, offset):
+    fields = {**QUEUE, "timestamp": clock.ms - 50 + after_ms}
+    if boundary is not None:
+        fields["boundaryType"] = boundary
+    assert five.call(29, fields).ext_fields == {"offset": offset}
+
+
+def test_lite_topics_have_no_messages(five, clock):
+    fields = {**QUEUE, "timestamp": clock.ms, "liteTopic": "x"}
+    assert five.call(29, fields).ext_fields == {"offset": "0"}
+
+
+@pytest.mark.parametrize("code", [29, 30, 31])
+def test_missing_field_is_named(caller, code):
+    answer = caller.call(code, {"topic": "T", "timestamp": 0})
+    assert answer.code == 1
+    assert "queueId" in answer.remark

@@ -1,0 +1,29 @@
+"""The table in docs/requests.md is what the plugins register."""
+
+import re
+from pathlib import Path
+
+from rmq.protocol.codes import RequestCode
+
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "requests.md"
+ROW = re.compile(
+    r"\| (?P<code>\d+) \| (?P<name>\w+) \| (?P<plugin>\w+) "
+    r"\| `(?P<handler>[\w.]+)` \| (?P<ports>[\w, ]+) \|"
+)
+
+
+def test_table_is_true(caller):
+    rows = {
+        int(row["code"]): (row["name"], row["plugin"], row["handler"], row["ports"])
+        for row in ROW.finditer(TABLE.read_text())
+    }
+    registered = {}
+    for code, handler in caller.handlers.items():
+        _package, plugin, module = handler.__module__.split(".")
+        registered[code] = (
+            RequestCode(code).name,
+            plugin,
+            f"{module}.{handler.__qualname__}",
+            ", ".join(caller.ports[code]),
+        )
+    assert rows == registered

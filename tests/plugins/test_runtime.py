@@ -1,0 +1,110 @@
+"""Configuration in effect and runtime facts."""
+
+import base64
+import json
+import lzma
+
+import pytest
+import trio
+
+import rmq_plugins.admin
+from rmq.protocol.bodies.common import KVTable
+from rmq.protocol.frames import decode
+from rmq_plugins.admin.rates import Counts, Rates
+from rmq_plugins.admin.stats import runtime_of
+
+DAY_MS = 86_400_000
+
+
+def facts(caller):
+    return json.loads(caller.call(28).body)["table"]
+
+
+def test_configuration_is_shown_as_properties(caller):
+    answer = caller.call(26)
+    lines = answer.body.decode().splitlines()
+    assert "brokerName=broker-a" in lines
+    assert "autoCreateTopicEnable=true" in lines
+    assert "flushDiskType=ASYNC_FLUSH" in lines
+    assert lines == sorted(lines)
+    assert set(json.loads(answer.ext_fields["version"])) == {
+        "counter",
+        "stateVersion",
+        "timestamp",
+    }
+
+
+def test_java_names_are_all_there(caller, golden):
+    path = golden / "frames" / "mqadmin55-brokerStatus.jsonl.xz"
+    with lzma.open(path, "rt") as file:
+        frames = [json.loads(line) for line in file]
+    (raw,) = [frame["raw"] for frame in frames if frame.get("re") == 28]
+    java = KVTable.decode(decode(base64.b64decode(raw)).body).table
+    missing = set(java) - set(facts(caller))
+    assert all(
+        name.startswith(("commitLogDiskRatio_", "scheduleMessageOffset_"))
+        for name in missing
+    )
+
+
+def test_counts_of_the_store(caller):
+    assert facts(caller)["earliestMessageTimeStamp"] == "-1"
+    caller.send(body=b"x")
+    caller.send(body=b"y")
+    caller.pull()
+    shown = facts(caller)
+    assert shown["putMessageTimesTotal"] == "2"
+    assert shown["msgPutTotalTodayNow"] == "2"
+    assert shown["msgGetTotalTodayNow"] == "2"
+    assert shown["commitLogMaxOffset"] == str(caller.broker.store.end_offset)
+    assert shown["earliestMessageTimeStamp"] == str(caller.broker.clock.now_ms())
+    assert shown["brokerVersionDesc"] == "V5_5_0"
+
+
+def test_rates_under_both_spellings(caller, clock):
+    for _ in range(20):
+        caller.send()
+    clock.ms += 10_000
+    shown = facts(caller)
+    assert shown["putTps"] == "2.0 2.0 2.0"
+    assert shown["getTransferredTps"] == shown["getTransferedTps"]  # codespell:ignore
+
+
+def test_runtime_is_written_as_java_does(caller, clock):
+    clock.ms += DAY_MS + 3_723_000
+    assert facts(caller)["runtime"] == "[ 1 days, 1 hours, 2 minutes, 3 seconds ]"
+
+
+def test_rates_over_three_windows():
+    rates = Rates(Counts(0))
+    for second in range(1, 701):
+        rates.add(Counts(second * 1_000, put=min(second, 690)))
+    now = Counts(700_000, put=690)
+    assert rates.text("put", now) == "0.0 0.831 0.983"
+
+
+def test_totals_at_midnight(clock):
+    rates = Rates(Counts(clock.ms))
+    rates.add(Counts(clock.ms + DAY_MS, put=5, transferred=2))
+    rates.add(Counts(clock.ms + DAY_MS + 1, put=6, transferred=3))
+    assert rates.totals == (0, 5, 0, 2)
+    rates.add(Counts(clock.ms + 2 * DAY_MS, put=9, transferred=4))
+    assert rates.totals == (5, 9, 2, 4)
+
+
+async def test_service_samples_once_a_second(caller, clock, autojump_clock):
+    (service,) = rmq_plugins.admin.rmq_services(caller.broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service)
+        for _ in range(3):
+            caller.send()
+            clock.ms += 1_000
+            await trio.sleep(1.01)
+        nursery.cancel_scope.cancel()
+    assert runtime_of(caller.broker).show is not None
+    assert facts(caller)["putTps"].split()[0] == "1.0"
+
+
+@pytest.mark.parametrize("code", [26, 28])
+def test_questions_without_fields(caller, code):
+    assert caller.call(code, {"unknown": "x"}, b"body").code == 0
