@@ -16,10 +16,11 @@ DIRECTIVES = {
     "boundscheck": TRACE,
     "wraparound": False,
     "initializedcheck": TRACE,
-    "nonecheck": TRACE,
     "cdivision": True,
     "linetrace": TRACE,
     "embedsignature": True,
+    "auto_pickle": False,
+    "autotestdict": False,
 }
 
 extensions = [

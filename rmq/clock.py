@@ -1,4 +1,4 @@
-"""Time as a parameter: whoever needs the time takes a `Clock`, so that tests never sleep."""
+"""Time as a parameter: who needs the time takes a `Clock`, so that no test sleeps."""
 
 import time
 from typing import Protocol

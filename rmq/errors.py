@@ -36,7 +36,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class RequestRejected(RmqError):
-    """A request that is answered with `code` and `remark`; dispatch alone converts it."""
+    """A request to be answered with `code` and `remark`; dispatch alone converts."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(f"{code}: {remark}")

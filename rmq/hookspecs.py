@@ -51,6 +51,7 @@ def rmq_put_interceptors(broker: "BrokerContext") -> "Sequence[PutInterceptor]":
     An interceptor names the properties that concern it and is called only for messages
     that have one of them; it may change the message or refuse it.
     """
+    raise AssertionError("a specification is never called")
 
 
 @hookspec
@@ -60,6 +61,7 @@ def rmq_request_guards(broker: "BrokerContext") -> "Sequence[Guard]":
     A guard takes the request and the connection and raises `RequestRejected` for what
     may not pass.  Every request of every code pays for it.
     """
+    raise AssertionError("a specification is never called")
 
 
 @hookspec
@@ -69,6 +71,7 @@ def rmq_services(broker: "BrokerContext") -> "Sequence[Service]":
     Each service is an async function.  One that ends with an error stops the broker in
     order, unless it has an attribute `restart = True`.
     """
+    raise AssertionError("a specification is never called")
 
 
 @hookspec
@@ -77,3 +80,4 @@ def rmq_arrival_listeners(broker: "BrokerContext") -> "Sequence[ArrivalListener]
 
     A listener is called once per drain with {(topic, queue id): visible end offset}.
     """
+    raise AssertionError("a specification is never called")

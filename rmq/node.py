@@ -149,7 +149,7 @@ async def until_signalled(node: Node, scope: trio.CancelScope) -> None:
                 node.stop()
             break
         async for _ in signals:
-            print("stopped at once; the next start checks the log", file=sys.stderr)
+            logger.warning("stopped at once; the next start checks the log")
             os._exit(FORCED_EXIT_CODE)
 
 

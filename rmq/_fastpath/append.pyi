@@ -1,6 +1,8 @@
-from typing import final
+from typing import Self, final
 
 from rmq._fastpath.mapped_file import MappedFile
+
+__pyx_capi__: dict[str, object]
 
 @final
 class RecordEncoder:
@@ -9,7 +11,7 @@ class RecordEncoder:
     staged_size: int
     tags_code: int
     store_host: bytes
-    def __init__(self, store_host: bytes) -> None: ...
+    def __new__(cls, store_host: bytes) -> Self: ...
     def stage(
         self,
         topic: bytes,

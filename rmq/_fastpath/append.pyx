@@ -17,8 +17,10 @@ from libc.string cimport memchr, memcmp, memcpy
 from rmq._fastpath.checksum cimport body_crc_of
 from rmq._fastpath.endian cimport put16, put32, put64
 from rmq._fastpath.hashing cimport java_hash_of
-from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout,
-RecordMagic from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.layout cimport (
+    QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
+)
+from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef enum:
     STAGING_START = 64 * 1024
@@ -113,7 +115,9 @@ cdef class RecordEncoder:
     """The staging buffer of one store."""
 
     def __cinit__(self, bytes store_host not None):
-        if len(store_host) not in (RecordLayout.HOST_SIZE_V4, RecordLayout.HOST_SIZE_V6):
+        if len(store_host) not in (
+            RecordLayout.HOST_SIZE_V4, RecordLayout.HOST_SIZE_V6
+        ):
             raise ValueError(f"a host has 8 or 20 bytes, not {len(store_host)}")
         self.store_host = store_host
         self.staging = NULL

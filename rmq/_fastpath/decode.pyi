@@ -3,6 +3,10 @@ from typing import final
 
 from typing_extensions import Buffer
 
+from rmq._fastpath.mapped_file import MappedFile
+
+__pyx_capi__: dict[str, object]
+
 class RecordStatus(IntEnum):
     """What stands at a place of the log."""
 
@@ -39,9 +43,9 @@ class Record:
     properties: bytes
 
 def check_record(
-    data: Buffer, position: int = 0, *, check_crc: bool = True
+    data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
 ) -> tuple[RecordStatus, int]:
     """What stands at `position`: (status, size); the size is 0 unless it is OK."""
 
-def decode_record(data: Buffer, position: int = 0) -> Record:
+def decode_record(data: Buffer | MappedFile, position: int = 0) -> Record:
     """The record at `position`; ValueError says why there is none."""

@@ -24,7 +24,10 @@ cdef RecordStatus split_record(
     magic = get32(p + RecordLayout.MAGIC_AT)
     if magic == <uint32_t>RecordMagic.MAGIC_BLANK:
         return BLANK
-    if magic != <uint32_t>RecordMagic.MAGIC_V1 and magic != <uint32_t>RecordMagic.MAGIC_V2:
+    if (
+        magic != <uint32_t>RecordMagic.MAGIC_V1
+        and magic != <uint32_t>RecordMagic.MAGIC_V2
+    ):
         return END if magic == 0 and parts.size == 0 else BAD_MAGIC
     if parts.size < RecordLayout.FIXED_SIZE_V1:
         return BAD_SIZE

@@ -1,3 +1,5 @@
+__pyx_capi__: dict[str, object]
+
 def java_hash(text: str) -> int:
     """Signed 32-bit `String.hashCode` of `text`."""
 

@@ -1,4 +1,4 @@
-from typing import final
+from typing import Self, final
 
 from typing_extensions import Buffer
 
@@ -15,17 +15,15 @@ class MappedFile:
     holders: int
     writable: bool
     write_position: int
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str,
         size: int,
         *,
         base_offset: int = 0,
         create: bool = False,
         writable: bool = True,
-    ) -> None: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    ) -> Self: ...
     @property
     def is_closed(self) -> bool:
         """True after `close`."""
@@ -55,7 +53,7 @@ class MappedFile:
         """A read-only memoryview that keeps the mapping until it is released."""
 
     def flush(self) -> int:
-        """Fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
+        """Flush without the GIL (116 us for 4 KiB); the durable position."""
 
     def assume_flushed(self, position: int) -> None:
         """Trust that [0, position) is durable: what recovery found on the disk."""

@@ -169,7 +169,9 @@ cdef class MappedFile:
             )
         return 0
 
-    cdef int _check_write(self, int64_t position, int64_t size, int64_t limit) except -1:
+    cdef int _check_write(
+        self, int64_t position, int64_t size, int64_t limit
+    ) except -1:
         self._check(position, size, limit)
         if not self.writable:
             raise ValueError(f"{self.path} is open for reading only")
@@ -267,7 +269,7 @@ cdef class MappedFile:
         self.holders -= 1
 
     def flush(self):
-        """fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
+        """Flush without the GIL (116 us for 4 KiB); the durable position."""
         cdef int64_t end = self._write_position
         cdef int error
         self._check(0, 0, self.size)

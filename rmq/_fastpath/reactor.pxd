@@ -74,7 +74,9 @@ cdef class Reactor:
         self, int32_t kind, uint32_t index, int64_t start, int64_t size
     ) noexcept nogil
     cdef void fail(self, uint32_t index, int32_t kind) noexcept nogil
-    cdef bint push(self, uint32_t index, const uint8_t *data, int64_t size) noexcept nogil
+    cdef bint push(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil
     cdef void send_pending(self, uint32_t index) noexcept nogil
     cdef void send_dirty(self) noexcept nogil
     cdef void arm(self, uint32_t index) noexcept nogil

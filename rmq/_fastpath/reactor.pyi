@@ -1,5 +1,5 @@
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self, final
 
 from rmq._fastpath.watermark import Watermark
 
@@ -25,6 +25,7 @@ class ReactorStatistics(NamedTuple):
     bytes_out: int
     polls: int
 
+@final
 class Reactor:
     """The epoll set with its connections; `epfd` is what the owner waits for."""
 
@@ -35,7 +36,7 @@ class Reactor:
     bytes_in: int
     bytes_out: int
     polls: int
-    def __init__(self, *, max_frame_size: int = 16_777_216) -> None: ...
+    def __new__(cls, *, max_frame_size: int = 16_777_216) -> Self: ...
     def add(self, fd: int, listener: int = 0) -> int:
         """Own a connected, non-blocking descriptor; the token of its connection."""
 

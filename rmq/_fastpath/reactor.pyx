@@ -14,8 +14,11 @@ no buffer.
 The trio task that owns the reactor calls everything here.
 """
 
+# tidy: long — one class whose three phases are read together
+
 import os
 
+cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -42,7 +45,9 @@ cdef extern from *:
         clock_gettime(CLOCK_MONOTONIC, &t);
         return t.tv_sec * 1000000000LL + t.tv_nsec;
     }
-    static inline int rmq_epoll_set(int set, int how, int fd, uint32_t what, uint64_t id) {
+    static inline int rmq_epoll_set(
+        int set, int how, int fd, uint32_t what, uint64_t id
+    ) {
         struct epoll_event event = {.events = what, .data.u64 = id};
         return epoll_ctl(set, how, fd, &event);
     }
@@ -53,7 +58,9 @@ cdef extern from *:
     }
     """
     int64_t rmq_monotonic_ns() noexcept nogil
-    int rmq_epoll_set(int set, int how, int fd, uint32_t what, uint64_t id) noexcept nogil
+    int rmq_epoll_set(
+        int set, int how, int fd, uint32_t what, uint64_t id
+    ) noexcept nogil
     void rmq_eventfd_drain(int fd) noexcept nogil
     ctypedef union epoll_data_t:
         uint64_t u64
@@ -109,6 +116,7 @@ class ReactorStatistics(NamedTuple):
     polls: int
 
 
+@cython.final
 cdef class Reactor:
     """The epoll set with its connections; `epfd` is what the owner waits for."""
 
@@ -276,7 +284,9 @@ cdef class Reactor:
             if event.events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP):
                 if self.bytes_in - received >= POLL_BYTES:
                     continue
-                if rmq_monotonic_ns() - started >= POLL_NS or self.event_count >= EVENT_LIMIT:
+                if rmq_monotonic_ns() - started >= POLL_NS:
+                    continue
+                if self.event_count >= EVENT_LIMIT:
                     continue
                 if slot.state == OPEN and slot.armed & EPOLLIN:
                     self.receive(index)
@@ -443,7 +453,9 @@ cdef class Reactor:
         self.send_dirty()
         return self.undrained_count > 0
 
-    cdef bint push(self, uint32_t index, const uint8_t *data, int64_t size) noexcept nogil:
+    cdef bint push(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil:
         """Copy into the outbox and note the connection for the next send."""
         cdef Slot *slot = self.slots[index]
         cdef int64_t wanted
@@ -569,7 +581,9 @@ cdef class Reactor:
         cdef Held *held
         cdef Held *before = self.held_tail
         cdef int64_t size = len(data), timeout_size = len(timeout_data)
-        if self.find(token) == NULL or self.held_bytes + size + timeout_size > HELD_LIMIT:
+        if self.find(token) == NULL:
+            return False
+        if self.held_bytes + size + timeout_size > HELD_LIMIT:
             return False
         held = <Held *>malloc(sizeof(Held))
         if held == NULL:

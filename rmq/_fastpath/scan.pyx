@@ -8,8 +8,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 
 from rmq._fastpath.append cimport tags_code_of
-from rmq._fastpath.decode cimport BAD_OFFSET, OK, RecordParts, RecordStatus,
-split_record from rmq._fastpath.endian cimport get32, get64
+from rmq._fastpath.decode cimport (
+    BAD_OFFSET, OK, RecordParts, RecordStatus, split_record
+)
+from rmq._fastpath.endian cimport get32, get64
 from rmq._fastpath.layout cimport QueueEntryLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 

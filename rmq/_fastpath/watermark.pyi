@@ -1,10 +1,10 @@
-from typing import final
+from typing import Self, final
 
 @final
 class Watermark:
     """An atomic offset; `value` is what is known, `advance` moves it."""
 
-    def __init__(self, value: int = 0) -> None: ...
+    def __new__(cls, value: int = 0) -> Self: ...
     @property
     def value(self) -> int:
         """The offset now."""

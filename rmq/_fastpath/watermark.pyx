@@ -11,7 +11,7 @@ Any thread may call `advance`; subscribe and close belong to the thread that own
 import os
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 cdef extern from *:
     """

@@ -93,7 +93,7 @@ class NameServers:
     async def _guarded(
         self, call: _Call, address: str, topics: dict[str, TopicConfig]
     ) -> None:
-        """Call one name server; say once that it is silent, and once that it is back."""
+        """Call one name server; say once that it is silent, once that it is back."""
         try:
             await call(address, topics)
         except PeerError as error:

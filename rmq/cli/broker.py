@@ -43,7 +43,7 @@ def broker(
     print_all: bool,
     print_some: bool,
 ) -> None:
-    """Start a broker, with its own name server if none is configured.
+    r"""Start a broker, with its own name server if none is configured.
 
     \b
     rmq broker                              on loopback, ports 10911 and 9876

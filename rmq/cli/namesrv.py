@@ -29,7 +29,7 @@ def namesrv(
     *,
     strict_config: bool,
 ) -> None:
-    """Start a name server alone.
+    r"""Start a name server alone.
 
     \b
     rmq namesrv                             on loopback, port 9876

@@ -3,9 +3,9 @@
 Five tables: topic to queues by broker name; broker name to addresses by id; cluster to
 broker names; live brokers by (cluster, address); filter servers (always empty, answered
 because clients read the field).
-Rules of registration are those of Java's `RouteInfoManager`: topics come from the master;
-the same address under another id moves; a holder with a larger state version wins; a
-first registration of one single topic is refused.
+Rules of registration are those of Java's `RouteInfoManager`: topics come from the
+master; the same address under another id moves; a holder with a larger state version
+wins; a first registration of one single topic is refused.
 Belongs to the trio thread; memory only.
 """
 

@@ -98,7 +98,7 @@ class Channel:
 
     async def _read(self) -> None:
         while data := await self._stream.receive_some(RECEIVE_SIZE):
-            for event in self._peer.receive(data):
+            for event in self._peer.receive(bytes(data)):
                 if isinstance(event, ResponseReceived):
                     waiter = self._waiters.get(event.request.opaque)
                     if waiter is not None:

@@ -1,7 +1,7 @@
 """RemotingServer: all plain listeners of a process over one reactor.
 
-Each listener has a name, a table of handlers and an idle limit.  `run` drives the reactor;
-an address is taken by `bind` and served from `start_accepting` on.
+Each listener has a name, a table of handlers and an idle limit.  `run` drives the
+reactor; an address is taken by `bind` and served from `start_accepting` on.
 Stop: `stop_accepting`, `drain`, then cancel `run`.
 """
 

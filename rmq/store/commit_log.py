@@ -19,7 +19,7 @@ from rmq.store.mapped_files import MappedFileQueue
 
 WINDOW_SIZE = 64 << 20
 PWRITE_FROM = 16 * 1024
-"""Batches from this size on are written by one pwrite instead of through the mapping."""
+"""Batches from this size on are written by one pwrite, not through the mapping."""
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
 

@@ -8,6 +8,7 @@ any other length is an error that names the file, because a wrong size setting l
 same.
 """
 
+import itertools
 import re
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def segment_offsets(folder: Path, size: int) -> list[int]:
                 str(path), 0, f"it has {length} bytes, the configured size is {size}"
             )
     offsets = [int(path.name) for path in paths]
-    for before, after in zip(offsets, offsets[1:], strict=False):
+    for before, after in itertools.pairwise(offsets):
         if after != before + size:
             raise CorruptLog(
                 str(folder / f"{after:020d}"),

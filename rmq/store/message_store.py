@@ -1,15 +1,15 @@
 """MessageStore: the façade over commit log, consume queues, checkpoint and recovery.
 
 One thread (the trio thread) puts and gets; that thread with the GIL is the store's
-lock. `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a
-time. Order of a put: room in the log and in the queue, log bytes, queue entry, publish.
- What cannot get room fails before anything is written.
-Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
-end.
+lock.  `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a
+time.  Reading is in `reader.py`.
+Order of a put: room in the log and in the queue, log bytes, queue entry, publish.  What
+cannot get room fails before anything is written.
 """
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 
 from rmq._fastpath import (
@@ -17,10 +17,9 @@ from rmq._fastpath import (
     RecordFlag,
     Watermark,
     record_size,
-    scan_queue,
 )
 from rmq.clock import Clock
-from rmq.errors import DiskFull, StoreClosed, StoreError
+from rmq.errors import DiskFull, StoreError
 from rmq.protocol.message import BatchItem, Message
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
@@ -28,19 +27,16 @@ from rmq.store.commit_log import (
     PWRITE_FROM,
     WINDOW_SIZE,
     CommitLog,
-    memory_window,
 )
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
 from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
 from rmq.store.results import (
     BatchPutResult,
-    Boundary,
-    GetResult,
-    GetStatus,
     PutResult,
     PutStatus,
 )
@@ -84,10 +80,19 @@ class MessageStore:
         )
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
-        self._memory_window = memory_window(config.memory_ratio)
         self._sync = config.is_sync_flush
         self._log.always_pwrite = self._sync
         self._is_open = False
+        self._reader = reader = StoreReader(
+            config, self._log, self._queues, self._counters
+        )
+        self.get = reader.get
+        self.record_at = reader.record_at
+        self.min_offset = reader.min_offset
+        self.max_offset = reader.max_offset
+        self.offset_by_time = reader.offset_by_time
+        self.store_time_at = reader.store_time_at
+        self.is_in_memory = reader.is_in_memory
 
     @classmethod
     def open(
@@ -96,14 +101,13 @@ class MessageStore:
         """Lock, recover and open the directory; StoreError names what is wrong."""
         store = cls(config, clock, store_host)
         store.directory.acquire()
-        try:
+        with ExitStack() as undo:
+            undo.callback(store.directory.release)
+            undo.callback(store._log.close)
+            undo.callback(store._queues.close)
             store._load()
-        except BaseException:
-            store._queues.close()
-            store._log.close()
-            store.directory.release()
-            raise
-        store._is_open = True
+            undo.pop_all()
+        store._is_open = store._reader.is_open = True
         return store
 
     def _load(self) -> None:
@@ -140,7 +144,7 @@ class MessageStore:
     @property
     def confirm_offset(self) -> int:
         """End of what readers may see."""
-        return self._log.durable.value if self._sync else self._log.end_offset
+        return self._reader.confirm_offset
 
     @property
     def end_offset(self) -> int:
@@ -156,16 +160,6 @@ class MessageStore:
     def is_writable(self) -> bool:
         """False after a full disk, a failed flush or a close."""
         return self._is_open and self.refuse_reason is None
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue; 0 if it never had a message."""
-        queue = self._queues.get(topic, queue_id)
-        return queue.min_offset if queue else 0
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset after the last visible message; 0 if there never was one."""
-        queue = self._queues.get(topic, queue_id)
-        return queue.visible_offset(self.confirm_offset) if queue else 0
 
     # -- put
 
@@ -186,6 +180,18 @@ class MessageStore:
             len(born_host),
             self._store_host_size,
         )
+        return self._append(message, queue, body, properties, size)
+
+    def _append(
+        self,
+        message: Message,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        size: int,
+    ) -> PutResult:
+        """Write record and entry, then publish."""
+        topic, born_host = queue.topic_bytes, message.born_host
         is_queued = message.sys_flag & _TRANSACTION_MASK not in _NOT_QUEUED
         log = self._log
         try:
@@ -348,121 +354,6 @@ class MessageStore:
         ):
             self.refuse_reason = None
 
-    # -- get
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int,
-        *,
-        max_bytes: int | None = None,
-        tag_codes: tuple[int, ...] | None = None,
-    ) -> GetResult:
-        """Read messages of a queue from `offset` on; `tag_codes` None takes all."""
-        if not self._is_open:
-            raise StoreClosed(f"{self.directory.root} is closed")
-        queue = self._queues.get(topic, queue_id)
-        if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        confirm = self.confirm_offset
-        low, high = queue.min_offset, queue.visible_offset(confirm)
-        if not low <= offset < high:
-            self._counters.get_missed += 1
-            return _outside(offset, low, high)
-        file, position = queue.locate(offset)
-        readable = min(file.size, (high - offset) * ENTRY_SIZE + position)
-        in_memory = self._is_hot(queue.entry(offset)[0])
-        config = self.config
-        count = (
-            config.memory_transfer_count if in_memory else config.disk_transfer_count
-        )
-        size = config.memory_transfer_bytes if in_memory else config.disk_transfer_bytes
-        scan_bytes = max(config.filter_scan_bytes, max_messages * ENTRY_SIZE)
-        scan = scan_queue(
-            file,
-            position,
-            readable,
-            tag_codes=tag_codes,
-            max_messages=max(1, min(max_messages, count)),
-            max_bytes=size if max_bytes is None else min(size, max_bytes),
-            max_examined=scan_bytes // ENTRY_SIZE,
-            confirm_offset=confirm,
-            min_physical_offset=self._log.min_offset,
-        )
-        following = offset + scan.examined
-        if not scan.message_count:
-            self._counters.get_missed += 1
-            removed = scan.removed == scan.examined and scan.examined
-            status = (
-                GetStatus.MESSAGE_WAS_REMOVING
-                if removed
-                else GetStatus.NO_MATCHED_MESSAGE
-            )
-            return GetResult(status, following, low, high)
-        self._counters.get_found += 1
-        self._counters.transferred_messages += scan.message_count
-        return GetResult(
-            GetStatus.FOUND,
-            following,
-            low,
-            high,
-            scan.message_count,
-            self._read_runs(scan.runs),
-            not in_memory,
-        )
-
-    def _read_runs(self, runs: list[tuple[int, int]]) -> bytes:
-        """Copy records; a run may go on in the next file."""
-        parts = []
-        for offset, size in runs:
-            data = self._log.read(offset, size)
-            assert data is not None, f"{size} bytes at {offset} are not in the log"
-            parts.append(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _is_hot(self, physical_offset: int) -> bool:
-        return self._log.end_offset - physical_offset <= self._memory_window
-
-    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message is near enough to the end to be in the page cache."""
-        queue = self._queues.get(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.next_offset:
-            return False
-        return self._is_hot(queue.entry(offset)[0])
-
-    def record_at(self, physical_offset: int) -> bytes | None:
-        """Return the record that starts at `physical_offset`, as stored."""
-        size = self._log.record_size_at(physical_offset)
-        if size <= 0 or physical_offset + size > self.confirm_offset:
-            return None
-        return self._log.read(physical_offset, size)
-
-    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time of a message in milliseconds; -1 if it is not there."""
-        queue = self._queues.get(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.next_offset:
-            return -1
-        return self._log.store_ms_at(queue.entry(offset)[0])
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
-    ) -> int:
-        """LOWER: the first offset stored at or after the time; UPPER: the last before.
-
-        Before the first message UPPER is literally 0; after the last, LOWER is the
-        maximum and UPPER the last message.
-        """
-        queue = self._queues.get(topic, queue_id)
-        if queue is None:
-            return 0
-        end = queue.visible_offset(self.confirm_offset)
-        is_upper = boundary is Boundary.UPPER
-        return queue.search_time(
-            self._log.store_ms_at, timestamp_ms, end, upper=is_upper
-        )
-
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its records stay in the log until they age."""
         return self._queues.delete_topic(topic)
@@ -533,7 +424,7 @@ class MessageStore:
         """
         if not self._is_open:
             return
-        self._is_open = False
+        self._is_open = self._reader.is_open = False
         try:
             if self._log.files.files:
                 self.flush_queues(thorough=True)
@@ -547,14 +438,3 @@ class MessageStore:
             self._queues.close()
             self._log.close()
             self.directory.release()
-
-
-def _outside(offset: int, low: int, high: int) -> GetResult:
-    """Say where a reader stands that asks for what is not in the queue."""
-    if high == 0:
-        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
-    if offset < low:
-        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
-    if offset == high:
-        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
-    return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)

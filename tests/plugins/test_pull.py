@@ -135,9 +135,7 @@ def test_empty_queue_depends_on_the_offset(caller, offset, code):
 )
 def test_every_status_has_its_code(caller, monkeypatch, status, code):
     result = GetResult(status, 7, 1, 9)
-    monkeypatch.setattr(
-        type(caller.broker.store), "get", lambda *_args, **_kwargs: result
-    )
+    monkeypatch.setattr(caller.broker.store, "get", lambda *_args, **_kwargs: result)
     answer = caller.pull()
     assert (answer.code, answer.remark) == (code, status.name)
     assert answer.ext_fields["nextBeginOffset"] == "7"
