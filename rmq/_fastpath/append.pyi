@@ -10,7 +10,7 @@ class RecordEncoder:
     tags_code: int
     store_host: bytes
     def __init__(self, store_host: bytes) -> None: ...
-    def stage(  # noqa: PLR0913 - the fields of a record
+    def stage(
         self,
         topic: bytes,
         queue_id: int,
@@ -28,7 +28,7 @@ class RecordEncoder:
     ) -> int:
         """Encode one record behind the staged ones; its size. Sets `tags_code`."""
 
-    def append_record(  # noqa: PLR0913 - the fields of a record
+    def append_record(
         self,
         log: MappedFile,
         queue: MappedFile | None,
@@ -59,7 +59,7 @@ class RecordEncoder:
         """Stage the record that ends a file with `rest` bytes left."""
 
     def staged(self) -> bytes:
-        """A copy of the staged bytes."""
+        """Return a copy of the staged bytes."""
 
     def commit(self, file: MappedFile, use_pwrite: bool) -> None:
         """Move what is staged to the file's write position and empty the buffer."""

@@ -1,7 +1,8 @@
 """CRC-32 of message bodies.
 
-11 ns for 128 bytes and 72 ns for 1 KiB where the CPU multiplies without carries, against
-103 and 342 of zlib; tables serve elsewhere.  Stored CRCs drop the sign bit, here only.
+11 ns for 128 bytes and 72 ns for 1 KiB where the CPU multiplies without carries,
+against 103 and 342 of zlib; tables serve elsewhere.  Stored CRCs drop the sign bit,
+here only.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -33,5 +34,5 @@ def crc32(const uint8_t[::1] data not None, *, bint tables_only=False):
 
 
 def body_crc(const uint8_t[::1] data not None):
-    """The CRC as records and registrations carry it: without the sign bit."""
+    """Return the CRC as records and registrations carry it: without the sign bit."""
     return crc32(data) & 0x7FFFFFFF

@@ -41,7 +41,7 @@ class Record:
 def check_record(
     data: Buffer, position: int = 0, *, check_crc: bool = True
 ) -> tuple[RecordStatus, int]:
-    """What stands at `position`: (status, size); the size is 0 unless it is OK."""
+    """Tell what stands at `position`: status and size, 0 unless it is OK."""
 
 def decode_record(data: Buffer, position: int = 0) -> Record:
-    """The record at `position`; ValueError says why there is none."""
+    """Return the record at `position`; ValueError says why there is none."""

@@ -49,19 +49,19 @@ class MappedFile:
         """Make [start, end) zeros: what recovery cut must not look like data."""
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of `size` bytes."""
+        """Return a copy of `size` bytes."""
 
     def view(self, position: int, size: int) -> memoryview:
-        """A read-only memoryview that keeps the mapping until it is released."""
+        """Give a read-only memoryview; it keeps the mapping until it is released."""
 
     def flush(self) -> int:
-        """fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
+        """Call fdatasync without the GIL (116 us for 4 KiB); the durable position."""
 
     def assume_flushed(self, position: int) -> None:
         """Trust that [0, position) is durable: what recovery found on the disk."""
 
     def is_resident(self, position: int, size: int) -> bool:
-        """True if the whole range is in the page cache (1.2 us for 32 KiB)."""
+        """Tell if the whole range is in the page cache (1.2 us for 32 KiB)."""
 
     def hold(self) -> None:
         """Keep the mapping until `release`."""

@@ -11,7 +11,7 @@ Any thread may call `advance`; subscribe and close belong to the thread that own
 import os
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 cdef extern from *:
     """
@@ -79,7 +79,7 @@ cdef class Watermark:
         self._value = value
 
     def subscribe(self):
-        """A new eventfd that is readable after each move; `unsubscribe` closes it."""
+        """Give a new eventfd, readable after each move; `unsubscribe` closes it."""
         for i in range(SUBSCRIBER_LIMIT):
             if not self._descriptors[i]:
                 descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

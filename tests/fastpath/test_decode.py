@@ -28,10 +28,21 @@ RECORDS = st.builds(
     properties=st.binary(max_size=100),
 )
 SAMPLE = ModelRecord(b"topic", body=b"body", properties=b"k\x01v\x02")
-COPIED = (
-    "queue_id queue_offset physical_offset flag born_ms born_host store_ms store_host "
-    "reconsume_times prepared_offset body properties magic"
-).split()
+COPIED = [
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "flag",
+    "born_ms",
+    "born_host",
+    "store_ms",
+    "store_host",
+    "reconsume_times",
+    "prepared_offset",
+    "body",
+    "properties",
+    "magic",
+]
 
 
 def patched(data: bytes, at: int, layout: str, value: int) -> bytes:

@@ -1,4 +1,3 @@
-import errno
 import gc
 import os
 import resource
@@ -131,7 +130,7 @@ def test_any_writes_as_a_bytearray(tmp_path_factory, steps):
             continue
         if step == "zero":
             position, last = position, position + len(data)
-            if 0 <= position and last <= 256:
+            if position >= 0 and last <= 256:
                 file.zero(position, last)
                 model[position:last] = bytes(len(data))
                 if data:

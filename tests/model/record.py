@@ -89,7 +89,7 @@ class _Reader:
         return not self._data
 
 
-def status_of(data: bytes, *, check_crc: bool = True) -> str:  # noqa: PLR0911
+def status_of(data: bytes, *, check_crc: bool = True) -> str:
     """Name of the RecordStatus of the bytes that start `data`."""
     if len(data) < 8:
         return "SHORT"
