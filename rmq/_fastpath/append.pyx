@@ -3,8 +3,8 @@
 A record is encoded into a staging buffer: the variable parts first, the fixed part last
 (layout.pxd has the bytes).  `commit` moves the staged bytes to the file's write
 position, by one pwrite for large batches and under SYNC_FLUSH (it reports errors and
-does not fault pages in), else by memcpy into the mapping (12.7 against 7.0 CPU seconds per
-million small batches).
+does not fault pages in), else by memcpy into the mapping (12.7 against 7.0 CPU seconds
+per million small batches).
 Invariant: a commit that raised published nothing; the staged bytes are still there.
 Called from the thread that owns the store.
 """
