@@ -1,4 +1,4 @@
-"""Compiled leaves: bytes, addresses, descriptors; the only door to them."""
+"""Compiled leaves: bytes, addresses, descriptors. The rest of rmq imports from here."""
 
 from rmq._fastpath.append import RecordEncoder, put_queue_entry, record_size
 from rmq._fastpath.checksum import body_crc, crc32

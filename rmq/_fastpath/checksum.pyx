@@ -34,5 +34,5 @@ def crc32(const uint8_t[::1] data not None, *, bint tables_only=False):
 
 
 def body_crc(const uint8_t[::1] data not None):
-    """The CRC as records and registrations carry it: without the sign bit."""
+    """Return the CRC as records and registrations carry it: without the sign bit."""
     return crc32(data) & 0x7FFFFFFF

@@ -1,8 +1,8 @@
 """Stored bytes to fields; what counts as a valid record.
 
 A record is valid if its magic is V1 or V2, the lengths inside it add up to its size and
-the CRC of a non-empty body fits.  Sizes are signed, as Java reads them.  Every length
-is checked against the record and the readable bytes before it is used.
+the CRC of a non-empty body fits.  Sizes are signed, as Java reads them; each is checked
+against the record and the readable bytes before it is used.
 """
 
 cimport cython
@@ -104,7 +104,7 @@ cdef class Record:
 
 def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
                  bint check_crc=True):
-    """What stands at `position`: (status, size); the size is 0 unless it is OK."""
+    """Tell what stands at `position`: status and size, 0 unless it is OK."""
     cdef RecordParts parts
     cdef RecordStatus status
     if not 0 <= position <= data.shape[0]:
@@ -118,7 +118,7 @@ def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
 
 
 def decode_record(const uint8_t[::1] data not None, int64_t position=0):
-    """The record at `position`; ValueError says why there is none."""
+    """Return the record at `position`; ValueError says why there is none."""
     cdef RecordParts parts
     cdef RecordStatus status
     cdef const uint8_t *p

@@ -4,4 +4,4 @@ def java_hash(text: str) -> int:
     """Signed 32-bit `String.hashCode` of `text`."""
 
 def tags_code(tags: str) -> int:
-    """The tags code of a queue entry: the hash, sign-extended; 0 without tags."""
+    """Return the tags code of a queue entry: the hash of `tags`, 0 without tags."""

@@ -46,5 +46,5 @@ def java_hash(str text not None):
 
 
 def tags_code(str tags not None):
-    """The tags code of a queue entry: the hash, sign-extended; 0 without tags."""
+    """Return the tags code of a queue entry: the hash of `tags`, 0 without tags."""
     return <int64_t>java_hash(tags) if tags else 0

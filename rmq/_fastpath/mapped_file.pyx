@@ -2,11 +2,12 @@
 
 Layout: `size` bytes; [0, write_position) is written, the rest is zero.
 Invariants: flushed_position <= write_position <= allocated <= size for a file being
-written; nothing is written outside `allocated`, whose blocks exist, and the file is
-never shortened while it is mapped (either would end in SIGBUS); a close waits for
-holders. `create` gives only an empty file its length; a file with another one is
-refused. Crash contract: a file is empty or has its exact length; after a kill every
-byte is old, new or zero; after a power cut everything below flushed_position is new.
+written; nothing is written outside `allocated`, whose blocks exist; the file is
+never shortened while it is mapped (either would end in SIGBUS); no file is closed that
+is held, and a flush or allocation holds it.
+`create` gives only an empty file its length; a file with another one is refused.
+Crash contract: a file is empty or has its exact length; after a kill every byte is old,
+new or zero; after a power cut everything below flushed_position is new.
 Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
 beside them, one at a time each.
 """
@@ -250,12 +251,12 @@ cdef class MappedFile:
             start += part
 
     def read(self, int64_t position, int64_t size):
-        """A copy of `size` bytes."""
+        """Return a copy of `size` bytes."""
         self._check(position, size, self.size)
         return PyBytes_FromStringAndSize(<char *>self.address + position, size)
 
     def view(self, int64_t position, int64_t size):
-        """A read-only memoryview that keeps the mapping until it is released."""
+        """Give a read-only memoryview; it keeps the mapping until it is released."""
         self._check(position, size, self.size)
         return memoryview(self)[position:position + size]
 
@@ -269,7 +270,7 @@ cdef class MappedFile:
         self.holders -= 1
 
     def flush(self):
-        """Flush without the GIL (116 us for 4 KiB); the durable position."""
+        """Call fdatasync without the GIL (116 us for 4 KiB); the durable position."""
         cdef int64_t end = self._write_position
         cdef int error
         self._check(0, 0, self.size)
@@ -287,7 +288,7 @@ cdef class MappedFile:
         self.flushed_position = position
 
     def is_resident(self, int64_t position, int64_t size):
-        """True if the whole range is in the page cache (1.2 us for 32 KiB)."""
+        """Tell if the whole range is in the page cache (1.2 us for 32 KiB)."""
         self._check(position, size, self.size)
         result = rmq_resident(self.address, position, size)
         if result < 0:

@@ -1,15 +1,19 @@
 """Scans: a consume queue for a pull, a commit-log file for recovery.
 
-`scan_queue` takes 24 ns for 32 entries and merges records that are neighbours in the
-log into runs.  `walk_log` checks every record and tells what a queue must know of it.
+`scan_queue` looks at an entry in 2 to 3 ns and merges records that are neighbours in
+the log into runs.  `walk_log` checks every record and tells what a queue must know.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.append cimport tags_code_of
 from rmq._fastpath.decode cimport (
-    BAD_OFFSET, OK, RecordParts, RecordStatus, split_record
+    BAD_OFFSET,
+    OK,
+    RecordParts,
+    RecordStatus,
+    split_record,
 )
 from rmq._fastpath.endian cimport get32, get64
 from rmq._fastpath.layout cimport QueueEntryLayout
@@ -192,8 +196,7 @@ def valid_entries_end(MappedFile file not None, int64_t start=0):
             p = file.address + position
             if (
                 <int64_t>get64(p) < 0
-                or <int64_t>(get32(p + QueueEntryLayout.ENTRY_SIZE_AT)) - 1 >=
-                0x7FFFFFFF or get32(p + QueueEntryLayout.ENTRY_SIZE_AT) == 0
+                or <int32_t>get32(p + QueueEntryLayout.ENTRY_SIZE_AT) <= 0
             ):
                 break
             position += QueueEntryLayout.ENTRY_SIZE

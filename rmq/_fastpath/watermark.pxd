@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    SUBSCRIBER_LIMIT = 8    # reactor, store, arrivals, a replica; more is a leak
+    SUBSCRIBER_LIMIT = 8    # reactor, store's waiters, a replica; more is a leak
 
 cdef class Watermark:
     cdef int64_t _value

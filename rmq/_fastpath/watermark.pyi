@@ -16,7 +16,7 @@ class Watermark:
         """Set the offset, also downwards: recovery only, before anybody reads."""
 
     def subscribe(self) -> int:
-        """A new eventfd that is readable after each move; `unsubscribe` closes it."""
+        """Give a new eventfd, readable after each move; `unsubscribe` closes it."""
 
     def unsubscribe(self, descriptor: int) -> None:
         """Close a descriptor that `subscribe` gave."""

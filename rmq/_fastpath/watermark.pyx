@@ -79,7 +79,7 @@ cdef class Watermark:
         self._value = value
 
     def subscribe(self):
-        """A new eventfd that is readable after each move; `unsubscribe` closes it."""
+        """Give a new eventfd, readable after each move; `unsubscribe` closes it."""
         for i in range(SUBSCRIBER_LIMIT):
             if not self._descriptors[i]:
                 descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Every record and queue entry of a Java broker, taken apart and put together."""
+"""Every record and queue entry that a Java broker wrote, taken apart and rebuilt."""
 
 import hashlib
 import json

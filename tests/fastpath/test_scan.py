@@ -86,7 +86,7 @@ def queues(draw):
     confirm_offset=st.integers(0, 6_000),
     min_physical_offset=st.integers(0, 2_000),
 )
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_any_queue_as_model(queue_file, entries, **limits):
     queue_file.write(0, encode(entries).ljust(FILE_SIZE, b"\0"))
     expected = model.scan(entries, **limits)
