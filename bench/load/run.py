@@ -3,7 +3,8 @@
 Builds the generator and echo, starts both servers, and plays every profile in
 interleaved rounds. The figure that counts is `ratio`: the server's CPU seconds for a
 million messages, divided by those of echo in the same run. Prints a table and writes
-JSON to bench/results/. A run whose echo is too slow at 4 x 64, 128 B is void: exit code 2.
+JSON to bench/results/. A run whose echo is too slow at 4 x 64, 128 B is void: exit
+code 2. Topics are created before the rounds, so that no round pays for them.
 
     python bench/load/run.py [--rounds 5] [--seconds 0.4] [--profiles send-4x64,…]
 """
@@ -32,6 +33,7 @@ ECHO_LIMIT_S_PER_MILLION = 0.25
 ECHO_PROFILE = "send-4x64"
 START_LIMIT_S = 20
 RUN_LIMIT_S = 1800
+TOPICS_S = 1  # at most: creates the topics of a profile
 
 PROFILES = {
     "send-4x64": ["--connections=4", "--window=64"],
@@ -71,7 +73,7 @@ def build() -> None:
 def serving(
     command: list[str], ready: str, stream: str, cpu: int | None
 ) -> Iterator[Server]:
-    """Run `command` until the block ends; `ready` matches the line that tells its port."""
+    """Run `command` until the block ends; `ready` matches the line with its port."""
 
     def pin() -> None:
         if cpu is not None:
@@ -148,7 +150,7 @@ def disk_mib(folder: Path) -> float:
 
 
 def bare_trio_start_s(repeats: int = 5) -> float:
-    """A process that imports trio, runs an empty main and ends: the floor of a start."""
+    """Time a process that imports trio and runs an empty main: the floor of a start."""
     program = "import trio\nasync def main(): pass\ntrio.run(main)"
     times = []
     for _ in range(repeats):
@@ -181,6 +183,8 @@ def measure(options: argparse.Namespace) -> dict:
         }
         play(broker, ["--connections=1", "--window=1", "--warm-up=0"], 0.01, None)
         start["first_message_disk_mib"] = disk_mib(Path(name))
+        for profile in options.profiles:
+            play(broker, [*PROFILES[profile], f"--warm-up={TOPICS_S}"], 0.01, None)
         for _ in range(options.rounds):
             for profile in options.profiles:
                 for kind, server in (("echo", echo), ("broker", broker)):
@@ -230,7 +234,7 @@ def show(result: dict) -> None:
 
 
 def is_void(result: dict) -> bool:
-    """Whether the machine was too busy, or too slow, for the figures to mean anything."""
+    """Whether the machine was too busy or too slow for the figures to mean anything."""
     figures = result["profiles"].get(ECHO_PROFILE)
     if figures is None:
         return False
