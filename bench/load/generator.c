@@ -47,6 +47,7 @@ typedef struct {
 static struct {
     int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid;
     double seconds, warm_up;
+    uint64_t messages;          /* 0: as many as the time allows */
     const char *topic;
 } options = {
     .connections = 4, .window = 64, .body_size = 128, .code = SEND_V2, .topics = 1, .queues = 1,
@@ -249,7 +250,8 @@ static void check_reply(Connection *c, const unsigned char *frame, uint32_t size
     if (is_measuring) count_latency(now - c->sent_ns[slot]), measured++;
     c->sent_ns[slot] = 0;
     answered++, pending--;
-    if (!is_stopping) put_request(c, (int)slot, now);
+    int is_enough = is_stopping || (options.messages && sequence >= options.messages);
+    if (!is_enough) put_request(c, (int)slot, now);
 }
 
 static void receive(Connection *c) {
@@ -330,7 +332,7 @@ static void poll_once(void) {
 
 static void poll_for(double seconds) {
     uint64_t end = now_ns(CLOCK_MONOTONIC) + (uint64_t)(seconds * 1e9);
-    while (now_ns(CLOCK_MONOTONIC) < end) poll_once();
+    while (pending && now_ns(CLOCK_MONOTONIC) < end) poll_once();
 }
 
 static void read_options(int count, char **arguments) {
@@ -338,7 +340,7 @@ static void read_options(int count, char **arguments) {
         {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"window", 1, 0, 'w'}, {"body", 1, 0, 'b'},
         {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
         {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
-        {"cpu", 1, 0, 'C'}, {"server-pid", 1, 0, 'P'}, {0},
+        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"server-pid", 1, 0, 'P'}, {0},
     };
     for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
         switch (option) {
@@ -354,6 +356,7 @@ static void read_options(int count, char **arguments) {
             case 'n': options.topic = optarg; break;
             case 's': options.seconds = atof(optarg); break;
             case 'u': options.warm_up = atof(optarg); break;
+            case 'M': options.messages = strtoull(optarg, NULL, 10); break;
             case 'C': options.cpu = atoi(optarg); break;
             case 'P': options.server_pid = atoi(optarg); break;
             default: exit(2);
