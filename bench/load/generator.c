@@ -1,0 +1,402 @@
+/* Load generator: sends messages to a broker (or to echo) and checks and times every reply.
+ *
+ * One thread, one epoll set, CONNECTIONS x WINDOW requests in flight, ready-made frames in which
+ * only opaque, queue id and key change. A reply must be framed, carry code 0 and the response
+ * flag, and its opaque must be that of a request in flight on the same connection; anything
+ * else ends the run with exit code 1. Prints one JSON object on stdout.
+ *
+ * Bounds: at most 3600 s; nothing for 5 s ends the run with exit code 1. Targets 127.0.0.1 only.
+ * Memory: fixed by connections x window; the histogram has 32 steps for each power of two.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    INPUT_SIZE = 1 << 18, HEADER_LIMIT = 2048, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 4096,
+    WINDOW_LIMIT = 4096, TOPIC_LIMIT = 1024, READY_LIMIT = 256, SILENCE_LIMIT_MS = 5000,
+    BUCKETS = 64 * 40, OPAQUE_BASE = 1000000000, KEY_DIGITS = 10, SEND = 10, SEND_V2 = 310,
+};
+
+typedef struct {
+    unsigned char *bytes;
+    size_t size, opaque_at, queue_at, key_at;
+} Frame;
+
+typedef struct {
+    int fd;
+    int binary;                 /* serialisation of its frames and so of its replies */
+    Frame *frames;              /* one for each topic */
+    uint64_t *sent_ns;          /* by slot; 0: free */
+    uint32_t *opaques;          /* by slot */
+    size_t input_size, output_size, output_limit;
+    unsigned char input[INPUT_SIZE], *output;
+} Connection;
+
+static struct {
+    int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid;
+    double seconds, warm_up;
+    uint64_t messages;          /* 0: as many as the time allows */
+    const char *topic;
+} options = {
+    .connections = 4, .window = 64, .body_size = 128, .code = SEND_V2, .topics = 1, .queues = 1,
+    .cpu = -1, .seconds = 1, .warm_up = 0.2, .topic = "BenchTopic",
+};
+
+static uint64_t histogram[BUCKETS], sequence, answered, measured, pending;
+static int set, is_measuring, is_stopping;
+
+static void die(const char *why, long value) {
+    fprintf(stderr, "generator: %s (%ld)\n", why, value);
+    exit(1);
+}
+
+static uint64_t now_ns(clockid_t clock) {
+    struct timespec time;
+    if (clock_gettime(clock, &time)) die("clock_gettime", errno);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static uint32_t read_u32(const unsigned char *at) {
+    uint32_t word;
+    memcpy(&word, at, 4);
+    return ntohl(word);
+}
+
+static void write_u32(unsigned char *at, uint32_t value) {
+    value = htonl(value);
+    memcpy(at, &value, 4);
+}
+
+static void write_digits(unsigned char *at, uint64_t value) {
+    for (int i = KEY_DIGITS - 1; i >= 0; i--, value /= 10) at[i] = (unsigned char)('0' + value % 10);
+}
+
+/* -- histogram: 32 linear steps within each power of two, so 3 % wide -- */
+
+static void count_latency(uint64_t ns) {
+    int power = ns < 64 ? 0 : 63 - __builtin_clzll(ns) - 5;
+    uint64_t step = power ? (ns >> power) & 63 : ns;
+    int bucket = power * 64 + (int)step;
+    histogram[bucket < BUCKETS ? bucket : BUCKETS - 1]++;
+}
+
+static double latency_us(double share) {
+    uint64_t wanted = (uint64_t)(share * (double)measured), seen = 0;
+    for (int i = 0; i < BUCKETS; i++) {
+        seen += histogram[i];
+        if (seen > wanted) return (double)((uint64_t)(i % 64) << (i / 64)) / 1000;
+    }
+    return 0;
+}
+
+/* -- frames -- */
+
+static const char *NAMES[] = {
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+    "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch",
+};
+enum { FIELDS = 13, QUEUE_FIELD = 4, PROPERTIES_FIELD = 8 };
+
+static unsigned char *add(unsigned char *at, const char *text) {
+    size_t size = strlen(text);
+    memcpy(at, text, size);
+    return at + size;
+}
+
+static unsigned char *add_u16_text(unsigned char *at, const char *text, size_t size) {
+    at[0] = (unsigned char)(size >> 8), at[1] = (unsigned char)size;
+    memcpy(at + 2, text, size);
+    return at + 2 + size;
+}
+
+static unsigned char *add_json_text(unsigned char *at, const char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < 32) at += sprintf((char *)at, "\\u%04x", *text);
+        else *at++ = (unsigned char)*text;
+    }
+    return at;
+}
+
+static Frame build_frame(const char *topic, int code, int binary) {
+    char born_ms[24];
+    snprintf(born_ms, sizeof born_ms, "%llu", (unsigned long long)(now_ns(CLOCK_REALTIME) / 1000000));
+    const char *values[FIELDS] = {
+        "BenchGroup", topic, "TBW102", "8", "0", "0", born_ms, "0",
+        "KEYS\001key0000000000\002UNIQ_KEY\0017F000001000A18B4AAC200000000000A\002WAIT\001true\002"
+        "TAGS\001TagA\002", "0", "false", "16", "false",
+    };
+    unsigned char *bytes = calloc(1, 8 + HEADER_LIMIT + (size_t)options.body_size), *header = bytes + 8;
+    if (!bytes) die("no memory", 0);
+    unsigned char *at = header, *sizes_at = NULL;
+    Frame frame = {.bytes = bytes};
+    if (binary) {
+        at[0] = (unsigned char)(code >> 8), at[1] = (unsigned char)code;
+        at[3] = 2, at[4] = 1;                            /* language JAVA, version 513 */
+        frame.opaque_at = 8 + 5;
+        sizes_at = at + 17, at += 21;
+    } else {
+        at += sprintf((char *)at, "{\"code\":%d,\"extFields\":{", code);
+    }
+    for (int i = 0; i < FIELDS; i++) {
+        char letter[2] = {(char)('a' + i), 0};
+        const char *name = code == SEND_V2 ? letter : NAMES[i];
+        unsigned char *value_at;
+        if (binary) {
+            at = add_u16_text(at, name, strlen(name));
+            write_u32(at, (uint32_t)strlen(values[i]));
+            value_at = at + 4;
+            at = add(value_at, values[i]);
+        } else {
+            at += sprintf((char *)at, "%s\"%s\":\"", i ? "," : "", name);
+            value_at = at;
+            at = add(add_json_text(at, values[i]), "\"");
+        }
+        if (i == QUEUE_FIELD) frame.queue_at = (size_t)(value_at - bytes);
+        if (i == PROPERTIES_FIELD) {
+            unsigned char *key = memmem(value_at, (size_t)(at - value_at), "key0", 4);
+            frame.key_at = (size_t)(key + 3 - bytes);
+        }
+    }
+    if (binary) {
+        write_u32(sizes_at, (uint32_t)(at - sizes_at - 4));
+    } else {
+        at = add(at, "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":");
+        frame.opaque_at = (size_t)(at - bytes);
+        at = add(at, "0000000000,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":513}");
+    }
+    uint32_t header_size = (uint32_t)(at - header);
+    write_u32(bytes + 4, (uint32_t)binary << 24 | header_size);
+    memset(at, 'b', (size_t)options.body_size);
+    frame.size = 8 + header_size + (size_t)options.body_size;
+    write_u32(bytes, (uint32_t)frame.size - 4);
+    return frame;
+}
+
+/* -- requests -- */
+
+static void put_request(Connection *c, int slot, uint64_t now) {
+    uint64_t number = sequence++;
+    Frame *frame = &c->frames[number % (uint64_t)options.topics];
+    uint64_t turns = (uint64_t)(1000000000 / options.window);
+    uint32_t opaque = OPAQUE_BASE + (uint32_t)((uint64_t)slot + (uint64_t)options.window * (number % turns));
+    if (c->output_size + frame->size > c->output_limit) die("output buffer", (long)c->output_size);
+    unsigned char *at = c->output + c->output_size;
+    memcpy(at, frame->bytes, frame->size);
+    if (c->binary) write_u32(at + frame->opaque_at, opaque);
+    else write_digits(at + frame->opaque_at, opaque);
+    at[frame->queue_at] = (unsigned char)('0' + number / (uint64_t)options.topics % (uint64_t)options.queues);
+    if (options.mixed) write_digits(at + frame->key_at, number);
+    c->output_size += frame->size;
+    c->opaques[slot] = opaque;
+    c->sent_ns[slot] = now;
+    pending++;
+}
+
+static void flush(Connection *c) {
+    int before = 0;
+    if (c->output_size) {
+        ssize_t sent = send(c->fd, c->output, c->output_size, MSG_NOSIGNAL);
+        if (sent < 0 && errno != EAGAIN) die("send", errno);
+        if (sent > 0) memmove(c->output, c->output + sent, c->output_size -= (size_t)sent);
+        before = c->output_size > 0;
+    }
+    static unsigned char waits[1 << 16];                 /* by descriptor: EPOLLOUT is asked for */
+    if (waits[c->fd & 0xFFFF] == before) return;
+    waits[c->fd & 0xFFFF] = (unsigned char)before;
+    struct epoll_event event = {.events = before ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = c};
+    if (epoll_ctl(set, EPOLL_CTL_MOD, c->fd, &event)) die("epoll_ctl", errno);
+}
+
+/* -- replies -- */
+
+static long json_number(const unsigned char *header, size_t size, const char *key) {
+    const unsigned char *at = memmem(header, size, key, strlen(key));
+    if (!at) die("reply without a field of its header", 0);
+    long value = 0;
+    for (at += strlen(key); at < header + size && *at >= '0' && *at <= '9'; at++) value = value * 10 + (*at - '0');
+    return value;
+}
+
+static void check_reply(Connection *c, const unsigned char *frame, uint32_t size, uint64_t now) {
+    uint32_t word = read_u32(frame + 4), header_size = word & 0xFFFFFF;
+    const unsigned char *header = frame + 8;
+    long code, flag, opaque;
+    if (header_size + 4 > size) die("reply header longer than its frame", header_size);
+    if ((int)(word >> 24) != c->binary) die("reply in another serialisation", word >> 24);
+    if (c->binary) {
+        if (header_size < 21) die("short binary header", header_size);
+        code = header[0] << 8 | header[1], opaque = (long)read_u32(header + 5), flag = (long)read_u32(header + 9);
+    } else {
+        code = json_number(header, header_size, "\"code\":");
+        flag = json_number(header, header_size, "\"flag\":");
+        opaque = json_number(header, header_size, "\"opaque\":");
+    }
+    if (code) fprintf(stderr, "%.*s\n", c->binary ? 0 : (int)header_size, header), die("reply code", code);
+    if (!(flag & 1)) die("reply without the response flag", flag);
+    long slot = (opaque - OPAQUE_BASE) % options.window;
+    if (opaque < OPAQUE_BASE || c->opaques[slot] != (uint32_t)opaque || !c->sent_ns[slot]) die("unknown opaque", opaque);
+    if (is_measuring) count_latency(now - c->sent_ns[slot]), measured++;
+    c->sent_ns[slot] = 0;
+    answered++, pending--;
+    int is_enough = is_stopping || (options.messages && sequence >= options.messages);
+    if (!is_enough) put_request(c, (int)slot, now);
+}
+
+static void receive(Connection *c) {
+    ssize_t got = recv(c->fd, c->input + c->input_size, INPUT_SIZE - c->input_size, 0);
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) die("connection ended", errno);
+    c->input_size += (size_t)got;
+    uint64_t now = now_ns(CLOCK_MONOTONIC);
+    size_t at = 0;
+    while (c->input_size - at >= 8) {
+        uint32_t size = read_u32(c->input + at);
+        if (size < 4 || size + 4 > INPUT_SIZE) die("frame size of a reply", size);
+        if (c->input_size - at < size + 4) break;
+        check_reply(c, c->input + at, size, now);
+        at += size + 4;
+    }
+    memmove(c->input, c->input + at, c->input_size -= at);
+}
+
+/* -- the run -- */
+
+static Connection *open_connection(Frame *frames, int binary) {
+    Connection *c = calloc(1, sizeof *c);
+    if (!c) die("no memory", 0);
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)options.port),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    };
+    int yes = 1;
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (c->fd < 0 || connect(c->fd, (void *)&address, sizeof address)) die("connect", errno);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    c->binary = binary;
+    c->frames = frames;
+    c->sent_ns = calloc((size_t)options.window, sizeof *c->sent_ns);
+    c->opaques = calloc((size_t)options.window, sizeof *c->opaques);
+    c->output_limit = (size_t)options.window * (8 + HEADER_LIMIT + (size_t)options.body_size);
+    c->output = malloc(c->output_limit);
+    if (!c->sent_ns || !c->opaques || !c->output) die("no memory", 0);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    if (epoll_ctl(set, EPOLL_CTL_ADD, c->fd, &event)) die("epoll_ctl", errno);
+    return c;
+}
+
+static Frame *build_frames(int code, int binary) {
+    Frame *frames = calloc((size_t)options.topics, sizeof *frames);
+    if (!frames) die("no memory", 0);
+    for (int i = 0; i < options.topics; i++) {
+        char name[128];
+        snprintf(name, sizeof name, options.topics > 1 ? "%s%d" : "%s", options.topic, i);
+        frames[i] = build_frame(name, code, binary);
+    }
+    return frames;
+}
+
+static void start(void) {
+    Frame *kinds[4] = {0};
+    for (int i = 0; i < options.connections; i++) {
+        int kind = options.mixed ? i % 4 : (options.binary ? 1 : 0) + (options.code == SEND ? 2 : 0);
+        int binary = kind & 1, code = kind & 2 ? SEND : SEND_V2;
+        if (!kinds[kind]) kinds[kind] = build_frames(code, binary);
+        Connection *c = open_connection(kinds[kind], binary);
+        for (int slot = 0; slot < options.window; slot++) put_request(c, slot, now_ns(CLOCK_MONOTONIC));
+        flush(c);
+    }
+}
+
+static void poll_once(void) {
+    struct epoll_event ready[READY_LIMIT];
+    int found = epoll_wait(set, ready, READY_LIMIT, SILENCE_LIMIT_MS);
+    if (found == 0) die("no reply for 5 s, requests in flight", (long)pending);
+    for (int i = 0; i < found; i++) {
+        Connection *c = ready[i].data.ptr;
+        if (ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(c);
+        flush(c);
+    }
+}
+
+static void poll_for(double seconds) {
+    uint64_t end = now_ns(CLOCK_MONOTONIC) + (uint64_t)(seconds * 1e9);
+    while (pending && now_ns(CLOCK_MONOTONIC) < end) poll_once();
+}
+
+static void read_options(int count, char **arguments) {
+    static const struct option NAMED[] = {
+        {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"window", 1, 0, 'w'}, {"body", 1, 0, 'b'},
+        {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
+        {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
+        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"server-pid", 1, 0, 'P'}, {0},
+    };
+    for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
+        switch (option) {
+            case 'p': options.port = atoi(optarg); break;
+            case 'c': options.connections = atoi(optarg); break;
+            case 'w': options.window = atoi(optarg); break;
+            case 'b': options.body_size = atoi(optarg); break;
+            case 'k': options.code = atoi(optarg); break;
+            case 'B': options.binary = 1; break;
+            case 'm': options.mixed = 1; break;
+            case 't': options.topics = atoi(optarg); break;
+            case 'q': options.queues = atoi(optarg); break;
+            case 'n': options.topic = optarg; break;
+            case 's': options.seconds = atof(optarg); break;
+            case 'u': options.warm_up = atof(optarg); break;
+            case 'M': options.messages = strtoull(optarg, NULL, 10); break;
+            case 'C': options.cpu = atoi(optarg); break;
+            case 'P': options.server_pid = atoi(optarg); break;
+            default: exit(2);
+        }
+    }
+    int fine = options.port > 0 && options.port < 65536 && options.connections > 0 && options.connections <= CONNECTION_LIMIT
+        && options.window > 0 && options.window <= WINDOW_LIMIT && options.body_size > 0 && options.body_size <= BODY_LIMIT
+        && (options.code == SEND || options.code == SEND_V2) && options.topics > 0 && options.topics <= TOPIC_LIMIT
+        && options.queues > 0 && options.queues <= 10 && strlen(options.topic) <= 120
+        && options.seconds > 0 && options.seconds <= 3600 && options.warm_up >= 0 && options.warm_up <= 60;
+    if (!fine) {
+        fprintf(stderr, "generator: an option is missing or outside its limits\n");
+        exit(2);
+    }
+}
+
+int main(int count, char **arguments) {
+    read_options(count, arguments);
+    if (options.cpu >= 0) {
+        cpu_set_t cpus;
+        CPU_ZERO(&cpus);
+        CPU_SET((size_t)options.cpu, &cpus);
+        if (sched_setaffinity(0, sizeof cpus, &cpus)) die("sched_setaffinity", errno);
+    }
+    clockid_t server_clock = CLOCK_PROCESS_CPUTIME_ID;
+    if (options.server_pid && clock_getcpuclockid(options.server_pid, &server_clock)) die("no such server", options.server_pid);
+    set = epoll_create1(EPOLL_CLOEXEC);
+    start();
+    poll_for(options.warm_up);
+    is_measuring = 1;
+    uint64_t begin = now_ns(CLOCK_MONOTONIC), own = now_ns(CLOCK_PROCESS_CPUTIME_ID), server = now_ns(server_clock);
+    poll_for(options.seconds);
+    double seconds = (double)(now_ns(CLOCK_MONOTONIC) - begin) / 1e9;
+    double server_cpu_s = options.server_pid ? (double)(now_ns(server_clock) - server) / 1e9 : 0;
+    double own_cpu_s = (double)(now_ns(CLOCK_PROCESS_CPUTIME_ID) - own) / 1e9;
+    is_measuring = 0, is_stopping = 1;
+    while (pending) poll_once();
+    printf("{\"seconds\":%.6f,\"messages\":%llu,\"answered\":%llu,\"rate\":%.1f,\"server_cpu_s\":%.6f,"
+           "\"generator_share\":%.4f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f}\n",
+           seconds, (unsigned long long)measured, (unsigned long long)answered, (double)measured / seconds,
+           server_cpu_s, own_cpu_s / seconds, latency_us(0.5), latency_us(0.99), latency_us(0.999));
+    return 0;
+}

@@ -1,0 +1,276 @@
+"""Load test of a broker process against the C echo ceiling of the same run.
+
+Builds the generator and echo, starts both servers, and plays every profile in
+interleaved rounds. The figure that counts is `ratio`: the server's CPU seconds for a
+million messages, divided by those of echo in the same run. Prints a table and writes
+JSON to bench/results/. A run whose echo is too slow at 4 x 64, 128 B is void: exit
+code 2. Topics are created before the rounds, so that no round pays for them.
+
+    python bench/load/run.py [--rounds 5] [--seconds 0.4] [--profiles send-4x64,…]
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BINARIES = HERE / "bin"
+RESULTS = HERE.parent / "results"
+ECHO_LIMIT_S_PER_MILLION = 0.25
+ECHO_PROFILE = "send-4x64"
+START_LIMIT_S = 20
+RUN_LIMIT_S = 1800
+TOPICS_S = 1  # at most: creates the topics of a profile
+
+PROFILES = {
+    "send-4x64": ["--connections=4", "--window=64"],
+    "send-4x64-1k": ["--connections=4", "--window=64", "--body=1024"],
+    "send-4x64-binary": ["--connections=4", "--window=64", "--binary"],
+    "send-64x16": ["--connections=64", "--window=16"],
+    "send-64x1": ["--connections=64", "--window=1"],
+    "send-1x1": ["--connections=1", "--window=1"],
+    "mixed-8x32": [
+        "--connections=8",
+        "--window=32",
+        "--mixed",
+        "--topics=64",
+        "--queues=8",
+    ],
+}
+
+
+class Server(NamedTuple):
+    """A child that answers on a loopback port."""
+
+    pid: int
+    port: int
+    start_s: float
+
+
+def build() -> None:
+    """Compile both programs if a source is newer."""
+    BINARIES.mkdir(exist_ok=True)
+    for name in ("echo", "generator"):
+        source, binary = HERE / f"{name}.c", BINARIES / name
+        if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
+            subprocess.run(["gcc", "-O2", "-o", binary, source], check=True)
+
+
+@contextmanager
+def serving(
+    command: list[str], ready: str, stream: str, cpu: int | None
+) -> Iterator[Server]:
+    """Run `command` until the block ends; `ready` matches the line with its port."""
+
+    def pin() -> None:
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
+
+    began = time.perf_counter()
+    with subprocess.Popen(
+        command, cwd=ROOT, text=True, preexec_fn=pin, **{stream: subprocess.PIPE}
+    ) as process:
+        lines = getattr(process, stream)
+        try:
+            yield wait_ready(process, lines, ready, began)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(START_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def wait_ready(process, lines, ready: str, began: float) -> Server:
+    seen = []
+    for line in lines:
+        seen.append(line)
+        match = re.match(ready, line)
+        if match:
+            return Server(process.pid, int(match[1]), time.perf_counter() - began)
+    raise SystemExit("the server ended before it was ready:\n" + "".join(seen))
+
+
+def broker_command(folder: Path, settings: list[str]) -> list[str]:
+    command = [sys.executable, "-m", "rmq", "broker", "--log-level", "error"]
+    for setting in (
+        "listenPort=0",
+        "rmq.namesrv.listenPort=0",
+        f"storePathRootDir={folder}",
+        *settings,
+    ):
+        command += ["--set", setting]
+    return command
+
+
+def play(server: Server, options: list[str], seconds: float, cpu: int | None) -> dict:
+    """One round; the generator checks every reply and fails on the first wrong one."""
+    command = [
+        str(BINARIES / "generator"),
+        f"--port={server.port}",
+        f"--server-pid={server.pid}",
+        f"--seconds={seconds}",
+        *options,
+        *([] if cpu is None else [f"--cpu={cpu}"]),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds + 120, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+    figures = json.loads(done.stdout)
+    figures["s_per_million"] = figures["server_cpu_s"] / figures["messages"] * 1e6
+    return figures
+
+
+def medians(rounds: list[dict]) -> dict:
+    return {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+
+
+def resident_mib(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024
+
+
+def disk_mib(folder: Path) -> float:
+    return sum(p.stat().st_blocks for p in folder.rglob("*") if p.is_file()) / 2048
+
+
+def bare_trio_start_s(repeats: int = 5) -> float:
+    """Time a process that imports trio and runs an empty main: the floor of a start."""
+    program = "import trio\nasync def main(): pass\ntrio.run(main)"
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", program], check=True)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def measure(options: argparse.Namespace) -> dict:
+    cpus = sorted(os.sched_getaffinity(0))
+    pinned = options.pin and len(cpus) > 1
+    server_cpu, generator_cpu = (cpus[0], cpus[1]) if pinned else (None, None)
+    echo_command = [str(BINARIES / "echo"), str(RUN_LIMIT_S)]
+    rounds: dict[str, dict[str, list[dict]]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="rmq-load-", dir=options.directory) as name,
+        serving(echo_command, r"ready (\d+)", "stdout", server_cpu) as echo,
+        serving(
+            broker_command(Path(name) / "store", options.set),
+            r"ready broker=\S+ address=\S+:(\d+)",
+            "stderr",
+            server_cpu,
+        ) as broker,
+    ):
+        start = {
+            "broker_start_s": broker.start_s,
+            "bare_trio_start_s": bare_trio_start_s(),
+            "idle_resident_mib": resident_mib(broker.pid),
+        }
+        play(broker, ["--connections=1", "--window=1", "--warm-up=0"], 0.01, None)
+        start["first_message_disk_mib"] = disk_mib(Path(name))
+        for profile in options.profiles:
+            play(broker, [*PROFILES[profile], f"--warm-up={TOPICS_S}"], 0.01, None)
+        for _ in range(options.rounds):
+            for profile in options.profiles:
+                for kind, server in (("echo", echo), ("broker", broker)):
+                    figures = play(
+                        server, PROFILES[profile], options.seconds, generator_cpu
+                    )
+                    rounds.setdefault(profile, {}).setdefault(kind, []).append(figures)
+        start["loaded_resident_mib"] = resident_mib(broker.pid)
+    return {
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "settings": options.set,
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "pinned": pinned,
+        "process": start,
+        "profiles": summary(rounds),
+        "children_cpu_s": resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime,
+    }
+
+
+def summary(rounds: dict[str, dict[str, list[dict]]]) -> dict:
+    profiles = {}
+    for profile, kinds in rounds.items():
+        figures = {kind: medians(each) for kind, each in kinds.items()}
+        ratio = figures["broker"]["s_per_million"] / figures["echo"]["s_per_million"]
+        profiles[profile] = {**figures, "ratio": ratio}
+    return profiles
+
+
+def show(result: dict) -> None:
+    for name, value in result["process"].items():
+        print(f"{name:<24} {value:9.3f}")
+    print(
+        f"\n{'profile':<18}{'server':<8}{'rate/s':>11}{'s/M':>9}{'ratio':>8}"
+        f"{'p50 us':>10}{'p99 us':>10}{'p99.9 us':>10}  generator"
+    )
+    for profile, kinds in result["profiles"].items():
+        for kind in ("echo", "broker"):
+            f = kinds[kind]
+            ratio = f"{kinds['ratio']:.2f}" if kind == "broker" else "1"
+            limit = "  is the limit" if f["generator_share"] > 0.95 else ""
+            print(
+                f"{profile:<18}{kind:<8}{f['rate']:>11,.0f}{f['s_per_million']:>9.3f}"
+                f"{ratio:>8}{f['p50_us']:>10.1f}{f['p99_us']:>10.1f}"
+                f"{f['p999_us']:>10.1f}  {f['generator_share']:.2f}{limit}"
+            )
+
+
+def is_void(result: dict) -> bool:
+    """Whether the machine was too busy or too slow for the figures to mean anything."""
+    figures = result["profiles"].get(ECHO_PROFILE)
+    if figures is None:
+        return False
+    return figures["echo"]["s_per_million"] > ECHO_LIMIT_S_PER_MILLION
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--rounds", type=int, default=5, choices=range(1, 51), metavar="1…50"
+    )
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument(
+        "--profiles", type=lambda text: text.split(","), default=list(PROFILES)
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--directory", help="where the temporary store goes")
+    parser.add_argument("--no-pin", dest="pin", action="store_false")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    unknown = set(options.profiles) - set(PROFILES)
+    if unknown or not 0 < options.seconds <= 60:
+        parser.error(f"unknown profiles {sorted(unknown)}, or seconds not in 0…60")
+    build()
+    result = measure(options)
+    result["is_void"] = is_void(result)
+    RESULTS.mkdir(exist_ok=True)
+    path = options.output or RESULTS / f"load-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    show(result)
+    print(f"\nwritten to {path}")
+    if result["is_void"]:
+        print(f"VOID: echo above {ECHO_LIMIT_S_PER_MILLION} s/M at {ECHO_PROFILE}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
