@@ -22,7 +22,7 @@ def unpack(golden, name, tmp_path):
 
 
 def rows(golden, name):
-    text = lzma.open(golden / "stores" / f"{name}.jsonl.xz", "rt").read()
+    text = lzma.decompress((golden / "stores" / f"{name}.jsonl.xz").read_bytes())
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -78,7 +78,7 @@ def test_queues_and_times_of_a_stopped_store(golden, tmp_path, open_store):
 def test_a_crashed_store_ends_where_java_ends_it(golden, name, tmp_path, open_store):
     store = open_golden(golden, name, tmp_path, open_store)
     path = golden / "stores" / f"{name}.recovered.json.xz"
-    recovered = json.loads(lzma.open(path, "rt").read())
+    recovered = json.loads(lzma.decompress(path.read_bytes()))
     assert store.end_offset == int(recovered["maxPhyOffset"])
     for queue in recovered["queues"]:
         where = queue["topic"], queue["queueId"]

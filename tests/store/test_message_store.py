@@ -8,8 +8,8 @@ from rmq._fastpath import decode_record
 from rmq.errors import DiskFull, StoreClosed, StoreError
 from rmq.protocol.message import BatchItem
 from rmq.store import allocate
-from rmq.store.config import FlushDiskType
 from rmq.store.commit_log import CommitLog
+from rmq.store.config import FlushDiskType
 from rmq.store.results import Boundary, GetStatus, PutStatus
 
 
