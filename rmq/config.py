@@ -56,7 +56,7 @@ class Option:
     secret: bool
 
 
-def option(  # noqa: PLR0913 - one keyword for each mark
+def option(
     default: Any,
     *,
     key: str,

@@ -35,7 +35,7 @@ class RemoteProtocolError(ProtocolError):
     """The peer is wrong: the stream can no longer be framed or decoded."""
 
 
-class RequestRejected(RmqError):  # noqa: N818 - reads as what happened
+class RequestRejected(RmqError):
     """A request that is answered with `code` and `remark`; dispatch alone converts it."""
 
     def __init__(self, code: int, remark: str) -> None:
@@ -48,15 +48,15 @@ class PeerError(RmqError):
     """An outgoing call did not bring an answer."""
 
 
-class ConnectFailed(PeerError):  # noqa: N818
+class ConnectFailed(PeerError):
     """The address cannot be connected to."""
 
 
-class InvokeTimeout(PeerError):  # noqa: N818
+class InvokeTimeout(PeerError):
     """No answer came in time."""
 
 
-class PeerClosed(PeerError):  # noqa: N818
+class PeerClosed(PeerError):
     """The connection went away before the answer came."""
 
 
@@ -64,7 +64,7 @@ class StoreError(RmqError):
     """The store cannot do what was asked."""
 
 
-class CorruptLog(StoreError):  # noqa: N818
+class CorruptLog(StoreError):
     """A stored record or file is not what the format demands."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
@@ -74,9 +74,9 @@ class CorruptLog(StoreError):  # noqa: N818
         self.reason = reason
 
 
-class StoreClosed(StoreError):  # noqa: N818
+class StoreClosed(StoreError):
     """The store was closed, or never opened."""
 
 
-class DiskFull(StoreError):  # noqa: N818
+class DiskFull(StoreError):
     """No blocks could be allocated."""

@@ -38,9 +38,9 @@ def rmq_handlers(broker: "BrokerContext", register: "RegisterHandler") -> None:
     """Claim request codes.
 
     Call `register(code, handler)`.  A handler takes the request and the connection and
-    returns the answer, None (it answers later), `Held`, or a coroutine that ends with one
-    of these; it raises `RequestRejected` for what it refuses.  Two plugins on one code
-    are an error unless the second says `replaces="name of the first"`.
+    returns the answer, None (it answers later), `Held`, or a coroutine that ends with
+    one of these; it raises `RequestRejected` for what it refuses.  Two plugins on one
+    code are an error unless the second says `replaces="name of the first"`.
     """
 
 

@@ -161,4 +161,4 @@ def _freeze() -> None:
 
 
 def _is_any(address: str) -> bool:
-    return address in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
+    return address in ("0.0.0.0", "::", "")

@@ -1,8 +1,8 @@
 """Plugins: found by entry points, disabled by name, checked, asked once at start.
 
-`plugins.disabled` names those to leave out; the environment variable RMQ_LOAD_PLUGINS names
-the only ones to load.  A plugin that cannot be loaded, a misspelt hook and two plugins on
-one code keep the broker from starting, with the plugin's name in the error.
+`plugins.disabled` names those to leave out; the environment variable RMQ_LOAD_PLUGINS
+names the only ones to load.  A plugin that cannot be loaded, a misspelt hook and two
+plugins on one code keep the broker from starting, with the plugin's name in the error.
 """
 
 import difflib
@@ -104,7 +104,7 @@ class PluginSet:
         return list(self._claims.values())
 
     def _register_for(self, plugin: str) -> Callable[..., None]:
-        def register(  # noqa: PLR0913 - the options of a handler
+        def register(
             code: int,
             handler: Callable[..., Any],
             *,
@@ -138,7 +138,9 @@ class PluginSet:
                 name,
                 self._versions[name],
                 tuple(hook for hook in dir(plugin) if hook.startswith(HOOK_PREFIX)),
-                tuple(sorted({c.code for c in self._claims.values() if c.plugin == name})),
+                tuple(
+                    sorted({c.code for c in self._claims.values() if c.plugin == name})
+                ),
             )
             for name, plugin in self._manager.list_name_plugin()
         ]

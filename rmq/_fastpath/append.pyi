@@ -1,5 +1,8 @@
+from typing import final
+
 from rmq._fastpath.mapped_file import MappedFile
 
+@final
 class RecordEncoder:
     """The staging buffer of one store."""
 
@@ -7,7 +10,7 @@ class RecordEncoder:
     tags_code: int
     store_host: bytes
     def __init__(self, store_host: bytes) -> None: ...
-    def stage(  # noqa: PLR0913 - the fields of a record
+    def stage(
         self,
         topic: bytes,
         queue_id: int,
@@ -25,7 +28,7 @@ class RecordEncoder:
     ) -> int:
         """Encode one record behind the staged ones; its size. Sets `tags_code`."""
 
-    def append_record(  # noqa: PLR0913 - the fields of a record
+    def append_record(
         self,
         log: MappedFile,
         queue: MappedFile | None,

@@ -1,14 +1,15 @@
 """Records and queue entries on their way into files.
 
 A record is encoded into a staging buffer: the variable parts first, the fixed part last
-(layout.pxd has the bytes).  `commit` moves the staged bytes to the file's write position,
-by one pwrite for large batches and under SYNC_FLUSH (it reports errors and does not fault
-pages in), else by memcpy into the mapping (12.7 against 7.0 CPU seconds per million small
-batches).
-Invariant: nothing is published by a commit that raised; the staged bytes are still there.
-Called from the thread that owns the store.
+(layout.pxd has the bytes).  `commit` moves the staged bytes to the file's write
+position, by one pwrite for large batches and under SYNC_FLUSH (it reports errors and
+does not fault pages in), else by memcpy into the mapping (12.7 against 7.0 CPU seconds
+per million small batches).
+Invariant: nothing is published by a commit that raised; the staged bytes are still
+there. Called from the thread that owns the store.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
@@ -16,8 +17,8 @@ from libc.string cimport memchr, memcmp, memcpy
 from rmq._fastpath.checksum cimport body_crc_of
 from rmq._fastpath.endian cimport put16, put32, put64
 from rmq._fastpath.hashing cimport java_hash_of
-from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
-from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout,
+RecordMagic from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef enum:
     STAGING_START = 64 * 1024
@@ -107,6 +108,7 @@ cdef int64_t tags_code_of(const uint8_t *properties, int64_t size) noexcept nogi
     return code
 
 
+@cython.final
 cdef class RecordEncoder:
     """The staging buffer of one store."""
 
@@ -155,6 +157,14 @@ cdef class RecordEncoder:
         """Encode one record behind the staged ones; its size. Sets `tags_code`."""
         cdef RecordFields fields
         cdef int64_t size
+        if len(properties) > RecordLayout.PROPERTIES_LIMIT:
+            raise ValueError(f"properties of {len(properties)} bytes")
+        if not 0 < len(topic) <= RecordLayout.V2_TOPIC_LIMIT:
+            raise ValueError(f"a topic of {len(topic)} bytes")
+        if len(body) > STAGING_LIMIT:
+            raise ValueError(f"a body of {len(body)} bytes exceeds {STAGING_LIMIT}")
+        if len(born_host) not in (RecordLayout.HOST_SIZE_V4, RecordLayout.HOST_SIZE_V6):
+            raise ValueError(f"a born host of {len(born_host)} bytes")
         fields.topic = topic
         fields.topic_size = len(topic)
         fields.body = body
@@ -174,14 +184,6 @@ cdef class RecordEncoder:
         fields.born_ms = born_ms
         fields.store_ms = store_ms
         fields.prepared_offset = prepared_offset
-        if fields.properties_size > RecordLayout.PROPERTIES_LIMIT:
-            raise ValueError(f"properties of {fields.properties_size} bytes")
-        if not 0 < fields.topic_size <= 32767:
-            raise ValueError(f"a topic of {fields.topic_size} bytes")
-        if fields.born_host_size not in (
-            RecordLayout.HOST_SIZE_V4, RecordLayout.HOST_SIZE_V6
-        ):
-            raise ValueError(f"a born host of {fields.born_host_size} bytes")
         size = encoded_size(
             fields.topic_size,
             fields.body_size,
@@ -278,7 +280,8 @@ def record_size(
 
 
 cdef int store_entry(
-    MappedFile file, int64_t position, int64_t physical_offset, int32_t size, int64_t tags
+    MappedFile file, int64_t position, int64_t physical_offset, int32_t size, int64_t
+    tags
 ) except -1:
     cdef uint8_t entry[QueueEntryLayout.ENTRY_SIZE]
     put64(entry + QueueEntryLayout.ENTRY_OFFSET_AT, physical_offset)

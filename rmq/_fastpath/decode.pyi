@@ -1,4 +1,5 @@
 from enum import IntEnum
+from typing import final
 
 from typing_extensions import Buffer
 
@@ -15,6 +16,7 @@ class RecordStatus(IntEnum):
     BAD_CRC = 7
     BAD_OFFSET = 8
 
+@final
 class Record:
     """The fields of one stored record, copied out."""
 

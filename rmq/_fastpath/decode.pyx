@@ -1,10 +1,11 @@
 """Stored bytes to fields; what counts as a valid record.
 
 A record is valid if its magic is V1 or V2, the lengths inside it add up to its size and
-the CRC of a non-empty body fits.  Every length is checked against the record and the
-readable bytes before it is used.
+the CRC of a non-empty body fits.  Sizes are signed, as Java reads them.  Every length
+is checked against the record and the readable bytes before it is used.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.checksum cimport body_crc_of
@@ -41,11 +42,11 @@ cdef RecordStatus split_record(
         parts.store_host_size = RecordLayout.HOST_SIZE_V6
     at = RecordLayout.BORN_HOST_AT + parts.born_host_size
     parts.body_at = at + 8 + parts.store_host_size + 16
-    if parts.body_at + 4 > parts.size:
+    # three bytes at least follow a body: topic size and properties size
+    if parts.body_at + 3 > parts.size:
         return BAD_LENGTHS
     parts.store_ms = get64(p + at)
     parts.body_size = get32(p + parts.body_at - 4)
-    # three bytes at least follow a body: topic size and properties size
     if parts.body_size < 0 or parts.body_size > parts.size - parts.body_at - 3:
         return BAD_LENGTHS
     at = parts.body_at + parts.body_size
@@ -55,12 +56,16 @@ cdef RecordStatus split_record(
     else:
         parts.topic_size = p[at]
         at += 1
+        if parts.topic_size > RecordLayout.V1_TOPIC_LIMIT:
+            return BAD_LENGTHS
     parts.topic_at = at
-    if parts.topic_size > parts.size - at - 2:
+    if parts.topic_size > min(parts.size - at - 2, RecordLayout.V2_TOPIC_LIMIT):
         return BAD_LENGTHS
     at += parts.topic_size
     parts.properties_size = get16(p + at)
     parts.properties_at = at + 2
+    if parts.properties_size > RecordLayout.PROPERTIES_LIMIT:
+        return BAD_LENGTHS
     if parts.properties_at + parts.properties_size != parts.size:
         return BAD_LENGTHS
     if check_crc and parts.body_size:
@@ -71,6 +76,7 @@ cdef RecordStatus split_record(
     return OK
 
 
+@cython.final
 cdef class Record:
     """The fields of one stored record, copied out."""
 

@@ -1,13 +1,15 @@
 """Offsets, sizes and magic codes of what is stored; one definition for C and Python.
 
-Commit-log record, big-endian, positions for IPv4 hosts (an IPv6 host is 12 bytes longer)::
+Commit-log record, big-endian, positions for IPv4 hosts (an IPv6 host is 12 bytes
+longer)::
 
       0 i32 size          20 i64 queue offset       48 born host, 4 + i32 port
       4 i32 magic         28 i64 physical offset    56 i64 store time, ms
       8 i32 body crc      36 i32 system flag        64 store host, 4 + i32 port
      12 i32 queue id      40 i64 born time, ms      72 i32 reconsume times
      16 i32 flag                                    76 i64 prepared offset
-     84 i32 body size, body; i8 (V2: i16) topic size, topic; i16 properties size, properties
+     84 i32 body size, body; i8 (V2: i16) topic size, topic; i16 properties size,
+     properties
 
 Blank record at the end of a file: i32 bytes left in the file, i32 blank magic.
 Queue entry: i64 physical offset, i32 record size, i64 tags code.
@@ -30,6 +32,7 @@ cpdef enum RecordLayout:
     FIXED_SIZE_V2 = 92
     BLANK_SIZE = 8
     V1_TOPIC_LIMIT = 127
+    V2_TOPIC_LIMIT = 32767
     PROPERTIES_LIMIT = 32767
 
 cpdef enum RecordMagic:

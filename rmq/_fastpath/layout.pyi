@@ -19,6 +19,7 @@ class RecordLayout(IntEnum):
     FIXED_SIZE_V2 = 92
     BLANK_SIZE = 8
     V1_TOPIC_LIMIT = 127
+    V2_TOPIC_LIMIT = 32767
     PROPERTIES_LIMIT = 32767
 
 class RecordMagic(IntEnum):

@@ -10,9 +10,11 @@ cdef class MappedFile:
     cdef readonly int64_t holders
     cdef readonly bint writable
     cdef int64_t _write_position
+    cdef bint is_open               # the descriptor is ours to close
     cdef uint8_t *address
 
     cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1
+    cdef int _check_write(self, int64_t position, int64_t size, int64_t limit) except -1
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1
     cdef int store_pwrite(
         self, int64_t position, const uint8_t *data, int64_t size

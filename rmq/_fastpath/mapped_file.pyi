@@ -1,5 +1,8 @@
+from typing import final
+
 from typing_extensions import Buffer
 
+@final
 class MappedFile:
     """One mapped file; positions are bytes from its start."""
 
@@ -52,7 +55,7 @@ class MappedFile:
         """A read-only memoryview that keeps the mapping until it is released."""
 
     def flush(self) -> int:
-        """fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
+        """Fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
 
     def assume_flushed(self, position: int) -> None:
         """Trust that [0, position) is durable: what recovery found on the disk."""

@@ -2,16 +2,18 @@
 
 Layout: `size` bytes; [0, write_position) is written, the rest is zero.
 Invariants: flushed_position <= write_position <= allocated <= size for a file being
-written; nothing is written outside `allocated`, whose blocks exist, and the file is never
-shortened while it is mapped (either would end in SIGBUS); a close waits for holders.
-Crash contract: the length is exact from creation on; after a kill every byte is old,
-new or zero; after a power cut everything below flushed_position is new.
+written; nothing is written outside `allocated`, whose blocks exist, and the file is
+never shortened while it is mapped (either would end in SIGBUS); a close waits for
+holders. `create` gives only an empty file its length; a file with another one is
+refused. Crash contract: a file is empty or has its exact length; after a kill every
+byte is old, new or zero; after a power cut everything below flushed_position is new.
 Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
 beside them, one at a time each.
 """
 
 import os
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport errno
@@ -30,31 +32,6 @@ cdef extern from *:
     #include <sys/mman.h>
     #include <unistd.h>
 
-    /* Blocks for [from, to); where the file system cannot, zeros are written instead:
-       nobody has written there yet. Returns an errno, or 0. */
-    static int rmq_allocate(int fd, int64_t from, int64_t to) {
-        static const char zeros[65536];
-        while (fallocate(fd, FALLOC_FL_KEEP_SIZE, from, to - from)) {
-            if (errno == EINTR) continue;
-            if (errno != EOPNOTSUPP) return errno;
-            while (from < to) {
-                size_t part = to - from < 65536 ? (size_t)(to - from) : 65536;
-                ssize_t done = pwrite(fd, zeros, part, from);
-                if (done < 0 && errno == EINTR) continue;
-                if (done <= 0) return done ? errno : ENOSPC;
-                from += done;
-            }
-            return 0;
-        }
-        return 0;
-    }
-    /* Zeros over [from, to) without writing them where the file system can. */
-    static int rmq_punch(int fd, int64_t from, int64_t to) {
-        int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-        while (fallocate(fd, mode, from, to - from))
-            if (errno != EINTR) return errno;
-        return 0;
-    }
     static int rmq_pwrite(int fd, const uint8_t *data, int64_t size, int64_t at) {
         while (size > 0) {
             ssize_t done = pwrite(fd, data, size, at);
@@ -62,6 +39,40 @@ cdef extern from *:
             if (done <= 0) return done ? errno : ENOSPC;
             data += done; size -= done; at += done;
         }
+        return 0;
+    }
+    /* What stands in [from, to), written once more, so that it has blocks. */
+    static int rmq_rewrite(int fd, int64_t from, int64_t to) {
+        uint8_t part[16384];
+        while (from < to) {
+            size_t size = to - from < 16384 ? (size_t)(to - from) : sizeof part;
+            ssize_t done = pread(fd, part, size, from);
+            if (done < 0 && errno == EINTR) continue;
+            if (done <= 0) return done ? errno : EIO;
+            int error = rmq_pwrite(fd, part, done, from);
+            if (error) return error;
+            from += done;
+        }
+        return 0;
+    }
+    /* Blocks for [from, to), which keeps what it holds. Returns an errno, or 0. */
+    static int rmq_allocate(int fd, int64_t from, int64_t to) {
+        while (fallocate(fd, FALLOC_FL_KEEP_SIZE, from, to - from)) {
+            if (errno == EOPNOTSUPP) return rmq_rewrite(fd, from, to);
+            if (errno != EINTR) return errno;
+        }
+        return 0;
+    }
+    static int rmq_sync(int fd) {
+        while (fdatasync(fd))
+            if (errno != EINTR) return errno;
+        return 0;
+    }
+    /* Zeros over [from, to) without writing them where the file system can. */
+    static int rmq_punch(int fd, int64_t from, int64_t to) {
+        int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        while (fallocate(fd, mode, from, to - from))
+            if (errno != EINTR) return errno;
         return 0;
     }
     /* 1 if every page of the range is in memory, 0 if not, -1 on error */
@@ -91,9 +102,11 @@ cdef extern from *:
     int rmq_resident(uint8_t *base, int64_t position, int64_t size) noexcept nogil
     void *rmq_map(int fd, int64_t size, int writable) noexcept nogil
     int munmap(void *address, size_t size) nogil
-    int fdatasync(int fd) nogil
+    int rmq_sync(int fd) noexcept nogil
+    int close_descriptor "close"(int fd) nogil
 
 
+@cython.final
 cdef class MappedFile:
     """One mapped file; positions are bytes from its start."""
 
@@ -110,14 +123,15 @@ cdef class MappedFile:
         self.size = size
         self.base_offset = base_offset
         self.writable = writable
-        self.fd = -1
         if size <= 0:
             raise ValueError(f"{path}: a mapped file needs a positive size, not {size}")
         flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
         self.fd = os.open(path, flags | (os.O_CREAT if create else 0), 0o644)
-        if create:
-            os.ftruncate(self.fd, size)
+        self.is_open = True
         length = os.fstat(self.fd).st_size
+        if create and length == 0:
+            os.ftruncate(self.fd, size)
+            length = size
         if length != size:
             raise ValueError(f"{path} has {length} bytes instead of {size}")
         self.address = <uint8_t *>rmq_map(self.fd, size, writable)
@@ -127,8 +141,8 @@ cdef class MappedFile:
     def __dealloc__(self):
         if self.address != NULL:
             munmap(self.address, self.size)
-        if self.fd >= 0:
-            os.close(self.fd)
+        if self.is_open:
+            close_descriptor(self.fd)
 
     @property
     def write_position(self):
@@ -155,8 +169,14 @@ cdef class MappedFile:
             )
         return 0
 
+    cdef int _check_write(self, int64_t position, int64_t size, int64_t limit) except -1:
+        self._check(position, size, limit)
+        if not self.writable:
+            raise ValueError(f"{self.path} is open for reading only")
+        return 0
+
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1:
-        self._check(position, size, self.allocated)
+        self._check_write(position, size, self.allocated)
         memcpy(self.address + position, data, size)
         return 0
 
@@ -164,7 +184,7 @@ cdef class MappedFile:
         self, int64_t position, const uint8_t *data, int64_t size
     ) except -1:
         cdef int error
-        self._check(position, size, self.allocated)
+        self._check_write(position, size, self.allocated)
         error = rmq_pwrite(self.fd, data, size, position)
         if error:
             raise OSError(error, os.strerror(error), self.path)
@@ -174,11 +194,14 @@ cdef class MappedFile:
         """Give [0, end) its blocks; OSError (ENOSPC) if there are none."""
         cdef int error
         cdef int64_t start = self.allocated
+        self._check_write(0, 0, self.size)
         end = min(end, self.size)
         if end <= start:
             return
+        self.holders += 1
         with nogil:
             error = rmq_allocate(self.fd, start, end)
+        self.holders -= 1
         if error:
             raise OSError(error, os.strerror(error), self.path)
         self.allocated = end
@@ -210,7 +233,7 @@ cdef class MappedFile:
         cdef int64_t part
         cdef int error
         cdef bytes zeros = bytes(1 << 16)
-        self._check(start, end - start, self.size)
+        self._check_write(start, end - start, self.size)
         if start == end:
             return
         error = rmq_punch(self.fd, start, end)
@@ -246,11 +269,14 @@ cdef class MappedFile:
     def flush(self):
         """fdatasync without the GIL (116 us for 4 KiB); returns the durable position."""
         cdef int64_t end = self._write_position
-        cdef int failed
+        cdef int error
+        self._check(0, 0, self.size)
+        self.holders += 1
         with nogil:
-            failed = fdatasync(self.fd)
-        if failed:
-            raise OSError(errno, os.strerror(errno), self.path)
+            error = rmq_sync(self.fd)
+        self.holders -= 1
+        if error:
+            raise OSError(error, os.strerror(error), self.path)
         self.flushed_position = max(self.flushed_position, end)
         return end
 
@@ -284,6 +310,7 @@ cdef class MappedFile:
             raise BufferError(f"{self.path} is held by {self.holders} readers")
         munmap(self.address, self.size)
         self.address = NULL
+        self.is_open = False
         os.close(self.fd)
         self.fd = -1
 

@@ -90,7 +90,8 @@ class Reactor:
         deadline_ms: int,
         timeout_data: bytes,
     ) -> bool:
-        """Send `data` once the watermark is reached, `timeout_data` if that is too late.
+        """Send `data` once the watermark is reached, `timeout_data` if that is too
+        late.
 
         False if the connection is gone or too much is held already.
         """

@@ -1,16 +1,16 @@
 """Reactor: every plain connection of the process over one epoll set.
 
-`poll` works in three phases: receive and cut frames of each ready connection, finish the
-batch, send once per connection.  It touches no Python object and never blocks; it is
-entered with the GIL held, which is the lock of the store.  Frames are handed over by
+`poll` works in three phases: receive and cut frames of each ready connection, finish
+the batch, send once per connection.  It touches no Python object and never blocks; it
+is entered with the GIL held, which is the lock of the store.  Frames are handed over by
 `take_events`; replies come back through `send` and leave with `flush`.
 
 Tokens are `generation << 32 | slot`: a token of a closed connection finds nothing, also
 when its slot or its descriptor serves another one.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
 it and FRAMES_PER_CONNECTION; a frame has max_frame_size; an outbox stops its connection
-from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  An idle connection holds no
-buffer.
+from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  An idle connection holds
+no buffer.
 The trio task that owns the reactor calls everything here.
 """
 
@@ -561,7 +561,8 @@ cdef class Reactor:
         int64_t deadline_ms,
         bytes timeout_data not None,
     ):
-        """Send `data` once the watermark is reached, `timeout_data` if that is too late.
+        """Send `data` once the watermark is reached, `timeout_data` if that is too
+        late.
 
         False if the connection is gone or too much is held already.
         """

@@ -50,7 +50,7 @@ def scan_queue(
 
     The first matching record is always taken.  Entries below `min_physical_offset` and
     fillers are passed over and counted as `removed`; the scan ends before an entry that
-    reaches beyond `confirm_offset`.
+    reaches beyond `confirm_offset` or was never written.
     """
 
 def walk_log(

@@ -1,15 +1,15 @@
 """Scans: a consume queue for a pull, a commit-log file for recovery.
 
-`scan_queue` takes 24 ns for 32 entries and merges records that are neighbours in the log
-into runs.  `walk_log` checks every record and tells what a queue must know of it.
+`scan_queue` takes 24 ns for 32 entries and merges records that are neighbours in the
+log into runs.  `walk_log` checks every record and tells what a queue must know of it.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 
 from rmq._fastpath.append cimport tags_code_of
-from rmq._fastpath.decode cimport BAD_OFFSET, OK, RecordParts, RecordStatus, split_record
-from rmq._fastpath.endian cimport get32, get64
+from rmq._fastpath.decode cimport BAD_OFFSET, OK, RecordParts, RecordStatus,
+split_record from rmq._fastpath.endian cimport get32, get64
 from rmq._fastpath.layout cimport QueueEntryLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 
@@ -63,7 +63,7 @@ def scan_queue(
 
     The first matching record is always taken.  Entries below `min_physical_offset` and
     fillers are passed over and counted as `removed`; the scan ends before an entry that
-    reaches beyond `confirm_offset`.
+    reaches beyond `confirm_offset` or was never written.
     """
     cdef int64_t codes[TAG_LIMIT]
     cdef int64_t run_start[RUN_LIMIT]
@@ -89,9 +89,11 @@ def scan_queue(
             offset = <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT)
             size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
             tags = <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT)
+            if size == 0:
+                break
             if size == QueueEntryLayout.FILLER_SIZE or offset < min_physical_offset:
                 removed += 1
-            elif offset + size > confirm_offset:
+            elif offset > confirm_offset - size:
                 break
             else:
                 if messages and (
@@ -188,8 +190,8 @@ def valid_entries_end(MappedFile file not None, int64_t start=0):
             p = file.address + position
             if (
                 <int64_t>get64(p) < 0
-                or <int64_t>(get32(p + QueueEntryLayout.ENTRY_SIZE_AT)) - 1 >= 0x7FFFFFFF
-                or get32(p + QueueEntryLayout.ENTRY_SIZE_AT) == 0
+                or <int64_t>(get32(p + QueueEntryLayout.ENTRY_SIZE_AT)) - 1 >=
+                0x7FFFFFFF or get32(p + QueueEntryLayout.ENTRY_SIZE_AT) == 0
             ):
                 break
             position += QueueEntryLayout.ENTRY_SIZE

@@ -5,6 +5,6 @@ cdef enum:
 
 cdef class Watermark:
     cdef int64_t _value
-    cdef int _descriptors[SUBSCRIBER_LIMIT]
+    cdef int _descriptors[SUBSCRIBER_LIMIT]     # plus one; 0: free
     cdef int64_t load(self) noexcept nogil
     cdef bint move(self, int64_t value) noexcept nogil

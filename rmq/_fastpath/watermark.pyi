@@ -1,3 +1,6 @@
+from typing import final
+
+@final
 class Watermark:
     """An atomic offset; `value` is what is known, `advance` moves it."""
 

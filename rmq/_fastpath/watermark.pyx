@@ -10,6 +10,7 @@ Any thread may call `advance`; subscribe and close belong to the thread that own
 
 import os
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from *:
@@ -36,20 +37,21 @@ cdef extern from *:
     int64_t rmq_load(const int64_t *p) noexcept nogil
     int rmq_raise(int64_t *p, int64_t value) noexcept nogil
     void rmq_signal(int fd) noexcept nogil
+    int close(int fd) nogil
 
 
+@cython.final
 cdef class Watermark:
     """An atomic offset; `value` is what is known, `advance` moves it."""
 
     def __cinit__(self, int64_t value=0):
         self._value = value
-        for i in range(SUBSCRIBER_LIMIT):
-            self._descriptors[i] = -1
 
     def __dealloc__(self):
+        cdef int i
         for i in range(SUBSCRIBER_LIMIT):
-            if self._descriptors[i] >= 0:
-                os.close(self._descriptors[i])
+            if self._descriptors[i]:
+                close(self._descriptors[i] - 1)
 
     cdef int64_t load(self) noexcept nogil:
         return rmq_load(&self._value)
@@ -59,8 +61,8 @@ cdef class Watermark:
         if not rmq_raise(&self._value, value):
             return False
         for i in range(SUBSCRIBER_LIMIT):
-            if self._descriptors[i] >= 0:
-                rmq_signal(self._descriptors[i])
+            if self._descriptors[i]:
+                rmq_signal(self._descriptors[i] - 1)
         return True
 
     @property
@@ -79,16 +81,17 @@ cdef class Watermark:
     def subscribe(self):
         """A new eventfd that is readable after each move; `unsubscribe` closes it."""
         for i in range(SUBSCRIBER_LIMIT):
-            if self._descriptors[i] < 0:
-                self._descriptors[i] = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-                return self._descriptors[i]
+            if not self._descriptors[i]:
+                descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                self._descriptors[i] = descriptor + 1
+                return descriptor
         raise RuntimeError(f"a watermark has at most {SUBSCRIBER_LIMIT} subscribers")
 
     def unsubscribe(self, int descriptor):
         """Close a descriptor that `subscribe` gave."""
         for i in range(SUBSCRIBER_LIMIT):
-            if self._descriptors[i] == descriptor and descriptor >= 0:
-                self._descriptors[i] = -1
+            if self._descriptors[i] - 1 == descriptor >= 0:
+                self._descriptors[i] = 0
                 os.close(descriptor)
                 return
         raise ValueError(f"descriptor {descriptor} is not a subscriber")

@@ -1,10 +1,10 @@
 """Broker: builds the parts, starts them in order, stops them in the opposite order.
 
-Start: data directory and store, tables, handlers, background services, listeners, plugin
-services, registration.  A step that fails ends the start: what was opened is closed, and
-the error says why.
-Stop: unregister, stop accepting, answer held pulls, finish handlers, stop services, flush
-and save, remove `abort`, give the directory back.
+Start: data directory and store, tables, handlers, background services, listeners,
+plugin services, registration.  A step that fails ends the start: what was opened is
+closed, and the error says why.
+Stop: unregister, stop accepting, answer held pulls, finish handlers, stop services,
+flush and save, remove `abort`, give the directory back.
 """
 
 import logging
@@ -51,7 +51,7 @@ SERVICE_PAUSE_S = 1.0
 class Broker:
     """Known in Java as `BrokerController`."""
 
-    def __init__(  # noqa: PLR0913 - the parts that a process shares
+    def __init__(
         self,
         config: BrokerConfig,
         store_config: StoreConfig,
@@ -283,4 +283,6 @@ def _numeric(host: str) -> str:
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise StoreError(f"the advertised host {host} has no address: {error}") from error
+        raise StoreError(
+            f"the advertised host {host} has no address: {error}"
+        ) from error

@@ -47,7 +47,7 @@ class ProducerTable:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, Member]] = {}
 
-    def register(  # noqa: PLR0913 - what a heartbeat tells
+    def register(
         self,
         group: str,
         client_id: str,
@@ -94,7 +94,7 @@ class ConsumerTable:
         self._notifies = notifies
         self._groups: dict[str, ConsumerGroup] = {}
 
-    def register(  # noqa: PLR0913 - what a heartbeat tells
+    def register(
         self,
         data: ConsumerData,
         client_id: str,

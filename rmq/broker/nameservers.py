@@ -1,9 +1,9 @@
 """NameServers: telling every name server which topics this broker has.
 
-Each name server is called by itself: one that is down neither blocks nor stops the others,
-and the next periodic registration reaches it.  A changed topic is sent alone; a name server
-that does not know this broker yet gets the full table, because it refuses a registration
-of one topic.  Known in Java as `BrokerOuterAPI`.
+Each name server is called by itself: one that is down neither blocks nor stops the
+others, and the next periodic registration reaches it.  A changed topic is sent alone; a
+name server that does not know this broker yet gets the full table, because it refuses a
+registration of one topic.  Known in Java as `BrokerOuterAPI`.
 """
 
 import logging

@@ -32,7 +32,7 @@ logger = logging.getLogger("rmq")
 )
 @click.option("-p", "print_all", is_flag=True, help="Print every key and stop.")
 @click.option("-m", "print_some", is_flag=True, help="Print what is set and stop.")
-def broker(  # noqa: PLR0913 - one parameter for each option
+def broker(
     path: str | None,
     settings: tuple[str, ...],
     namesrv: str | None,

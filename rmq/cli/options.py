@@ -17,7 +17,7 @@ from rmq.errors import ConfigError, RmqError
 
 FAILED = 1
 LOG_LEVELS = ("debug", "info", "warning", "error")
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - what Java binds to when a file is given
+ANY_ADDRESS = "0.0.0.0"
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,9 +57,7 @@ class KVConfig:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Add or replace a value."""
         if not namespace or not key:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, "namespace or key is null"
-            )
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         size = sum(len(entries) for entries in self._table.values())
         if len(value) > MAX_VALUE_SIZE or size >= MAX_ENTRIES:
             raise RequestRejected(

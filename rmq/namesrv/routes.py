@@ -4,8 +4,8 @@ Five tables: topic to queues by broker name; broker name to addresses by id; clu
 broker names; live brokers by (cluster, address); filter servers (always empty, answered
 because clients read the field).
 Rules of registration are those of Java's `RouteInfoManager`: topics come from the master;
-the same address under another id moves; a holder with a larger state version wins; a first
-registration of one single topic is refused.
+the same address under another id moves; a holder with a larger state version wins; a
+first registration of one single topic is refused.
 Belongs to the trio thread; memory only.
 """
 
@@ -88,7 +88,10 @@ class RouteTable:
         self, wanted: Registration, connection: Connection | None
     ) -> Registered:
         """Take over a registration; RequestRejected if it must come again in full."""
-        if wanted.broker_name not in self._brokers and len(self._brokers) >= MAX_BROKERS:
+        if (
+            wanted.broker_name not in self._brokers
+            and len(self._brokers) >= MAX_BROKERS
+        ):
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"{MAX_BROKERS} brokers are registered"
             )
@@ -102,9 +105,7 @@ class RouteTable:
             self._live.pop(key, None)
             return Registered()
         if wanted.broker_id not in group.addresses and len(wanted.topics) == 1:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, "register broker failed"
-            )
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "register broker failed")
         is_first = self._place(group, wanted)
         before = self._live.get(key)
         changed = before is None or before.data_version != wanted.data_version
@@ -224,15 +225,15 @@ class RouteTable:
     def expire(self) -> list[str]:
         """Remove the brokers that were silent too long; their addresses."""
         now_ms = self._now_ms()
-        return self._drop(
-            lambda live: live.last_update_ms + live.timeout_ms < now_ms
-        )
+        return self._drop(lambda live: live.last_update_ms + live.timeout_ms < now_ms)
 
     def _drop(self, is_gone: Callable[[LiveBroker], bool]) -> list[str]:
         gone = [(key, live) for key, live in self._live.items() if is_gone(live)]
         for (cluster, address), live in gone:
             group = self._brokers.get(live.broker_name)
-            ids = [i for i, a in group.addresses.items() if a == address] if group else []
+            ids = (
+                [i for i, a in group.addresses.items() if a == address] if group else []
+            )
             for broker_id in ids or [MASTER_ID]:
                 self.unregister(cluster, address, live.broker_name, broker_id)
         return [address for (_, address), _ in gone]
@@ -244,14 +245,10 @@ class RouteTable:
         queues = self._topics.get(topic)
         if not queues:
             return None
-        brokers = [
-            self.broker_data(name) for name in queues if name in self._brokers
-        ]
+        brokers = [self.broker_data(name) for name in queues if name in self._brokers]
         if not brokers:
             return None
-        return TopicRouteData(
-            broker_datas=brokers, queue_datas=list(queues.values())
-        )
+        return TopicRouteData(broker_datas=brokers, queue_datas=list(queues.values()))
 
     def broker_data(self, name: str) -> BrokerData:
         """Return the addresses of a broker name."""

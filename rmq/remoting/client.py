@@ -1,8 +1,8 @@
 """RemotingClient: outgoing calls, one connection per address.
 
-A connection is made by the first call and kept.  An address that could not be reached is
-left alone for a moment, so that a dead name server costs one time-out and not one per
-call.
+A connection is made by the first call and kept.  An address that could not be reached
+is left alone for a moment, so that a dead name server costs one time-out and not one
+per call.
 """
 
 import trio

@@ -1,7 +1,7 @@
 """Connection: what a handler may do with its caller.
 
-The bytes belong to the reactor; this object knows the addresses, sends commands and asks
-the peer.  It compares by identity, so that tables of clients can use it as a key.
+The bytes belong to the reactor; this object knows the addresses, sends commands and
+asks the peer.  It compares by identity, so that tables of clients can use it as a key.
 Belongs to the trio thread.
 """
 

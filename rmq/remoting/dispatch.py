@@ -3,8 +3,8 @@
 A handler is a function of (request, connection).  It returns
 
     a Command       the answer
-    None            nobody answers now; the handler keeps the request and may answer later
-    Held            the answer, to be sent when the log is durable up to an offset
+    None            nobody answers now; the handler keeps the request and may answer
+    later Held            the answer, to be sent when the log is durable up to an offset
     a coroutine     more work, run in the nursery; its result is treated the same way
 
 and raises `RequestRejected` for everything it refuses.  This module alone turns errors

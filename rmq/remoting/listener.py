@@ -42,7 +42,9 @@ async def open_listener(host: str, port: int) -> trio.SocketListener:
                 f"port {port} on {host} is in use: stop the other process, or set "
                 "another listenPort (0 takes any free port)"
             ) from error
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}"
+        ) from error
     return trio.SocketListener(listening)
 
 

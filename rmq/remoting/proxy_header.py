@@ -1,8 +1,8 @@
 """The PROXY protocol header that a load balancer puts before a connection's bytes.
 
 Version 1: `PROXY TCP4 source destination sourceport destinationport CRLF`, at most 107
-bytes.  Version 2: 12 bytes of signature, u8 version and command, u8 family, u16 size, then
-addresses (HAProxy's proxy-protocol.txt, sections 2.1 and 2.2).
+bytes.  Version 2: 12 bytes of signature, u8 version and command, u8 family, u16 size,
+then addresses (HAProxy's proxy-protocol.txt, sections 2.1 and 2.2).
 """
 
 import ipaddress

@@ -99,7 +99,7 @@ class RemotingServer:
             for listener in self._listeners:
                 listener.bound.socket.close()
 
-    async def bind(  # noqa: PLR0913 - what a listener is
+    async def bind(
         self,
         name: str,
         host: str,

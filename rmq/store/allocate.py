@@ -1,9 +1,9 @@
 """FileAllocator: blocks ahead of the writer, so that no write meets a full disk.
 
 A file has its exact length from the start and gets its blocks in windows.  The writer
-allocates only if the worker was late; a full disk is an error before anything is written.
-One lock: allocation of one file at a time, taken by the trio thread and the worker, held
-for one fallocate (microseconds on file systems that can).
+allocates only if the worker was late; a full disk is an error before anything is
+written. One lock: allocation of one file at a time, taken by the trio thread and the
+worker, held for one fallocate (microseconds on file systems that can).
 """
 
 import errno

@@ -1,7 +1,7 @@
 """Checkpoint: up to where log, queues and index are known to be durable.
 
-Layout (4,096 bytes, big-endian i64): physic_msg_ms @0, logics_msg_ms @8, index_msg_ms @16,
-master_flushed_offset @24, confirm_offset @32, logics_physical_offset @40, zeros.
+Layout (4,096 bytes, big-endian i64): physic_msg_ms @0, logics_msg_ms @8, index_msg_ms
+@16, master_flushed_offset @24, confirm_offset @32, logics_physical_offset @40, zeros.
 Invariant: no field is ahead of what fdatasync has confirmed.
 Crash contract: any mix of old and new fields is safe, each is a lower bound by itself.
 Written by one flush thread at a time, read at start.

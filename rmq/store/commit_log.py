@@ -1,13 +1,14 @@
 """CommitLog: all records of all topics, in the order of arrival.
 
-Layout: files of one size (`mapped_files.py`) of records (`_fastpath/layout.pxd`); a record
-that does not fit with 8 bytes to spare goes to the next file, and a blank record ends this
-one.  A batch is never split.
+Layout: files of one size (`mapped_files.py`) of records (`_fastpath/layout.pxd`); a
+record that does not fit with 8 bytes to spare goes to the next file, and a blank record
+ends this one.  A batch is never split.
 Invariants: bytes behind `end_offset` are zero; `durable` never passes what fdatasync
 confirmed.
-Crash contract: after a kill all appended records are whole; after a power cut those below
-`durable` are whole and what follows is cut by recovery.
-Appends come from the trio thread; `flush`, `prepare_next` and `allocate_ahead` from workers.
+Crash contract: after a kill all appended records are whole; after a power cut those
+below `durable` are whole and what follows is cut by recovery.
+Appends come from the trio thread; `flush`, `prepare_next` and `allocate_ahead` from
+workers.
 """
 
 import os

@@ -4,9 +4,9 @@ Layout: files of one size, named by their byte offset in 20 digits, of 20-byte e
 i64 physical offset, i32 record size, i64 tags code.  Entry n stands at byte 20 * n.
 A queue whose first entry is not 0 starts with fillers (0, 0x7FFFFFFF, 0).
 Invariants: physical offsets grow; the entry is written in the same append as its record;
-`min_offset` <= visible <= `next_offset`, where visible entries lie below the confirm offset.
-Crash contract: entries may be missing or point beyond the log; recovery cuts and refills.
-Appends come from the trio thread; `flush` from a worker.
+`min_offset` <= visible <= `next_offset`, where visible entries lie below the confirm
+offset. Crash contract: entries may be missing or point beyond the log; recovery cuts
+and refills. Appends come from the trio thread; `flush` from a worker.
 """
 
 from bisect import bisect_left, bisect_right

@@ -2,8 +2,8 @@
 
 Layout: `consumequeue/<topic>/<queue id>/`; names were validated before they come here.
 Queue files are mapped on use and kept in the order of use.  The bound is far below the
-kernel's 65,530 mappings and the process's file descriptors; a file is given up only when
-it is flushed and nobody holds it.
+kernel's 65,530 mappings and the process's file descriptors; a file is given up only
+when it is flushed and nobody holds it.
 The registry belongs to the trio thread; `flush` runs in a worker on a copy of the list.
 """
 

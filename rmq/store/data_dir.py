@@ -1,8 +1,8 @@
 """DataDirectory: where things are, who owns the directory, how it was left.
 
 `lock`: POSIX record lock on byte 0, length 1, the same that a Java broker takes.
-`abort`: created first and removed last; there at start means that the last stop was none.
-Crash contract: after a kill `abort` is there and the lock is free.
+`abort`: created first and removed last; there at start means that the last stop was
+none. Crash contract: after a kill `abort` is there and the lock is free.
 """
 
 import fcntl

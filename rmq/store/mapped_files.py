@@ -3,8 +3,9 @@
 Layout: each file has the same size and is named by its start offset in 20 digits; file
 k + 1 starts where file k ends.
 Invariant: every file but the last is full.
-Crash contract: an empty last file (created, not yet of its length) is removed at load; any
-other length is an error that names the file, because a wrong size setting looks the same.
+Crash contract: an empty last file (created, not yet of its length) is removed at load;
+any other length is an error that names the file, because a wrong size setting looks the
+same.
 """
 
 import re

@@ -1,10 +1,11 @@
 """MessageStore: the façade over commit log, consume queues, checkpoint and recovery.
 
-One thread (the trio thread) puts and gets; that thread with the GIL is the store's lock.
-`flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a time.
-Order of a put: room in the log and in the queue, log bytes, queue entry, publish.  What
-cannot get room fails before anything is written.
-Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the end.
+One thread (the trio thread) puts and gets; that thread with the GIL is the store's
+lock. `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a
+time. Order of a put: room in the log and in the queue, log bytes, queue entry, publish.
+ What cannot get room fails before anything is written.
+Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
+end.
 """
 
 import shutil

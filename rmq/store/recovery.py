@@ -1,10 +1,10 @@
 """Recovery: find the true end of the log, bring every queue there, report what was cut.
 
-After a clean stop only what lies behind the last queue entry is read.  After a crash the
-log is read from the file that the checkpoint vouches for: every record's lengths, own
-offset and body CRC are checked, and queues get the entries they lack.  The first place
-that is no record ends the log; whatever stands behind it is kept aside, never deleted.
-Runs before anybody else may use the store.
+After a clean stop only what lies behind the last queue entry is read.  After a crash
+the log is read from the file that the checkpoint vouches for: every record's lengths,
+own offset and body CRC are checked, and queues get the entries they lack.  The first
+place that is no record ends the log; whatever stands behind it is kept aside, never
+deleted. Runs before anybody else may use the store.
 """
 
 import os
@@ -84,7 +84,7 @@ class RecoveryReport:
 class Recovery:
     """One run over a store that nobody else uses yet."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a store
+    def __init__(
         self,
         log: CommitLog,
         queues: ConsumeQueues,

@@ -1,7 +1,9 @@
-"""StoreService: the loops that flush, allocate and wait; trio meets the store only here.
+"""StoreService: the loops that flush, allocate and wait; trio meets the store only
+here.
 
-Blocking calls run in worker threads, one flush at a time.  Under SYNC_FLUSH a put wakes the
-flush loop: while one fdatasync runs the next puts collect, and one more covers them all.
+Blocking calls run in worker threads, one flush at a time.  Under SYNC_FLUSH a put wakes
+the flush loop: while one fdatasync runs the next puts collect, and one more covers them
+all.
 """
 
 import heapq

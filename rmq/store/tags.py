@@ -1,7 +1,7 @@
 """What a queue entry carries as tags code.
 
-Ordinarily the hash of the tags; for a delayed message in SCHEDULE_TOPIC_XXXX the time at
-which it is due, from which the delivery service reads on.
+Ordinarily the hash of the tags; for a delayed message in SCHEDULE_TOPIC_XXXX the time
+at which it is due, from which the delivery service reads on.
 """
 
 from rmq.protocol.properties import DELAY, decode_properties

@@ -1,6 +1,7 @@
 """Unmodified clients against one rmq process that nobody configured.
 
-Prints a table client × scenario; a toolchain that the machine lacks is shown as not run.
+Prints a table client × scenario; a toolchain that the machine lacks is shown as not
+run.
 """
 
 import hashlib
@@ -144,12 +145,11 @@ def test_two_brokers_of_one_cluster(java, tmp_path):
         for server in (first, second):
             admin(
                 java, namesrv.namesrv,
-                "updateTopic", "-b", server.address, "-t", "Spread", "-r", "4", "-w", "4",
+                "updateTopic", "-b", server.address, "-t", "Spread", "-r", "4", "-w",
+                "4",
             )  # fmt: skip
         time.sleep(0.5)
-        sent = run(
-            producer_command(java, namesrv.namesrv, "Spread", 200), timeout_s=60
-        )
+        sent = run(producer_command(java, namesrv.namesrv, "Spread", 200), timeout_s=60)
         assert "sent 200 brokers broker-a,broker-b" in sent
         assert first.stop() == 0
         route = admin(java, namesrv.namesrv, "topicRoute", "-t", "Spread")

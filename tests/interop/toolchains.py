@@ -1,4 +1,5 @@
-"""The clients' toolchains, installed from their registries into a cache outside the tree.
+"""The clients' toolchains, installed from their registries into a cache outside the
+tree.
 
 `RMQ_INTEROP_CACHE` says where (default: rmq-interop in the user's cache folder).  A
 toolchain that is missing on the machine is reported as not run; one that is present and

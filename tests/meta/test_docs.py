@@ -38,9 +38,7 @@ def test_each_key_is_documented(config):
     assert not missing
 
 
-@pytest.mark.parametrize(
-    "path", sorted(ROOT.glob("conf/**/*.*")), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", sorted(ROOT.glob("conf/**/*.*")), ids=lambda p: p.name)
 def test_shipped_configuration_files_have_no_problem(path):
     problems = [f.text for f in check(read_properties(path), CONFIGS) if f.is_problem]
     assert not problems

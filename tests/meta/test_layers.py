@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CIMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+cimport|cimport\s+([\w.]+))", re.M)
+CIMPORT = re.compile(
+    r"^\s*(?:from\s+([\w.]+)\s+cimport|cimport\s+([\w.]+))", re.MULTILINE
+)
 ALLOWED = ("rmq._fastpath", "libc", "cpython", "cython", "posix")
 
 
@@ -23,7 +25,7 @@ def test_only_two_modules_import_pluggy():
     users = {
         path.relative_to(ROOT).as_posix()
         for path in ROOT.glob("rmq/**/*.py")
-        if re.search(r"^\s*(import|from) pluggy", path.read_text(), re.M)
+        if re.search(r"^\s*(import|from) pluggy", path.read_text(), re.MULTILINE)
     }
     assert users == {"rmq/hookspecs.py", "rmq/plugins.py"}
 
@@ -32,6 +34,6 @@ def test_trio_reaches_the_store_only_through_service():
     users = {
         path.name
         for path in ROOT.glob("rmq/store/*.py")
-        if re.search(r"^\s*(import|from) trio", path.read_text(), re.M)
+        if re.search(r"^\s*(import|from) trio", path.read_text(), re.MULTILINE)
     }
     assert users == {"service.py"}

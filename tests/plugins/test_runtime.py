@@ -1,8 +1,10 @@
 """Configuration in effect and runtime facts."""
 
 import base64
+import gc
 import json
 import lzma
+import weakref
 
 import pytest
 import trio
@@ -12,6 +14,7 @@ from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.frames import decode
 from rmq_plugins.admin.rates import Counts, Rates
 from rmq_plugins.admin.stats import runtime_of
+from rmq_plugins.pull.handler import pulls_of
 
 DAY_MS = 86_400_000
 
@@ -101,8 +104,17 @@ async def test_service_samples_once_a_second(caller, clock, autojump_clock):
             clock.ms += 1_000
             await trio.sleep(1.01)
         nursery.cancel_scope.cancel()
-    assert runtime_of(caller.broker).show is not None
     assert facts(caller)["putTps"].split()[0] == "1.0"
+
+
+def test_closed_broker_is_forgotten(open_broker):
+    broker = open_broker()
+    runtime_of(broker)
+    pulls_of(broker)
+    reference = weakref.ref(broker)
+    del broker
+    gc.collect()
+    assert reference() is None
 
 
 @pytest.mark.parametrize("code", [26, 28])

@@ -177,6 +177,13 @@ def test_body_over_the_limit(caller):
     assert "msg body length limit 4194304B" in answer.remark
 
 
+@pytest.mark.parametrize("queue_id", [-1, 0])
+def test_topic_without_queues(caller, queue_id):
+    caller.topic("Z", queues=0)
+    answer = caller.send("Z", queueId=queue_id)
+    assert (answer.code, answer.ext_fields) == (29, FACTS)
+
+
 def test_write_permission_of_a_topic_is_not_asked(caller):
     caller.topic("R", perm=4)
     assert caller.send("R").code == 0

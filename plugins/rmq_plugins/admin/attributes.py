@@ -79,6 +79,7 @@ def _parse(text: str) -> dict[str, str | None]:
 
 
 def _checked(name: str, attribute: Attribute, value: str) -> str:
+    assert attribute.unserved <= attribute.values, f"{name}: {attribute}"
     if value in attribute.unserved:
         raise _rejected(f"{name}={value} is not supported by this broker")
     if not attribute.values:

@@ -16,4 +16,5 @@ def page(table: Mapping[str, T], first: int | None, count: int | None) -> dict[s
         return dict(table)
     start = max(0, first)
     size = PAGE_SIZE if count is None or count <= 0 else count
+    assert size > 0, f"a page of {size} entries never ends"
     return {name: table[name] for name in islice(sorted(table), start, start + size)}

@@ -40,6 +40,8 @@ class Rates:
 
     def add(self, counts: Counts) -> None:
         """Take a sample; the first one of a day keeps the totals so far."""
+        before = self._samples[-1]
+        assert counts.put >= before.put, f"{counts} after {before}: counters only grow"
         day = _day_of(counts.at_ms)
         if day != self._day:
             self._day = day

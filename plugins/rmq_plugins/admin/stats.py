@@ -54,7 +54,11 @@ class RuntimeInfo:
     """The runtime part of Java's `AdminBrokerProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._broker = broker
+        self._store = broker.store
+        self._root = broker.store_config.root
+        self._clock = broker.clock
+        self._boot_ms = broker.boot_ms
+        self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
         self._rates = Rates(self._counts())
 
     def show(self, request: Command, connection: Connection) -> Command:
@@ -79,9 +83,9 @@ class RuntimeInfo:
         self._rates.add(self._counts())
 
     def _counts(self) -> Counts:
-        stats = self._broker.store.statistics()
+        stats = self._store.statistics()
         return Counts(
-            at_ms=self._broker.clock.now_ms(),
+            at_ms=self._clock.now_ms(),
             put=stats.put_messages,
             found=stats.get_found,
             missed=stats.get_missed,
@@ -115,8 +119,7 @@ class RuntimeInfo:
         }
 
     def _store_facts(self) -> dict[str, str]:
-        store = self._broker.store
-        stats = store.statistics()
+        stats = self._store.statistics()
         average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
         return {
             "putMessageTimesTotal": str(stats.put_messages),
@@ -131,20 +134,19 @@ class RuntimeInfo:
 
     def _earliest_store_ms(self) -> int:
         """Store time of the first record, -1 if there is none."""
-        store = self._broker.store
+        store = self._store
         if store.end_offset == store.min_physical_offset:
             return -1
         record = store.record_at(store.min_physical_offset)
         return -1 if record is None else decode_stored(record)[0].store_timestamp
 
     def _disk_facts(self) -> dict[str, str]:
-        root = self._broker.store_config.root
-        usage = shutil.disk_usage(root)
+        usage = shutil.disk_usage(self._root)
         ratio = f"{usage.used / usage.total:.2f}"
         gib = 1 << 30
         return {
             "commitLogDiskRatio": ratio,
-            f"commitLogDiskRatio_{root / 'commitlog'}": ratio,
+            f"commitLogDiskRatio_{self._root / 'commitlog'}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": (
                 f"Total : {usage.total / gib:.1f} GiB, "
@@ -153,16 +155,13 @@ class RuntimeInfo:
         }
 
     def _broker_facts(self) -> dict[str, str]:
-        broker = self._broker
         return {
             "brokerActive": "true",
             "brokerVersion": str(WIRE_VERSION),
             "brokerVersionDesc": WIRE_VERSION_NAME,
-            "bootTimestamp": str(broker.boot_ms),
-            "runtime": _duration(broker.clock.now_ms() - broker.boot_ms),
-            "startAcceptSendRequestTimeStamp": str(
-                broker.config.start_accept_send_request_time_stamp
-            ),
+            "bootTimestamp": str(self._boot_ms),
+            "runtime": _duration(self._clock.now_ms() - self._boot_ms),
+            "startAcceptSendRequestTimeStamp": str(self._accept_from_ms),
         }
 
 

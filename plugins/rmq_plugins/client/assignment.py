@@ -76,6 +76,7 @@ def allocate_average(queues: Queues, index: int, members: int) -> Queues:
     >>> allocate_average("abcdefgh", 2, 3)
     'gh'
     """
+    assert 0 <= index < members, f"member {index} of {members}"
     size, rest = divmod(len(queues), members)
     start = index * size + min(index, rest)
     return queues[start : start + size + (index < rest)]
@@ -83,6 +84,7 @@ def allocate_average(queues: Queues, index: int, members: int) -> Queues:
 
 def allocate_in_circle(queues: Queues, index: int, members: int) -> Queues:
     """Return every n-th queue, n being the number of members."""
+    assert 0 <= index < members, f"member {index} of {members}"
     return queues[index::members]
 
 

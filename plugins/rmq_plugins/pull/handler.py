@@ -86,6 +86,7 @@ class PullHandler:
             result.status is GetStatus.NO_MATCHED_MESSAGE
             and result.next_begin_offset == result.max_offset
         ):
+            assert result.next_begin_offset > pull.header.queue_offset, result.status
             pull.header.queue_offset = result.next_begin_offset
             return None
         return answer

@@ -79,6 +79,7 @@ class HeldPulls:
         if is_full or self._is_over:
             self._refused += 1
             return False
+        assert pull not in in_queue, f"a pull of {pull.queue} is held already"
         self._by_queue.setdefault(pull.queue, in_queue)[pull] = None
         self._by_connection.setdefault(pull.connection, {})[pull] = None
         self._waiting += 1
@@ -154,3 +155,5 @@ class HeldPulls:
         if not of_connection:
             del self._by_connection[pull.connection]
         self._waiting -= 1
+        assert self._waiting >= 0, "a pull was removed twice"
+        assert bool(self._waiting) == bool(self._by_queue), "the tables differ"

@@ -67,6 +67,7 @@ class Answers:
         answer = request.reply(code, ext_fields=fields)
         if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
             return answer
+        assert result.end_offset > 0, "a stored message ends somewhere"
         late = request.reply(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=fields)
         return Held(answer, result.end_offset, late, self._disk_timeout_ms)
 

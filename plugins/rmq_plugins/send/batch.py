@@ -52,6 +52,7 @@ class BatchHandler:
             return self._answers.refused(request, refusal.code, refusal.remark)
         if result.status not in SENT_CODES:
             return self._answers.not_stored(request, result.status)
+        assert result.physical_offsets, "a stored batch has messages"
         fields = {
             "msgId": ",".join(
                 [

@@ -89,7 +89,12 @@ class SendChecks:
         """Return the queue to write; a negative wish leaves the choice to us."""
         if wanted >= 0:
             return wanted
-        return random.randrange(max(1, config.write_queue_nums))
+        if config.write_queue_nums <= 0:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic[{config.topic_name}] has no queue to write to",
+            )
+        return random.randrange(config.write_queue_nums)
 
     def divert_retry(
         self, message: Message, header: SendMessageRequestHeader, version: int

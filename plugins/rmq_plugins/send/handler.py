@@ -71,6 +71,7 @@ class SendHandler:
             if header.topic.startswith(RETRY_PREFIX):
                 self._checks.divert_retry(message, header, request.version)
             queue_id, properties = message.queue_id, message.properties
+            assert queue_id >= 0, f"no queue was chosen for {header.topic}"
             unique_key, wait = properties[names.UNIQ_KEY], properties.get(names.WAIT)
             result = self._put(message)
         except RequestRejected as refusal:
@@ -167,4 +168,4 @@ def _queue_by_priority(message: Message, config: TopicConfig) -> int:
     if any(name in properties for name in _NOT_PRIORITY):
         message.remove_property(names.PRIORITY)
         return message.queue_id
-    return min(priority, config.write_queue_nums - 1)
+    return max(0, min(priority, config.write_queue_nums - 1))

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 _PORT_SIZE: Final = 4
+_HOST_SIZES: Final = (8, 20)
 _COUNTER_LIMIT: Final = 1 << 16
 
 
@@ -18,6 +19,7 @@ class UniqueKeys:
     """Makes unique keys. Known in Java as `MessageClientIDSetter`."""
 
     def __init__(self, store_host: bytes, now_ms: Callable[[], int]) -> None:
+        assert len(store_host) in _HOST_SIZES, f"{len(store_host)} bytes are no host"
         maker = (
             store_host[:-_PORT_SIZE]
             + (os.getpid() & 0xFFFF).to_bytes(2, "big")
@@ -46,4 +48,6 @@ def _month_around(now_ms: int) -> tuple[int, int]:
     )
     month = start.year * 12 + start.month
     end = start.replace(year=month // 12, month=month % 12 + 1)
-    return int(start.timestamp() * 1_000), int(end.timestamp() * 1_000)
+    start_ms, end_ms = int(start.timestamp() * 1_000), int(end.timestamp() * 1_000)
+    assert start_ms <= now_ms < end_ms, f"{now_ms} is not in the month from {start_ms}"
+    return start_ms, end_ms

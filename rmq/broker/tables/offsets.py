@@ -1,8 +1,8 @@
 """OffsetTable: how far each group has come in each queue.
 
-Kept in `config/consumerOffset.json`, saved every few seconds: a crash makes consumers read
-the last moments again.  Entries of unknown groups and topics stay: other parts of a Java
-store keep their progress here.
+Kept in `config/consumerOffset.json`, saved every few seconds: a crash makes consumers
+read the last moments again.  Entries of unknown groups and topics stay: other parts of
+a Java store keep their progress here.
 """
 
 from pathlib import Path

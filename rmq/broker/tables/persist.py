@@ -3,8 +3,8 @@
 Layout: the text of the table, beside it `<name>.bak` with the text before.
 Crash contract: a save writes `<name>.tmp`, makes it durable, renames the old file to
 `.bak` and the new one to its place; at any moment one of the two is whole.
-A file that cannot be read is renamed to `<name>.bad` and the `.bak` is taken; if that is
-bad too the broker does not start.
+A file that cannot be read is renamed to `<name>.bad` and the `.bak` is taken; if that
+is bad too the broker does not start.
 """
 
 import logging

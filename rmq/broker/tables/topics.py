@@ -1,7 +1,7 @@
 """TopicTable: which topics exist and how many queues each has.
 
-Kept in `config/topics.json`.  A configuration in the table is replaced, never changed in
-place.  Names are validated on every way in, the file included.
+Kept in `config/topics.json`.  A configuration in the table is replaced, never changed
+in place.  Names are validated on every way in, the file included.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Producer and push consumer of the C++ core behind PyPI `rocketmq`.
 
-Runs in a virtual environment of its own:  pip_client.py produce|consume NAMESRV TOPIC COUNT
+Runs in a virtual environment of its own:  pip_client.py produce|consume NAMESRV TOPIC
+COUNT
 """
 
 import hashlib

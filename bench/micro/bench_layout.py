@@ -1,0 +1,7 @@
+"""Constants have no cost in C; this is what Python pays to read one."""
+
+from rmq._fastpath import RecordLayout
+
+
+def bench_constant(benchmark):
+    benchmark(lambda: RecordLayout.BORN_HOST_AT)

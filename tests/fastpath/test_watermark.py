@@ -1,0 +1,96 @@
+import os
+import select
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq._fastpath import Watermark
+
+
+def is_readable(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_value_is_the_largest_seen(values):
+    watermark = Watermark()
+    highest = 0
+    for value in values:
+        assert watermark.advance(value) == (value > highest)
+        highest = max(highest, value)
+        assert watermark.value == highest
+
+
+def test_reset_goes_down():
+    watermark = Watermark(100)
+    watermark.reset(7)
+    assert watermark.value == 7
+    assert watermark.advance(8)
+
+
+def test_each_subscriber_is_woken_by_a_move_and_only_by_a_move():
+    watermark = Watermark(5)
+    descriptors = [watermark.subscribe() for _ in range(2)]
+    watermark.advance(5)
+    assert not any(map(is_readable, descriptors))
+    watermark.advance(6)
+    watermark.advance(7)
+    for descriptor in descriptors:
+        assert is_readable(descriptor)
+        assert os.eventfd_read(descriptor) == 2
+        assert not is_readable(descriptor)
+
+
+def test_subscribers_are_limited_and_places_are_reused():
+    watermark = Watermark()
+    descriptors = [watermark.subscribe() for _ in range(8)]
+    with pytest.raises(RuntimeError, match="at most 8"):
+        watermark.subscribe()
+    watermark.unsubscribe(descriptors[3])
+    assert watermark.subscribe() >= 0
+    assert watermark.advance(1)
+
+
+def test_unsubscribe_closes_only_its_own():
+    watermark = Watermark()
+    descriptor = watermark.subscribe()
+    watermark.unsubscribe(descriptor)
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(descriptor)
+    for stranger in (descriptor, 0, -1):
+        with pytest.raises(ValueError, match="not a subscriber"):
+            watermark.unsubscribe(stranger)
+
+
+def test_descriptors_are_closed_with_the_watermark():
+    watermark = Watermark()
+    descriptor = watermark.subscribe()
+    del watermark
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(descriptor)
+
+
+def test_failed_construction_closes_nothing():
+    before = os.fstat(0)
+    with pytest.raises(TypeError):
+        Watermark("much")
+    assert os.fstat(0) == before
+
+
+def test_threads_that_race_leave_the_largest_value():
+    watermark = Watermark()
+    descriptor = watermark.subscribe()
+    moves = []
+
+    def climb(start: int) -> None:
+        moves.append(sum(watermark.advance(v) for v in range(start, 5_000, 4)))
+
+    threads = [threading.Thread(target=climb, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert watermark.value == 4_999
+    assert os.eventfd_read(descriptor) == sum(moves)
