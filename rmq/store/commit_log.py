@@ -78,16 +78,20 @@ class CommitLog:
         return file.base_offset + file.write_position
 
     def _roll(self, file: MappedFile | None) -> MappedFile:
-        """End this file with a blank record and begin the next."""
-        following = self.files.roll()
+        """End this file with a blank record and begin the next.
+
+        A failure at any step leaves what a later try continues from: the blank record
+        comes first, so that a file that exists is always preceded by full ones.
+        """
         if file is not None and file.write_position < file.size:
             rest = file.size - file.write_position
             self._allocator.ensure(file, file.write_position + _BLANK)
+            self.encoder.discard()
             self.encoder.stage_blank(rest)
             self.encoder.commit(file, self.always_pwrite)
             file.write_position = file.size
-        self._current = following
-        return following
+        self._current = self.files.roll()
+        return self._current
 
     def read(self, offset: int, size: int) -> bytes | None:
         """Copy stored bytes; None if they are not all in one file."""

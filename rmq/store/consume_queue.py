@@ -129,10 +129,22 @@ class ConsumeQueue:
             self._files.ensure(file, end)
         return file
 
+    def reserve(self, count: int) -> None:
+        """Have room for `count` entries, so that none of them can fail afterwards."""
+        end = (self.next_offset + count) * ENTRY_SIZE
+        file = self.prepare()
+        self._files.ensure(file, min(file.size, end - file.base_offset))
+        for base in range(file.base_offset + file.size, end, self._file_size):
+            is_new = base > self._bases[-1]
+            file = self._files.open(self.folder, base, create=is_new)
+            if is_new:
+                self._bases.append(base)
+            self._files.ensure(file, min(file.size, end - base))
+
     def _open_tail(self) -> MappedFile:
         position = self.next_offset * ENTRY_SIZE
         base = position // self._file_size * self._file_size
-        is_new = not self._bases or self._bases[-1] != base
+        is_new = not self._bases or self._bases[-1] < base
         file = self._files.open(self.folder, base, create=is_new)
         if is_new:
             self._bases.append(base)
@@ -220,19 +232,32 @@ class ConsumeQueue:
         while kept > self.min_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
             kept -= 1
         dropped = self.next_offset - kept
-        byte = kept * ENTRY_SIZE
-        while self._bases and self._bases[-1] >= byte and len(self._bases) > 1:
-            base = self._bases.pop()
-            self._files.open(self.folder, base).unlink()
-        self._files.drop(self.folder)
-        self._tail = None
-        self._clear_tail(byte)
+        self.next_offset = kept
+        self.clear_behind()
         self._set_end(kept)
         return dropped
 
-    def _clear_tail(self, byte: int) -> None:
+    def clear_behind(self) -> None:
+        """Leave only zeros behind the last entry.
+
+        After a power cut a lost page can end the valid entries before older ones; those
+        must not come to life when the queue has grown up to them.
+        """
+        if not self._bases:
+            return
+        byte = self.next_offset * ENTRY_SIZE
+        self._tail = None
+        surplus = [base for base in self._bases[1:] if base >= byte]
+        for base in surplus:
+            self._bases.remove(base)
+            (self.folder / f"{base:020d}").unlink()
+        if surplus:
+            self._files.drop(self.folder)
         file = self._files.open(self.folder, self._bases[-1])
-        file.zero(byte - file.base_offset, file.size)
+        position = byte - file.base_offset
+        file.zero(position, file.size)
+        file.write_position = position
+        file.assume_flushed(min(file.flushed_position, position))
 
     def _set_end(self, next_offset: int) -> None:
         self.next_offset = next_offset

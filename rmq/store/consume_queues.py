@@ -54,8 +54,8 @@ class MappedQueueFiles:
             file = MappedFile(path, self._file_size, base_offset=base)
             file.write_position = file.size
             file.assume_flushed(file.size)
-        self._mapped[key] = file
         self._give_up_oldest()
+        self._mapped[key] = file
         return file
 
     def ensure(self, file: MappedFile, end: int) -> None:
@@ -82,7 +82,7 @@ class MappedQueueFiles:
         self._mapped.clear()
 
     def _give_up_oldest(self) -> None:
-        excess = len(self._mapped) - self.limit
+        excess = len(self._mapped) + 1 - self.limit
         if excess <= 0:
             return
         for key, file in list(self._mapped.items())[: excess + 8]:

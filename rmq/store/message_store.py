@@ -82,6 +82,7 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._sync = config.is_sync_flush
         self._log.always_pwrite = self._sync
+        self._flush_failed = False
         self._is_open = False
         self._reader = reader = StoreReader(
             config, self._log, self._queues, self._counters
@@ -199,9 +200,12 @@ class MessageStore:
             file = log.make_room(size)
         except StoreError as error:
             return PutResult(self._note_failure(error))
+        except OSError as error:
+            return PutResult(self._write_failed(error))
         store_ms = self._clock.now_ms()
         offset = file.base_offset + file.write_position
         queue_offset = queue.next_offset if is_queued else 0
+        log.encoder.discard()
         try:
             log.encoder.append_record(
                 file,
@@ -254,11 +258,15 @@ class MessageStore:
         if not log.fits(sum(sizes)):
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         try:
+            queue.reserve(len(items))
             file = log.make_room(sum(sizes))
         except StoreError as error:
             return BatchPutResult(self._note_failure(error))
+        except OSError as error:
+            return BatchPutResult(self._write_failed(error))
         offset = file.base_offset + file.write_position
         store_ms = self._clock.now_ms()
+        log.encoder.discard()
         entries = []
         for index, (body, properties, flag) in enumerate(parts):
             log.encoder.stage(
@@ -290,11 +298,7 @@ class MessageStore:
         """Write staged records and their entries, then publish."""
         first = queue.next_offset
         try:
-            queue.prepare()
             end_offset = self._log.commit()
-        except StoreError as error:
-            self._log.encoder.discard()
-            return BatchPutResult(self._note_failure(error))
         except OSError as error:
             return BatchPutResult(self._write_failed(error))
         for entry in entries:
@@ -332,7 +336,6 @@ class MessageStore:
         return PutStatus.CREATE_MAPPED_FILE_FAILED
 
     def _write_failed(self, error: OSError) -> PutStatus:
-        self._log.encoder.discard()
         self.fail(f"writing {error.filename} failed: {error.strerror}")
         return PutStatus.SERVICE_NOT_AVAILABLE
 
@@ -361,11 +364,18 @@ class MessageStore:
     # -- for worker threads
 
     def flush_log(self) -> None:
-        """Make the log durable up to its end; a failure stops all writing."""
+        """Make the log durable up to its end; a failure stops all writing.
+
+        The kernel drops dirty pages that it could not write, and a second fdatasync
+        succeeds without them: after a failure nothing is called durable any more.
+        """
+        if self._flush_failed:
+            raise StoreError(f"{self.directory.root}: {self.refuse_reason}")
         store_ms = self._log.last_store_ms
         try:
             self._log.flush()
         except OSError as error:
+            self._flush_failed = True
             self.fail(f"flushing {error.filename} failed: {error.strerror}")
             raise
         self._counters.log_flushes += 1
@@ -426,6 +436,8 @@ class MessageStore:
             return
         self._is_open = self._reader.is_open = False
         try:
+            if self._flush_failed:
+                return
             if self._log.files.files:
                 self.flush_queues(thorough=True)
             else:

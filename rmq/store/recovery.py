@@ -108,6 +108,9 @@ class Recovery:
         """Recover; afterwards log and queues end at the same message."""
         report = self.report
         started = time.monotonic()
+        if not report.was_clean:
+            for queue in self._queues:
+                queue.clear_behind()
         report.start_offset = self._start_offset()
         status = self._walk(report.start_offset)
         self._end_log(status)

@@ -8,6 +8,9 @@ from rmq.protocol.properties import DELAY, decode_properties
 from rmq.protocol.topics import SCHEDULE_TOPIC
 
 UNKNOWN_LEVEL_DELAY_MS = 1_000
+LEVEL_DIGITS = 9
+"""Digits of a level that are read; one of more digits is above every table anyway."""
+
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
@@ -24,7 +27,7 @@ class TagsCodes:
         text = decode_properties(properties.decode(errors="replace")).get(DELAY)
         if text is None or not text.isdecimal():
             return None
-        level = int(text)
+        level = int(text[:LEVEL_DIGITS])
         if level == 0:
             return None
         index = min(level, len(self._delay_table)) - 1

@@ -1,0 +1,76 @@
+"""kill -9 of a process that appends: what it acknowledged is there, in order, once."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rmq._fastpath import decode_record
+from rmq.clock import SystemClock
+from rmq.store.config import StoreConfig
+from rmq.store.message_store import MessageStore
+
+HOST = bytes((127, 0, 0, 1)) + bytes(4)
+SETTINGS = {"commit_log_file_size": 65536, "queue_file_size": 2000}
+CHILD = """
+import sys
+from rmq.clock import SystemClock
+from rmq.protocol.message import Message
+from rmq.store.config import StoreConfig
+from rmq.store.message_store import MessageStore
+
+host = bytes((127, 0, 0, 1)) + bytes(4)
+config = StoreConfig(
+    root_dir=sys.argv[1], commit_log_file_size=65536, queue_file_size=2000
+)
+store = MessageStore.open(config, clock=SystemClock(), store_host=host)
+number = store.max_offset("Topic", 0)
+while True:
+    body = b"%d" % number + b"." * (number % 700)
+    result = store.put(Message("Topic", number % 3, body, 0, 0, 0, host))
+    if number % 50 == 0:
+        store.flush_queues(thorough=number % 100 == 0)
+    print(number % 3, result.queue_offset, number, flush=True)
+    number += 1
+"""
+
+
+def run_and_kill(root, count):
+    """Acknowledged (queue, queue offset, number) of a child that was killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(root)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+    )
+    lines = []
+    try:
+        lines += [child.stdout.readline() for _ in range(count)]
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        lines += child.stdout.readlines()
+        child.stdout.close()
+        child.wait()
+    return [tuple(map(int, line.split())) for line in lines if line.endswith("\n")]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("count", [1, 99, 700, 2500])
+def test_acknowledged_messages_survive(tmp_path, count):
+    acknowledged = run_and_kill(tmp_path, count)
+    config = StoreConfig(root_dir=str(tmp_path), **SETTINGS)
+    store = MessageStore.open(config, clock=SystemClock(), store_host=HOST)
+    try:
+        assert not store.recovery.was_clean
+        assert not store.recovery.cuts
+        for queue_id, offset, number in acknowledged:
+            record = decode_record(store.get("Topic", queue_id, offset, 1).body)
+            assert (record.queue_id, record.queue_offset) == (queue_id, offset)
+            assert record.body == b"%d" % number + b"." * (number % 700)
+        for queue_id in range(3):
+            known = sum(1 for queue, _, _ in acknowledged if queue == queue_id)
+            assert known <= store.max_offset("Topic", queue_id) <= known + 1
+    finally:
+        store.close()

@@ -1,0 +1,116 @@
+"""Stores written by Java are served record for record, and recovered like Java does."""
+
+import hashlib
+import json
+import lzma
+import tarfile
+
+import pytest
+
+from rmq.store.results import Boundary, GetStatus
+
+CRASHED = ("store-crash", "store-torn-tail", "store-torn-middle", "store-torn-size")
+
+
+def unpack(golden, name, tmp_path):
+    archive = golden / "stores" / f"{name}.tar.xz"
+    if not archive.exists():
+        pytest.skip(f"{archive} is absent")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path / name
+
+
+def rows(golden, name):
+    text = lzma.decompress((golden / "stores" / f"{name}.jsonl.xz").read_bytes())
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def open_golden(golden, name, tmp_path, open_store):
+    root = unpack(golden, name, tmp_path)
+    return open_store(root, commit_log_file_size=1 << 20, queue_file_size=2000)
+
+
+def check_messages(store, expected):
+    count = 0
+    for row in expected:
+        if row["kind"] != "message":
+            continue
+        found = store.get(row["cqTopic"], row["cqQueueId"], row["queueOffset"], 1)
+        assert found.status is GetStatus.FOUND
+        assert found.message_count == 1
+        assert hashlib.sha256(found.body).hexdigest() == row["recordSha256"]
+        assert store.record_at(row["commitLogOffset"]) == found.body
+        queue = store._queues.get(row["cqTopic"], row["cqQueueId"])
+        entry = row["cqOffset"], row["cqSize"], row["cqTagsCode"]
+        assert queue.entry(row["queueOffset"]) == entry
+        count += 1
+    assert count > 2000
+
+
+@pytest.mark.parametrize("name", ["store-plain", *CRASHED])
+def test_every_message_that_java_serves(golden, name, tmp_path, open_store):
+    store = open_golden(golden, name, tmp_path, open_store)
+    check_messages(store, rows(golden, f"{name}.expected"))
+
+
+def test_queues_and_times_of_a_stopped_store(golden, tmp_path, open_store):
+    store = open_golden(golden, "store-plain", tmp_path, open_store)
+    searched = 0
+    for row in rows(golden, "store-plain.expected"):
+        where = row.get("topic"), row.get("queueId")
+        if row["kind"] == "queue":
+            assert store.min_offset(*where) == row["minOffset"]
+            assert store.max_offset(*where) == row["maxOffset"]
+        elif row["kind"] == "search":
+            for name, boundary in (
+                ("lower", Boundary.LOWER),
+                ("upper", Boundary.UPPER),
+            ):
+                got = store.offset_by_time(*where, row["timestamp"], boundary)
+                assert got == row[name], (row, boundary)
+            searched += 1
+    assert searched
+    assert not store.recovery.cuts
+
+
+@pytest.mark.parametrize("name", CRASHED)
+def test_a_crashed_store_ends_where_java_ends_it(golden, name, tmp_path, open_store):
+    store = open_golden(golden, name, tmp_path, open_store)
+    path = golden / "stores" / f"{name}.recovered.json.xz"
+    recovered = json.loads(lzma.decompress(path.read_bytes()))
+    assert store.end_offset == int(recovered["maxPhyOffset"])
+    for queue in recovered["queues"]:
+        where = queue["topic"], queue["queueId"]
+        assert store.min_offset(*where) == queue["minOffset"]
+        assert store.max_offset(*where) == queue["maxOffset"]
+    for cut in store.recovery.cuts:
+        assert cut.offset == store.end_offset
+        assert cut.reason in str(cut)
+    assert bool(store.recovery.cuts) == (name != "store-crash")
+
+
+def test_acknowledged_sends_survive_the_kill(golden, tmp_path, open_store):
+    store = open_golden(golden, "store-crash", tmp_path, open_store)
+    sends = rows(golden, "store-crash.acked")
+    assert sends
+    for send in sends:
+        offset = int(send["offsetMsgId"][16:], 16)
+        record = store.record_at(offset)
+        assert record is not None
+        assert int.from_bytes(record[12:16], "big") == send["queueId"]
+        assert int.from_bytes(record[20:28], "big") == send["queueOffset"]
+
+
+def test_a_recovered_store_stays_as_it_is(golden, tmp_path, open_store):
+    store = open_golden(golden, "store-torn-middle", tmp_path, open_store)
+    end = store.end_offset
+    store.close()
+    again = open_store(
+        tmp_path / "store-torn-middle",
+        commit_log_file_size=1 << 20,
+        queue_file_size=2000,
+    )
+    assert again.end_offset == end
+    assert again.recovery.was_clean
+    assert not again.recovery.cuts

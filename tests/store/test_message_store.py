@@ -1,0 +1,341 @@
+"""Puts and gets over real files of small sizes."""
+
+import errno
+
+import pytest
+
+from rmq._fastpath import decode_record
+from rmq.errors import DiskFull, StoreClosed, StoreError
+from rmq.protocol.message import BatchItem
+from rmq.store import allocate
+from rmq.store.commit_log import CommitLog
+from rmq.store.config import FlushDiskType
+from rmq.store.results import Boundary, GetStatus, PutStatus
+
+
+def bodies(store, topic="Topic", queue_id=0):
+    """All visible bodies of a queue, in order; offsets must be consecutive."""
+    found = []
+    offset = store.min_offset(topic, queue_id)
+    while offset < store.max_offset(topic, queue_id):
+        result = store.get(topic, queue_id, offset, 32)
+        assert result.status is GetStatus.FOUND
+        position = 0
+        while position < len(result.body):
+            record = decode_record(result.body, position)
+            found.append((record.queue_offset, record.body))
+            position += record.size
+        offset = result.next_begin_offset
+    first = store.min_offset(topic, queue_id)
+    assert [at for at, _ in found] == list(range(first, first + len(found)))
+    return [body for _, body in found]
+
+
+def test_put_and_get(open_store, make_message):
+    store = open_store()
+    touched = []
+    store.on_append = lambda *where: touched.append(where)
+    result = store.put(make_message(b"hello", properties={"TAGS": "a"}))
+    assert result.status is PutStatus.PUT_OK
+    assert (result.queue_offset, result.physical_offset) == (0, 0)
+    assert result.end_offset == store.end_offset
+    assert touched == [("Topic", 0, 1)]
+    assert bodies(store) == [b"hello"]
+    assert store.record_at(0) == store.get("Topic", 0, 0, 1).body
+    assert store.record_at(store.end_offset) is None
+
+
+def test_statuses_outside_a_queue(open_store, make_message):
+    store = open_store()
+    assert store.get("None", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    store.put(make_message())
+    one = store.get("Topic", 0, 1, 1)
+    assert (one.status, one.next_begin_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
+    badly = store.get("Topic", 0, 9, 1)
+    assert badly.status is GetStatus.OFFSET_OVERFLOW_BADLY
+    assert badly.next_begin_offset == 1
+    small = store.get("Topic", 0, -1, 1)
+    assert (small.status, small.next_begin_offset) == (GetStatus.OFFSET_TOO_SMALL, 0)
+
+
+def test_limits_of_one_get(open_store, make_message):
+    store = open_store(queue_file_size=20_000)
+    for _ in range(50):
+        store.put(make_message(b"x" * 100))
+    assert store.get("Topic", 0, 0, 100).message_count == 32
+    assert store.get("Topic", 0, 0, 100, max_bytes=1).message_count == 1
+    cold = open_store(store.directory.root.parent / "cold", memory_ratio=0)
+    for _ in range(50):
+        cold.put(make_message(b"x" * 100))
+    result = cold.get("Topic", 0, 0, 100)
+    assert result.message_count == 8
+    assert result.is_far_behind
+
+
+def test_a_tag_that_nobody_has_is_scanned_for_in_steps(open_store, make_message):
+    store = open_store(queue_file_size=40_000, commit_log_file_size=1 << 20)
+    for _ in range(1000):
+        store.put(make_message(b""))
+    result = store.get("Topic", 0, 0, 32, tag_codes=(7,))
+    assert result.status is GetStatus.NO_MATCHED_MESSAGE
+    assert result.next_begin_offset == 800
+
+
+def test_files_roll_and_nothing_is_lost(open_store, make_message):
+    store = open_store()
+    sent = [bytes([n % 251]) * 900 for n in range(300)]
+    for body in sent:
+        assert store.put(make_message(body)).status is PutStatus.PUT_OK
+    assert len(store._log.files.files) > 3
+    assert bodies(store) == sent
+    store.close()
+    again = open_store()
+    assert bodies(again) == sent
+    assert not again.recovery.lines()
+
+
+def test_a_batch_gets_consecutive_offsets_and_one_file(open_store, make_message):
+    store = open_store()
+    store.put(make_message(b"z" * 60_000))
+    items = [BatchItem(0, bytes([n]) * 1000, "TAGS\x01t\x02") for n in range(25)]
+    result = store.put_batch(make_message(), items)
+    assert result.status is PutStatus.PUT_OK
+    assert result.queue_offset == 1
+    assert result.physical_offsets[0] == 65536
+    assert bodies(store)[1:] == [item.body for item in items]
+    assert store.max_offset("Topic", 0) == 26
+
+
+@pytest.mark.parametrize("size", [32_768, 40_000])
+def test_properties_too_large(open_store, make_message, size):
+    store = open_store()
+    status = store.put(make_message(properties_text="p" * size)).status
+    assert status is PutStatus.PROPERTIES_SIZE_EXCEEDED
+    assert store.end_offset == 0
+
+
+def test_a_record_larger_than_a_file_is_illegal(open_store, make_message):
+    store = open_store()
+    assert store.put(make_message(b"x" * 70_000)).status is PutStatus.MESSAGE_ILLEGAL
+    too_big = [BatchItem(0, b"x" * 30_000, "")] * 3
+    assert store.put_batch(make_message(), too_big).status is PutStatus.MESSAGE_ILLEGAL
+
+
+def test_readers_stop_at_the_durable_offset(open_store, make_message):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    result = store.put(make_message())
+    assert store.max_offset("Topic", 0) == 0
+    assert store.get("Topic", 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.record_at(0) is None
+    store.flush_log()
+    assert store.durable.value == result.end_offset
+    assert bodies(store) == [b"body"]
+
+
+def test_the_time_search(open_store, make_message, clock):
+    store = open_store()
+    start = clock.ms
+    for step in (0, 10, 10, 30):
+        clock.ms = start + step
+        store.put(make_message())
+
+    def search(ms, boundary):
+        return store.offset_by_time("Topic", 0, start + ms, boundary)
+
+    assert [search(ms, Boundary.LOWER) for ms in (-1, 0, 10, 11, 31)] == [0, 0, 1, 3, 4]
+    assert [search(ms, Boundary.UPPER) for ms in (-1, 0, 10, 11, 31)] == [0, 0, 2, 2, 3]
+
+
+def test_a_delayed_message_carries_its_due_time(open_store, make_message, clock):
+    store = open_store()
+    for level in ("3", "99", "9" * 5000):
+        store.put(
+            make_message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": level})
+        )
+    queue = store._queues.get("SCHEDULE_TOPIC_XXXX", 0)
+    assert queue.entry(0)[2] == clock.ms + 10_000
+    assert queue.entry(1)[2] == clock.ms + 7_200_000
+    expected = [queue.entry(n)[2] for n in range(3)]
+    store.flush_queues(thorough=True)
+    store.close()
+    for file in store.directory.consume_queue.rglob("0*"):
+        if file.is_file():
+            file.unlink()
+    queue = open_store()._queues.get("SCHEDULE_TOPIC_XXXX", 0)
+    assert [queue.entry(n)[2] for n in range(3)] == expected
+
+
+def test_half_messages_have_no_entry(open_store, make_message):
+    store = open_store()
+    assert store.put(make_message(sys_flag=4)).status is PutStatus.PUT_OK
+    assert store.max_offset("Topic", 0) == 0
+
+
+def test_hosts_of_16_bytes_and_long_topics(open_store, make_message):
+    store = open_store()
+    topic = "%RETRY%" + "t" * 140
+    host = bytes(range(16)) + (1).to_bytes(4, "big")
+    result = store.put(make_message(topic=topic, born_host=host, sys_flag=0x10))
+    assert result.status is PutStatus.PUT_OK
+    record = decode_record(store.record_at(0))
+    assert (record.topic, record.born_host) == (topic, host)
+    store.close()
+    assert open_store().max_offset(topic, 0) == 1
+
+
+def test_a_deleted_topic_starts_again(open_store, make_message):
+    store = open_store()
+    for _ in range(25):
+        store.put(make_message())
+    assert store.delete_topic("Topic") == 1
+    assert store.max_offset("Topic", 0) == 0
+    assert not (store.directory.consume_queue / "Topic").exists()
+    assert store.put(make_message()).queue_offset == 0
+
+
+def test_a_closed_store_answers_nothing(open_store, make_message):
+    store = open_store()
+    store.close()
+    assert store.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    with pytest.raises(StoreClosed):
+        store.get("Topic", 0, 0, 1)
+
+
+def test_one_directory_one_store(open_store):
+    store = open_store()
+    with pytest.raises(StoreError, match="open already"):
+        open_store()
+    store.close()
+    open_store()
+
+
+def no_space(*_):
+    raise DiskFull("no disk space for the test")
+
+
+def test_a_full_disk_at_a_file_roll_leaves_no_gap(
+    open_store, make_message, monkeypatch
+):
+    store = open_store()
+    while store.end_offset < 60_000:
+        store.put(make_message(b"x" * 1000))
+    kept = bodies(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(allocate.FileAllocator, "create", no_space)
+        failed = store.put(make_message(b"y" * 10_000))
+        assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert "disk" in store.refuse_reason
+    store.check_disk()
+    assert store.put(make_message(b"y" * 10_000)).queue_offset == len(kept)
+    store.put(make_message(b"tail"))
+    expected = [*kept, b"y" * 10_000, b"tail"]
+    assert bodies(store) == expected
+    store.close()
+    assert bodies(open_store()) == expected
+
+
+def test_a_failed_blank_record_leaves_no_gap(open_store, make_message, monkeypatch):
+    """The record that ends a file may meet a full disk or a broken one."""
+    store = open_store()
+    while store.end_offset < 60_000:
+        store.put(make_message(b"x" * 1000))
+    kept = bodies(store)
+    ensure = allocate.FileAllocator.ensure
+
+    def full(self, file, end):
+        if file.path.endswith(f"{0:020d}") and file.size == 65536:
+            no_space()
+        ensure(self, file, end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(allocate.FileAllocator, "ensure", full)
+        failed = store.put(make_message(b"y" * 10_000))
+        assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.check_disk()
+    assert store.put(make_message(b"y" * 10_000)).status is PutStatus.PUT_OK
+    assert bodies(store) == [*kept, b"y" * 10_000]
+    assert [f.base_offset for f in store._log.files.files] == [0, 65536]
+
+
+def test_a_batch_without_room_in_its_queue_is_not_written(
+    open_store, make_message, monkeypatch
+):
+    """A queue file of ten entries is full in the middle of the batch."""
+    store = open_store()
+    for n in range(5):
+        store.put(make_message(bytes([n])))
+    end = store.end_offset
+    items = [BatchItem(0, b"item", "")] * 10
+    with monkeypatch.context() as patch:
+        patch.setattr(allocate.FileAllocator, "create", no_space)
+        result = store.put_batch(make_message(), items)
+        assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.end_offset == end
+    assert store.max_offset("Topic", 0) == 5
+    store.check_disk()
+    assert store.put(make_message(b"next")).queue_offset == 5
+    assert bodies(store)[5:] == [b"next"]
+
+
+def test_a_message_that_cannot_be_encoded_leaves_nothing_behind(
+    open_store, make_message
+):
+    store = open_store()
+    items = [BatchItem(0, b"good", ""), BatchItem(1 << 40, b"bad", "")]
+    with pytest.raises(OverflowError):
+        store.put_batch(make_message(), items)
+    store.put(make_message(b"next"))
+    assert bodies(store) == [b"next"]
+
+
+def test_a_failed_flush_ends_all_writing(open_store, make_message, monkeypatch):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store.put(make_message())
+
+    def broken(_self):
+        raise OSError(errno.EIO, "Input/output error", "the log")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "flush", broken)
+        with pytest.raises(OSError, match="Input"):
+            store.flush_log()
+    assert "flushing the log failed" in store.refuse_reason
+    assert not store.is_writable
+    assert store.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.check_disk()
+    assert not store.is_writable
+    store.close()
+    assert store.durable.value == 0, "a second fdatasync says nothing about lost pages"
+    assert store.directory.abort.is_set
+    assert not open_store().recovery.was_clean
+
+
+def test_few_queue_files_are_mapped(open_store, make_message):
+    store = open_store()
+    store._queues.files.limit = 4
+    for round_ in range(3):
+        for queue_id in range(20):
+            store.put(make_message(bytes([round_]), queue_id=queue_id))
+        store.flush_queues(thorough=True)
+    store.put(make_message(queue_id=20))
+    assert len(store._queues.files) <= 13
+    for queue_id in range(20):
+        assert bodies(store, queue_id=queue_id) == [b"\0", b"\1", b"\2"]
+
+
+def test_a_fresh_store_takes_little_disk(tmp_path, open_store, make_message):
+    store = open_store(commit_log_file_size=1 << 30, queue_file_size=6_000_000)
+    store.put(make_message())
+    blocks = sum(
+        path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file()
+    )
+    assert blocks < 100 << 20
+
+
+def test_statistics(open_store, make_message):
+    store = open_store()
+    store.put(make_message())
+    store.get("Topic", 0, 0, 1)
+    seen = store.statistics()
+    assert (seen.put_messages, seen.get_found, seen.queue_count) == (1, 1, 1)
+    assert seen.put_bytes == seen.end_offset == store.end_offset
