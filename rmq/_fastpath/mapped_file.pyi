@@ -34,6 +34,13 @@ class MappedFile:
     def assume_allocated(self, end: int) -> None:
         """Trust that [0, end) has blocks: a file that was written to before."""
 
+    def expect_writes(self, *, writing: bool) -> None:
+        """Tell the kernel whether new pages or old ones are touched next.
+
+        A first write to a page of a fresh file otherwise reads ahead: 2 ms instead of
+        10 us where the device's read-ahead is 8 MiB.
+        """
+
     def append(self, data: Buffer) -> int:
         """Copy `data` to write_position and return the new one."""
 

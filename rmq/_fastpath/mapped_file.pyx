@@ -102,6 +102,8 @@ cdef extern from *:
     int rmq_pwrite(int fd, const uint8_t *data, int64_t size, int64_t at) noexcept nogil
     int rmq_resident(uint8_t *base, int64_t position, int64_t size) noexcept nogil
     void *rmq_map(int fd, int64_t size, int writable) noexcept nogil
+    int madvise(void *address, size_t size, int advice) nogil
+    int MADV_RANDOM, MADV_NORMAL
     int munmap(void *address, size_t size) nogil
     int rmq_sync(int fd) noexcept nogil
     int close_descriptor "close"(int fd) nogil
@@ -213,6 +215,15 @@ cdef class MappedFile:
         """Trust that [0, end) has blocks: a file that was written to before."""
         self._check(0, end, self.size)
         self.allocated = max(self.allocated, end)
+
+    def expect_writes(self, *, bint writing):
+        """Tell the kernel whether new pages or old ones are touched next.
+
+        A first write to a page of a fresh file otherwise reads ahead: 2 ms instead of
+        10 us where the device's read-ahead is 8 MiB.
+        """
+        self._check(0, 0, self.size)
+        madvise(self.address, self.size, MADV_RANDOM if writing else MADV_NORMAL)
 
     def append(self, const uint8_t[::1] data not None):
         """Copy `data` to write_position and return the new one."""

@@ -29,6 +29,7 @@ class FileAllocator:
             file = MappedFile(str(path), size, base_offset=base_offset, create=True)
         except OSError as error:
             raise _as_store_error(error, path) from error
+        file.expect_writes(writing=True)
         self.ensure(file, 1)
         return file
 

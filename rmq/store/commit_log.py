@@ -52,6 +52,8 @@ class CommitLog:
     def open_end(self) -> None:
         """Continue after what recovery left."""
         self._current = self.files.files[-1] if self.files.files else None
+        if self._current is not None:
+            self._current.expect_writes(writing=True)
         self.durable.reset(self.end_offset)
 
     def make_room(self, size: int) -> MappedFile:
@@ -90,6 +92,7 @@ class CommitLog:
             self.encoder.stage_blank(rest)
             self.encoder.commit(file, self.always_pwrite)
             file.write_position = file.size
+            file.expect_writes(writing=False)
         self._current = self.files.roll()
         return self._current
 

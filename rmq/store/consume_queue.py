@@ -113,6 +113,7 @@ class ConsumeQueue:
     def publish(self, file: MappedFile, end_physical: int) -> int:
         """Count an entry that was written to the tail; its queue offset."""
         if file.write_position == file.size:
+            file.expect_writes(writing=False)
             self._tail = None
         self._end_physical = end_physical
         offset = self.next_offset
@@ -148,6 +149,7 @@ class ConsumeQueue:
         file = self._files.open(self.folder, base, create=is_new)
         if is_new:
             self._bases.append(base)
+        file.expect_writes(writing=True)
         file.write_position = position - base
         file.assume_flushed(min(file.flushed_position, file.write_position))
         return file
