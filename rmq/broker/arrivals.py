@@ -28,6 +28,7 @@ class Arrivals:
 
     def listen(self, listeners: tuple[ArrivalListener, ...]) -> None:
         """Call these from now on."""
+        assert not self._listeners, "listeners are set once, at start"
         self._listeners = listeners
 
     def _touch(self, topic: str, queue_id: int, next_offset: int) -> None:

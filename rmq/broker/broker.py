@@ -122,6 +122,7 @@ class Broker:
         self.port = await bind("main", host, config.listen_port, tables["main"])
         fast = self.port - FAST_PORT_DISTANCE if config.listen_port else 0
         self.fast_port = await bind("fast", host, fast, tables["fast"])
+        assert self.port != self.fast_port, self.port
         self.advertised = choose_address(config, self.port)
 
     def _open_store(self) -> MessageStore:
@@ -235,6 +236,7 @@ class Broker:
 
     async def _wind_down(self) -> None:
         """Leave the routes, then let everybody finish."""
+        assert self._stop_wanted.is_set(), "nobody asked for a stop"
         await self.context.name_servers.unregister_all()
         for name in ("main", "fast"):
             self._server.stop_accepting(name)

@@ -110,6 +110,7 @@ class ConsumerTable:
             group = self._groups[name] = ConsumerGroup(
                 name, data.consume_type, data.message_model, data.consume_from_where
             )
+        assert connection.is_open, f"{client_id} registered over a closed connection"
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -137,6 +138,7 @@ class ConsumerTable:
         known = self._groups.get(group)
         if known is None or known.members.pop(connection, None) is None:
             return
+        assert connection not in known.members, client_id
         if known.members:
             self._notify(known)
         else:

@@ -112,6 +112,7 @@ class NameServers:
             await self._register(address, self._topics.all())
 
     async def _register(self, address: str, topics: dict[str, TopicConfig]) -> bool:
+        assert self.address, "register after the ports are bound"
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
                 data_version=self._topics.data_version,

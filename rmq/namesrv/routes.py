@@ -111,6 +111,7 @@ class RouteTable:
         changed = before is None or before.data_version != wanted.data_version
         if wanted.broker_id == MASTER_ID and (changed or is_first):
             self._take_topics(wanted)
+        assert group.addresses[wanted.broker_id] == wanted.address
         self._live[key] = LiveBroker(
             wanted.broker_name,
             self._now_ms(),

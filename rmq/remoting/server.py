@@ -181,6 +181,7 @@ class RemotingServer:
         """Free a connection and tell who wants to know; once."""
         if self._connections.pop(connection.token, None) is None:
             return
+        assert connection.is_open, connection
         connection.mark_closed(reason)
         self._reactor.close(connection.token)
         if connection.listener.on_close is not None:

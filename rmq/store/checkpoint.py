@@ -47,6 +47,8 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """Write the fields in place and wait for the disk."""
+        assert self.physic_msg_ms >= 0, self
+        assert self.logics_physical_offset >= 0, self
         data = _FIELDS.pack(*asdict(self).values()).ljust(CHECKPOINT_SIZE, b"\0")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -89,6 +89,8 @@ class MappedFileQueue:
         file, self._next = self._next, None
         if file is None or file.base_offset != base_offset:
             file = self._allocator.create(self.folder, base_offset, self.file_size)
+        assert file.base_offset == base_offset, file.path
+        assert file.write_position == 0, file.path
         self.files.append(file)
         return file
 

@@ -73,19 +73,17 @@ class StoreReader:
         file, position = queue.locate(offset)
         readable = min(file.size, (high - offset) * ENTRY_SIZE + position)
         in_memory = self._is_hot(queue.entry(offset)[0])
-        config = self.config
-        count = (
-            config.memory_transfer_count if in_memory else config.disk_transfer_count
-        )
-        size = config.memory_transfer_bytes if in_memory else config.disk_transfer_bytes
-        scan_bytes = max(config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        count, size = self._limits(in_memory)
+        if max_bytes is not None:
+            size = min(size, max_bytes)
+        scan_bytes = max(self.config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         scan = scan_queue(
             file,
             position,
             readable,
             tag_codes=tag_codes,
             max_messages=max(1, min(max_messages, count)),
-            max_bytes=size if max_bytes is None else min(size, max_bytes),
+            max_bytes=size,
             max_examined=scan_bytes // ENTRY_SIZE,
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,
@@ -111,6 +109,13 @@ class StoreReader:
             self._read_runs(scan.runs),
             not in_memory,
         )
+
+    def _limits(self, in_memory: bool) -> tuple[int, int]:
+        """Return messages and bytes that one pull may have."""
+        config = self.config
+        if in_memory:
+            return config.memory_transfer_count, config.memory_transfer_bytes
+        return config.disk_transfer_count, config.disk_transfer_bytes
 
     def _read_runs(self, runs: list[tuple[int, int]]) -> bytes:
         """Copy records; a run may go on in the next file."""

@@ -117,6 +117,8 @@ class Recovery:
         for queue in self._queues:
             report.entries_dropped += queue.truncate(report.end_offset)
             queue.skip_removed(self._files.min_offset)
+            assert queue.end_physical <= report.end_offset, queue.folder
+            assert queue.min_offset <= queue.next_offset, queue.folder
         self._log.open_end()
         report.duration_ms = round((time.monotonic() - started) * 1000)
         return report

@@ -79,6 +79,7 @@ class JsonTable(ABC):
             timestamp=self._clock.now_ms(),
             counter=version.counter + 1,
         )
+        assert self.data_version != version, "a version never comes back"
         self.is_dirty = True
 
     def snapshot(self) -> bytes:
@@ -88,6 +89,7 @@ class JsonTable(ABC):
 
     def write(self, text: bytes) -> None:
         """Save a text; blocks, so call it from a worker thread."""
+        assert text, f"{self._path}: an empty table is still a JSON object"
         temporary = self._path.with_suffix(self._path.suffix + ".tmp")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
