@@ -41,17 +41,20 @@ from rmq.store.results import (
     PutStatus,
 )
 from rmq.store.stats import StoreCounters, StoreStatistics
-from rmq.store.tags import TagsCodes
+from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 MAX_PROPERTIES_SIZE = 32_767
-RECORD_EXTRA_SIZE = 64 * 1024
-"""A whole record may be this much larger than the largest body."""
+PLAIN_SIZE = 512
+"""Records up to this size break no limit: the least maxMessageSize is 1 KiB."""
 
 _TRANSACTION_MASK = int(RecordFlag.TRANSACTION_MASK)
 _NOT_QUEUED = (
     int(RecordFlag.TRANSACTION_PREPARED),
     int(RecordFlag.TRANSACTION_ROLLBACK),
 )
+
+_PUT_OK = PutStatus.PUT_OK
+"""Bound here: looking up an enum's member costs as much as a small call."""
 
 AppendListener = Callable[[str, int, int], None]
 
@@ -168,19 +171,18 @@ class MessageStore:
         """Append one message; expected failures are statuses."""
         body = message.body
         properties = message.stored_properties().encode()
-        refused = self._refuse(len(body), len(properties))
-        if refused is not None:
-            return PutResult(refused)
         queue = self._queues.get_or_create(message.topic, message.queue_id)
-        topic = queue.topic_bytes
-        born_host = message.born_host
         size = record_size(
-            len(topic),
+            len(queue.topic_bytes),
             len(body),
             len(properties),
-            len(born_host),
+            len(message.born_host),
             self._store_host_size,
         )
+        if size > PLAIN_SIZE or self.refuse_reason is not None or not self._is_open:
+            refused = self._refuse(len(body), len(properties))
+            if refused is not None:
+                return PutResult(refused)
         return self._append(message, queue, body, properties, size)
 
     def _append(
@@ -223,7 +225,9 @@ class MessageStore:
                 body,
                 properties,
                 use_pwrite=size >= PWRITE_FROM or self._sync,
-                tags_code=self._tags.due_time(topic, store_ms, properties),
+                tags_code=self._tags.due_time(topic, store_ms, properties)
+                if topic == SCHEDULE_TOPIC
+                else None,
             )
         except OSError as error:
             return PutResult(self._write_failed(error))
@@ -238,7 +242,7 @@ class MessageStore:
                 self.on_append(message.topic, message.queue_id, queue_offset + 1)
         if self._sync and self.on_flush_wanted is not None:
             self.on_flush_wanted()
-        return PutResult(PutStatus.PUT_OK, queue_offset, offset, end_offset, store_ms)
+        return PutResult(_PUT_OK, queue_offset, offset, end_offset, store_ms)
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
         """Append the items of a client batch side by side; all of them or none."""

@@ -4,14 +4,14 @@ Ordinarily the hash of the tags; for a delayed message in SCHEDULE_TOPIC_XXXX th
 at which it is due, from which the delivery service reads on.
 """
 
+from rmq.protocol import topics
 from rmq.protocol.properties import DELAY, decode_properties
-from rmq.protocol.topics import SCHEDULE_TOPIC
 
 UNKNOWN_LEVEL_DELAY_MS = 1_000
 LEVEL_DIGITS = 9
 """Digits of a level that are read; one of more digits is above every table anyway."""
 
-_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
 
 
 class TagsCodes:
@@ -22,7 +22,7 @@ class TagsCodes:
 
     def due_time(self, topic: bytes, store_ms: int, properties: bytes) -> int | None:
         """Return when a delayed message is due; None if the tags' hash counts."""
-        if topic != _SCHEDULE_TOPIC:
+        if topic != SCHEDULE_TOPIC:
             return None
         text = decode_properties(properties.decode(errors="replace")).get(DELAY)
         if text is None or not text.isdecimal():

@@ -11,6 +11,8 @@ from rmq.protocol.command import Command
 from rmq.protocol.properties import MSG_REGION, TRACE_ON
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 
+_PUT_OK: Final = PutStatus.PUT_OK
+
 SENT_CODES: Final = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -63,7 +65,7 @@ class Answers:
         `wait` is the message's own word on waiting for the disk, its property WAIT.
         """
         status = result.status
-        code = 0 if status is PutStatus.PUT_OK else SENT_CODES[status]
+        code = 0 if status is _PUT_OK else SENT_CODES[status]
         answer = request.reply(code, ext_fields=fields)
         if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
             return answer

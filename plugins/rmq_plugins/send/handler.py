@@ -27,6 +27,10 @@ from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
 from rmq_plugins.send.unique_keys import UniqueKeys
 
+_PUT_OK: Final = PutStatus.PUT_OK
+_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+"""Bound here because looking an enum's member up costs as much as a small call."""
+
 _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 _NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
 """A message with one of these is of another type, whatever its priority says."""
@@ -59,7 +63,7 @@ class SendHandler:
     def send(self, request: Command, connection: Connection) -> Command | Held:
         """Store one message, or the batch that the header announces."""
         header = decode_send_header(request.code, request.ext_fields)
-        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+        if header.batch or request.code == _BATCH:
             return self._batch.send(request, header, connection)
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
@@ -77,7 +81,7 @@ class SendHandler:
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
         status = result.status
-        if status is not PutStatus.PUT_OK and status not in SENT_CODES:
+        if status is not _PUT_OK and status not in SENT_CODES:
             return self._answers.not_stored(request, status)
         fields = {
             "msgId": offset_message_id(self._store_host, result.physical_offset),
