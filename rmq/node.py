@@ -87,13 +87,15 @@ async def run_broker(
             values=values,
         )
         node = Node(server, name_server, broker, name_servers)
-        async with trio.open_nursery() as inner:
-            await inner.start(broker.run, name_servers)
-            if name_server is not None and broker.advertised.is_guess:
-                name_server.guessed_address = broker.advertised.address
-            _freeze()
-            task_status.started(node)
-        node.finished.set()
+        try:
+            async with trio.open_nursery() as inner:
+                await inner.start(broker.run, name_servers)
+                if name_server is not None and broker.advertised.is_guess:
+                    name_server.guessed_address = broker.advertised.address
+                _freeze()
+                task_status.started(node)
+        finally:
+            node.finished.set()
         nursery.cancel_scope.cancel()
 
 
