@@ -140,9 +140,19 @@ async def _announce(
         task_status.started(Node(server, name_server, None, (address,)))
 
 
-async def until_signalled(node: Node, scope: trio.CancelScope) -> None:
-    """Stop in order at the first SIGTERM or SIGINT, at once at the second."""
+async def until_signalled(
+    node: Node,
+    scope: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Stop in order at the first SIGTERM or SIGINT, at once at the second.
+
+    Whoever says that the node is ready says so after this has started: a supervisor
+    may answer with a signal.
+    """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for number in signals:
             logger.info("%s: stopping", signal.Signals(number).name)
             if node.broker is None:

@@ -79,8 +79,8 @@ def _run(config: BrokerConfig, store: StoreConfig, values: dict[str, str]) -> No
         async with trio.open_nursery() as nursery:
             run = partial(nodes.run_broker, config, store, values=values)
             node: nodes.Node = await nursery.start(run)
+            await nursery.start(nodes.until_signalled, node, nursery.cancel_scope)
             _report_start(node)
-            nursery.start_soon(nodes.until_signalled, node, nursery.cancel_scope)
             await node.finished.wait()
             nursery.cancel_scope.cancel()
 
