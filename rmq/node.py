@@ -161,7 +161,8 @@ async def until_signalled(
                 node.stop()
             break
         async for _ in signals:
-            print("stopped at once; the next start checks the log", file=sys.stderr)
+            sys.stderr.write("stopped at once; the next start checks the log\n")
+            sys.stderr.flush()
             os._exit(FORCED_EXIT_CODE)
 
 
@@ -173,4 +174,4 @@ def _freeze() -> None:
 
 
 def _is_any(address: str) -> bool:
-    return address in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
+    return address in ("0.0.0.0", "::", "")

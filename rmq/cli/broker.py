@@ -32,7 +32,7 @@ logger = logging.getLogger("rmq")
 )
 @click.option("-p", "print_all", is_flag=True, help="Print every key and stop.")
 @click.option("-m", "print_some", is_flag=True, help="Print what is set and stop.")
-def broker(  # noqa: PLR0913 - one parameter for each option
+def broker(
     path: str | None,
     settings: tuple[str, ...],
     namesrv: str | None,
@@ -49,7 +49,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     rmq broker                              on loopback, ports 10911 and 9876
     rmq broker -c broker.conf               as that file says
     rmq broker --set listenPort=0           on any free port
-    """
+    """  # noqa: D301 - click reads the escape
     start_logging(log_level)
     classes = (BrokerConfig, StoreConfig)
     try:

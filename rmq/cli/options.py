@@ -17,7 +17,7 @@ from rmq.errors import ConfigError, RmqError
 
 FAILED = 1
 LOG_LEVELS = ("debug", "info", "warning", "error")
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - what Java binds to when a file is given
+ANY_ADDRESS = "0.0.0.0"
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
     """Run a server; an error of ours ends it with one sentence."""
     try:
         trio.run(main)
-    except BaseException as error:
+    except (RmqError, BaseExceptionGroup) as error:
         known = _first_known(error)
         if known is None:
             raise

@@ -26,9 +26,7 @@ from rmq.protocol.topics import validate_topic
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
 
-FAQ = (
-    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-)
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 MAX_NAME_LENGTH = 255
 """Of broker and cluster names and addresses: they become keys of tables."""
 
@@ -202,7 +200,9 @@ class NameServerHandlers:
 
     def topics_by_cluster(self, request: Command, connection: Connection) -> Command:
         """224: the topics of a cluster."""
-        cluster = request.header(cluster_headers.GetTopicsByClusterRequestHeader).cluster
+        cluster = request.header(
+            cluster_headers.GetTopicsByClusterRequestHeader
+        ).cluster
         return _topics(request, self._routes.topics_of_cluster(cluster))
 
     def system_topics(self, request: Command, connection: Connection) -> Command:
@@ -215,7 +215,9 @@ class NameServerHandlers:
 
     def unit_topics(self, request: Command, connection: Connection) -> Command:
         """311: topics with the unit flag."""
-        return _topics(request, self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT)))
+        return _topics(
+            request, self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT))
+        )
 
     def unit_sub_topics(self, request: Command, connection: Connection) -> Command:
         """312: topics with the unit-sub flag."""

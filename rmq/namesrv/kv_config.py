@@ -45,7 +45,7 @@ class KVConfig:
             except FileNotFoundError:
                 continue
             except (RemoteProtocolError, AttributeError) as error:
-                logger.error("%s cannot be read: %s", path, error)
+                logger.warning("%s cannot be read: %s", path, error)
                 continue
             return
         if self._path.exists():
@@ -62,9 +62,7 @@ class KVConfig:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Add or replace a value."""
         if not namespace or not key:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, "namespace or key is null"
-            )
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         self._check_room(namespace, key, value)
         self._table.setdefault(namespace, {})[key] = value
 

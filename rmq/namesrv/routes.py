@@ -3,13 +3,14 @@
 Five tables: topic to queues by broker name; broker name to addresses by id; cluster to
 broker names; live brokers by (cluster, address); filter servers (always empty, answered
 because clients read the field).
-Rules of registration are those of Java's `RouteInfoManager`: topics come from the master;
-the same address under another id moves; a holder with a larger state version wins; a first
-registration of one single topic is refused.
+Rules of registration are those of Java's `RouteInfoManager`: topics come from the
+master; the same address under another id moves; a holder with a larger state version
+wins; a first registration of one single topic is refused.
 Belongs to the trio thread; memory only.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -128,7 +129,7 @@ class RouteTable:
         if wanted.broker_id == MASTER_ID:
             self._check_room_for_topics(wanted.topics.keys())
 
-    def _check_room_for_topics(self, topics: Set[str]) -> None:
+    def _check_room_for_topics(self, topics: AbstractSet[str]) -> None:
         if len(self._topics) + len(topics - self._topics.keys()) > MAX_TOPICS:
             raise _full(f"more than {MAX_TOPICS} topics would be registered")
 
@@ -240,15 +241,15 @@ class RouteTable:
     def expire(self) -> list[str]:
         """Remove the brokers that were silent too long; their addresses."""
         now_ms = self._now_ms()
-        return self._drop(
-            lambda live: live.last_update_ms + live.timeout_ms < now_ms
-        )
+        return self._drop(lambda live: live.last_update_ms + live.timeout_ms < now_ms)
 
     def _drop(self, is_gone: Callable[[LiveBroker], bool]) -> list[str]:
         gone = [(key, live) for key, live in self._live.items() if is_gone(live)]
         for (cluster, address), live in gone:
             group = self._brokers.get(live.broker_name)
-            ids = [i for i, a in group.addresses.items() if a == address] if group else []
+            ids = (
+                [i for i, a in group.addresses.items() if a == address] if group else []
+            )
             for broker_id in ids or [MASTER_ID]:
                 self.unregister(cluster, address, live.broker_name, broker_id)
         return [address for (_, address), _ in gone]
@@ -260,14 +261,10 @@ class RouteTable:
         queues = self._topics.get(topic)
         if not queues:
             return None
-        brokers = [
-            self.broker_data(name) for name in queues if name in self._brokers
-        ]
+        brokers = [self.broker_data(name) for name in queues if name in self._brokers]
         if not brokers:
             return None
-        return TopicRouteData(
-            broker_datas=brokers, queue_datas=list(queues.values())
-        )
+        return TopicRouteData(broker_datas=brokers, queue_datas=list(queues.values()))
 
     def broker_data(self, name: str) -> BrokerData:
         """Return the addresses of a broker name."""

@@ -11,7 +11,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-READY = re.compile(r"ready broker=b address=127\.0\.0\.1:\d+ namesrv=127\.0\.0\.1:\d+\n")
+READY = re.compile(
+    r"ready broker=b address=127\.0\.0\.1:\d+ namesrv=127\.0\.0\.1:\d+\n"
+)
 
 
 @contextmanager

@@ -198,7 +198,9 @@ def test_system_topics_are_the_names_of_clusters_and_brokers(caller):
     assert (answer.topic_list, answer.broker_addr) == (["C", "a"], A)
 
 
-@pytest.mark.parametrize("code", [100, 101, 103, 104, 205, 216, 219, 224, 322, 901, 904])
+@pytest.mark.parametrize(
+    "code", [100, 101, 103, 104, 205, 216, 219, 224, 322, 901, 904]
+)
 def test_a_missing_field_is_answered_not_raised(caller, code):
     answer = caller.call(code)
     assert answer.code == 1

@@ -24,7 +24,7 @@ def table(clock):
     return RouteTable(clock.now_ms)
 
 
-def registration(  # noqa: PLR0913 - what a broker says
+def registration(
     address=A, *, name="a", broker_id=0, topics="T U", counter=1, state=0, **more
 ):
     return Registration(
