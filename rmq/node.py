@@ -87,13 +87,15 @@ async def run_broker(
             values=values,
         )
         node = Node(server, name_server, broker, name_servers)
-        async with trio.open_nursery() as inner:
-            await inner.start(broker.run, name_servers)
-            if name_server is not None and broker.advertised.is_guess:
-                name_server.guessed_address = broker.advertised.address
-            _freeze()
-            task_status.started(node)
-        node.finished.set()
+        try:
+            async with trio.open_nursery() as inner:
+                await inner.start(broker.run, name_servers)
+                if name_server is not None and broker.advertised.is_guess:
+                    name_server.guessed_address = broker.advertised.address
+                _freeze()
+                task_status.started(node)
+        finally:
+            node.finished.set()
         nursery.cancel_scope.cancel()
 
 
@@ -138,9 +140,19 @@ async def _announce(
         task_status.started(Node(server, name_server, None, (address,)))
 
 
-async def until_signalled(node: Node, scope: trio.CancelScope) -> None:
-    """Stop in order at the first SIGTERM or SIGINT, at once at the second."""
+async def until_signalled(
+    node: Node,
+    scope: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Stop in order at the first SIGTERM or SIGINT, at once at the second.
+
+    Whoever says that the node is ready says so after this has started: a supervisor
+    may answer with a signal.
+    """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for number in signals:
             logger.info("%s: stopping", signal.Signals(number).name)
             if node.broker is None:
@@ -149,7 +161,8 @@ async def until_signalled(node: Node, scope: trio.CancelScope) -> None:
                 node.stop()
             break
         async for _ in signals:
-            logger.warning("stopped at once; the next start checks the log")
+            sys.stderr.write("stopped at once; the next start checks the log\n")
+            sys.stderr.flush()
             os._exit(FORCED_EXIT_CODE)
 
 

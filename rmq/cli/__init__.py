@@ -11,7 +11,7 @@ from rmq.cli.namesrv import namesrv
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rmq")
 def main() -> None:
-    """A RocketMQ-compatible message broker and name server.
+    """Run a RocketMQ-compatible message broker and name server.
 
     Start one with its own name server on loopback: rmq broker
     """

@@ -49,7 +49,7 @@ def broker(
     rmq broker                              on loopback, ports 10911 and 9876
     rmq broker -c broker.conf               as that file says
     rmq broker --set listenPort=0           on any free port
-    """
+    """  # noqa: D301 - click reads the escape
     start_logging(log_level)
     classes = (BrokerConfig, StoreConfig)
     try:
@@ -79,8 +79,8 @@ def _run(config: BrokerConfig, store: StoreConfig, values: dict[str, str]) -> No
         async with trio.open_nursery() as nursery:
             run = partial(nodes.run_broker, config, store, values=values)
             node: nodes.Node = await nursery.start(run)
+            await nursery.start(nodes.until_signalled, node, nursery.cancel_scope)
             _report_start(node)
-            nursery.start_soon(nodes.until_signalled, node, nursery.cancel_scope)
             await node.finished.wait()
             nursery.cancel_scope.cancel()
 

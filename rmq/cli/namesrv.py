@@ -34,7 +34,7 @@ def namesrv(
     \b
     rmq namesrv                             on loopback, port 9876
     rmq namesrv -c namesrv.conf             as that file says
-    """
+    """  # noqa: D301 - click reads the escape
     start_logging(log_level)
     classes = (NamesrvConfig,)
     try:
@@ -49,7 +49,7 @@ def namesrv(
         async with trio.open_nursery() as nursery:
             run = partial(nodes.run_name_server, config)
             node: nodes.Node = await nursery.start(run)
+            await nursery.start(nodes.until_signalled, node, nursery.cancel_scope)
             click.echo(f"ready namesrv={node.name_servers[0]}", err=True)
-            nursery.start_soon(nodes.until_signalled, node, nursery.cancel_scope)
 
     run_to_end(main)

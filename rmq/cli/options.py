@@ -106,12 +106,22 @@ def fail(error: RmqError) -> NoReturn:
 
 def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
     """Run a server; an error of ours ends it with one sentence."""
-    known: BaseException | None = None
     try:
         trio.run(main)
-    except* RmqError as group:
-        known = group
-        while isinstance(known, BaseExceptionGroup):
-            known = known.exceptions[0]
-    if isinstance(known, RmqError):
+    except (RmqError, BaseExceptionGroup) as error:
+        known = _first_known(error)
+        if known is None:
+            raise
         fail(known)
+
+
+def _first_known(error: BaseException) -> RmqError | None:
+    """Find our own error inside the groups that nurseries make."""
+    if isinstance(error, RmqError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            found = _first_known(part)
+            if found is not None:
+                return found
+    return None

@@ -182,7 +182,10 @@ class NameServerHandlers:
         members = BrokerMemberGroup(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
-            broker_addrs=dict(group.addresses) if group else {},
+            broker_addrs={
+                broker_id: self._address_for(address, connection)
+                for broker_id, address in (group.addresses if group else {}).items()
+            },
         )
         body = GetBrokerMemberGroupResponseBody(broker_member_group=members)
         return request.reply(body=body.encode())

@@ -17,7 +17,12 @@ logger = logging.getLogger(__name__)
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 MAX_ENTRIES = 100_000
+MAX_NAME_SIZE = 255
+"""Characters of a namespace or a key, as of a topic: topics are the usual keys."""
+
 MAX_VALUE_SIZE = 64 * 1024
+MAX_TABLE_SIZE = 16 * 1024 * 1024
+"""Characters of the whole table: every change writes all of it."""
 
 
 class KVConfig:
@@ -40,7 +45,7 @@ class KVConfig:
             except FileNotFoundError:
                 continue
             except (RemoteProtocolError, AttributeError) as error:
-                logger.error("%s cannot be read: %s", path, error)
+                logger.warning("%s cannot be read: %s", path, error)
                 continue
             return
         if self._path.exists():
@@ -58,18 +63,33 @@ class KVConfig:
         """Add or replace a value."""
         if not namespace or not key:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        size = sum(len(entries) for entries in self._table.values())
-        if len(value) > MAX_VALUE_SIZE or size >= MAX_ENTRIES:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"a value has at most {MAX_VALUE_SIZE} characters, "
-                f"the table {MAX_ENTRIES} entries",
-            )
+        self._check_room(namespace, key, value)
         self._table.setdefault(namespace, {})[key] = value
+
+    def _check_room(self, namespace: str, key: str, value: str) -> None:
+        if len(namespace) > MAX_NAME_SIZE or len(key) > MAX_NAME_SIZE:
+            raise _refused(f"namespace and key have at most {MAX_NAME_SIZE} characters")
+        if len(value) > MAX_VALUE_SIZE:
+            raise _refused(f"a value has at most {MAX_VALUE_SIZE} characters")
+        entries = [
+            (one, known)
+            for name, table in self._table.items()
+            for one, known in table.items()
+            if (name, one) != (namespace, key)
+        ]
+        size = sum(len(one) + len(known) for one, known in entries)
+        if len(entries) >= MAX_ENTRIES or size + len(value) > MAX_TABLE_SIZE:
+            raise _refused(
+                f"the table has at most {MAX_ENTRIES} entries "
+                f"and {MAX_TABLE_SIZE} characters"
+            )
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value."""
-        self._table.get(namespace, {}).pop(key, None)
+        entries = self._table.get(namespace, {})
+        entries.pop(key, None)
+        if not entries:
+            self._table.pop(namespace, None)
 
     def save(self) -> None:
         """Write the file; blocks for one small write."""
@@ -82,3 +102,7 @@ class KVConfig:
         if self._path.exists():
             self._path.replace(self._path.with_name(self._path.name + ".bak"))
         temporary.replace(self._path)
+
+
+def _refused(reason: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)

@@ -10,6 +10,7 @@ Belongs to the trio thread; memory only.
 """
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -87,31 +88,28 @@ class RouteTable:
     def register(
         self, wanted: Registration, connection: Connection | None
     ) -> Registered:
-        """Take over a registration; RequestRejected if it must come again in full."""
-        if (
-            wanted.broker_name not in self._brokers
-            and len(self._brokers) >= MAX_BROKERS
-        ):
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"{MAX_BROKERS} brokers are registered"
-            )
-        self._clusters.setdefault(wanted.cluster, set()).add(wanted.broker_name)
-        group = self._brokers.setdefault(
-            wanted.broker_name, BrokerGroup(wanted.cluster)
-        )
-        group.enable_acting_master = bool(wanted.enable_acting_master)
+        """Take over a registration; RequestRejected if it must come again in full.
+
+        What is refused leaves no trace in the tables.
+        """
+        self._check_room(wanted)
+        group = self._brokers.get(wanted.broker_name) or BrokerGroup(wanted.cluster)
         key = wanted.cluster, wanted.address
         if self._is_outranked(group, wanted):
             self._live.pop(key, None)
+            self._remove_address(group, wanted.address)
             return Registered()
         if wanted.broker_id not in group.addresses and len(wanted.topics) == 1:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        self._brokers[wanted.broker_name] = group
+        self._clusters.setdefault(wanted.cluster, set()).add(wanted.broker_name)
+        group.enable_acting_master = bool(wanted.enable_acting_master)
         is_first = self._place(group, wanted)
+        assert group.addresses[wanted.broker_id] == wanted.address
         before = self._live.get(key)
         changed = before is None or before.data_version != wanted.data_version
         if wanted.broker_id == MASTER_ID and (changed or is_first):
             self._take_topics(wanted)
-        assert group.addresses[wanted.broker_id] == wanted.address
         self._live[key] = LiveBroker(
             wanted.broker_name,
             self._now_ms(),
@@ -121,6 +119,20 @@ class RouteTable:
             wanted.ha_address,
         )
         return self._master_for(group, wanted)
+
+    def _check_room(self, wanted: Registration) -> None:
+        """Refuse what would make a table larger than its limit."""
+        key = wanted.cluster, wanted.address
+        if key not in self._live and len(self._live) >= MAX_BROKERS:
+            raise _full(f"{MAX_BROKERS} brokers are registered")
+        if wanted.cluster not in self._clusters and len(self._clusters) >= MAX_BROKERS:
+            raise _full(f"{MAX_BROKERS} clusters are registered")
+        if wanted.broker_id == MASTER_ID:
+            self._check_room_for_topics(wanted.topics.keys())
+
+    def _check_room_for_topics(self, topics: AbstractSet[str]) -> None:
+        if len(self._topics) + len(topics - self._topics.keys()) > MAX_TOPICS:
+            raise _full(f"more than {MAX_TOPICS} topics would be registered")
 
     def _is_outranked(self, group: BrokerGroup, wanted: Registration) -> bool:
         """Return whether the id is held by another address with a newer state."""
@@ -134,12 +146,15 @@ class RouteTable:
 
     def _place(self, group: BrokerGroup, wanted: Registration) -> bool:
         """Put the address under its id only; True if the id was free."""
-        for broker_id, address in list(group.addresses.items()):
-            if address == wanted.address and broker_id != wanted.broker_id:
-                del group.addresses[broker_id]
         is_first = wanted.broker_id not in group.addresses
+        self._remove_address(group, wanted.address)
         group.addresses[wanted.broker_id] = wanted.address
         return is_first
+
+    @staticmethod
+    def _remove_address(group: BrokerGroup, address: str) -> None:
+        for broker_id in [i for i, a in group.addresses.items() if a == address]:
+            del group.addresses[broker_id]
 
     def _take_topics(self, wanted: Registration) -> None:
         name = wanted.broker_name
@@ -148,10 +163,6 @@ class RouteTable:
                 if topic not in wanted.topics:
                     self._remove_queues(topic, name)
         for topic, config in wanted.topics.items():
-            if topic not in self._topics and len(self._topics) >= MAX_TOPICS:
-                raise RequestRejected(
-                    ResponseCode.SYSTEM_ERROR, f"{MAX_TOPICS} topics are registered"
-                )
             self._topics.setdefault(topic, {})[name] = QueueData(
                 broker_name=name,
                 read_queue_nums=config.read_queue_nums,
@@ -169,6 +180,7 @@ class RouteTable:
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
         """Add queues of a topic on brokers that are known."""
+        self._check_room_for_topics({topic})
         for data in queues:
             if data.broker_name in self._brokers:
                 self._topics.setdefault(topic, {})[data.broker_name] = data
@@ -198,12 +210,16 @@ class RouteTable:
             del group.addresses[broker_id]
         if not group.addresses:
             del self._brokers[broker_name]
-            names = self._clusters.get(cluster, set())
-            names.discard(broker_name)
-            if not names:
-                self._clusters.pop(cluster, None)
+            self._leave_clusters(broker_name)
         if MASTER_ID not in group.addresses:
             self._master_left(broker_name, group)
+
+    def _leave_clusters(self, broker_name: str) -> None:
+        """Take the name out of every cluster that it ever called its own."""
+        for cluster, names in list(self._clusters.items()):
+            names.discard(broker_name)
+            if not names:
+                del self._clusters[cluster]
 
     def _master_left(self, broker_name: str, group: BrokerGroup) -> None:
         """Remove the queues, or leave them readable for an acting master."""
@@ -325,3 +341,7 @@ class RouteTable:
                 )
                 count += 1
         return count
+
+
+def _full(reason: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)

@@ -1,0 +1,76 @@
+"""A node inside the test's own process: free ports, small files, an empty directory.
+
+It comes up and goes down exactly as `rmq broker` does, without signals.
+"""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from rmq import node as nodes
+from rmq.broker.config import BrokerConfig
+from rmq.clock import Clock
+from rmq.config import build
+from rmq.namesrv.config import NamesrvConfig
+from rmq.store.config import StoreConfig
+
+SMALL_SETTINGS = {
+    "brokerName": "broker-test",
+    "listenPort": "0",
+    "rmq.namesrv.listenPort": "0",
+    "namesrvAddr": "",
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 1000),
+}
+"""An empty `namesrvAddr` keeps the tester's own environment out."""
+
+
+@asynccontextmanager
+async def running_node(
+    folder: Path,
+    settings: dict[str, str] | None = None,
+    *,
+    clock: Clock | None = None,
+) -> AsyncIterator[nodes.Node]:
+    """Run a broker with its own name server; `settings` are Java's keys.
+
+    It keeps its files in `folder` and is stopped in order at the end.
+    """
+    values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | (settings or {})
+    config, store = build(BrokerConfig, values), build(StoreConfig, values)
+    interval_s = sys.getswitchinterval()
+    async with trio.open_nursery() as nursery:
+        run = partial(nodes.run_broker, config, store, values=values, clock=clock)
+        node: nodes.Node = await nursery.start(run)
+        try:
+            yield node
+        finally:
+            node.stop()
+            with trio.CancelScope(shield=True):
+                await node.finished.wait()
+            sys.setswitchinterval(interval_s)
+
+
+@asynccontextmanager
+async def running_name_server(
+    folder: Path,
+    settings: dict[str, str] | None = None,
+    *,
+    clock: Clock | None = None,
+) -> AsyncIterator[nodes.Node]:
+    """Run a name server alone; its address is the only one in `name_servers`."""
+    values = {"listenPort": "0", "kvConfigPath": str(folder / "kvConfig.json")}
+    config = build(NamesrvConfig, values | (settings or {}))
+    interval_s = sys.getswitchinterval()
+    async with trio.open_nursery() as nursery:
+        run = partial(nodes.run_name_server, config, clock=clock)
+        node: nodes.Node = await nursery.start(run)
+        try:
+            yield node
+        finally:
+            nursery.cancel_scope.cancel()
+            sys.setswitchinterval(interval_s)

@@ -1,0 +1,84 @@
+"""A client of raw frames, two peers without a network, and a clock moved by hand."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from rmq.errors import PeerClosed
+from rmq.protocol.command import Command
+from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.peer import Event, Peer, Role
+
+RECEIVE_SIZE = 65_536
+
+
+class ManualClock:
+    """A clock that only moves when told."""
+
+    def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return self.ms
+
+
+class RawClient:
+    """One connection on which a test sends what it likes, well-formed or not.
+
+    One call at a time; frames that arrive meanwhile are kept in `pushed`.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.pushed: list[Command] = []
+        self._decoder = FrameDecoder()
+        self._opaque = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, address: str) -> AsyncIterator["RawClient"]:
+        """Connect to "host:port"; closed at the end."""
+        host, _, port = address.rpartition(":")
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            yield cls(stream)
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        await self.stream.send_all(data)
+
+    async def call(self, request: Command, timeout_s: float = 5) -> Command:
+        """Send a request and wait for its answer."""
+        self._opaque += 1
+        request.opaque = self._opaque
+        await self.send_bytes(encode(request))
+        with trio.fail_after(timeout_s):
+            while True:
+                for command in await self._receive():
+                    if command.is_response and command.opaque == request.opaque:
+                        return command
+                    self.pushed.append(command)
+
+    async def _receive(self) -> list[Command]:
+        data = await self.stream.receive_some(RECEIVE_SIZE)
+        if not data:
+            raise PeerClosed("the server closed the connection")
+        return self._decoder.feed(data)
+
+
+class PeerPair:
+    """A client's and a server's `Peer`, joined by nothing but function calls."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
+        self.client = Peer(Role.CLIENT, self.clock.now_ms)
+        self.server = Peer(Role.SERVER, self.clock.now_ms)
+
+    def to_server(self, frame: bytes) -> list[Event]:
+        """Deliver a frame to the server's side."""
+        return list(self.server.receive(frame))
+
+    def to_client(self, frame: bytes) -> list[Event]:
+        """Deliver a frame to the client's side."""
+        return list(self.client.receive(frame))

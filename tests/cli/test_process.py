@@ -1,0 +1,82 @@
+"""A broker as users start it: ready line, signals, marker of an unclean stop."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+READY = re.compile(
+    r"ready broker=b address=127\.0\.0\.1:\d+ namesrv=127\.0\.0\.1:\d+\n"
+)
+
+
+@contextmanager
+def process(folder):
+    settings = (
+        "brokerName=b",
+        "listenPort=0",
+        "rmq.namesrv.listenPort=0",
+        f"storePathRootDir={folder}",
+        "mappedFileSizeCommitLog=1048576",
+    )
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "rmq", "broker", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def until_ready(child):
+    lines = []
+    for line in child.stderr:
+        lines.append(line)
+        if line.startswith("ready "):
+            return lines
+    raise AssertionError("".join(lines))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_in_order(tmp_path, number):
+    with process(tmp_path) as child:
+        lines = until_ready(child)
+        assert READY.fullmatch(lines[-1])
+        assert any("only 127.0.0.1 is served" in line for line in lines)
+        assert (tmp_path / "abort").exists()
+        child.send_signal(number)
+        assert child.wait(20) == 0
+    assert not (tmp_path / "abort").exists()
+
+
+def test_a_kill_leaves_the_marker_and_the_next_start_mends(tmp_path):
+    with process(tmp_path) as child:
+        until_ready(child)
+        child.kill()
+        child.wait(20)
+    assert (tmp_path / "abort").exists()
+    with process(tmp_path) as child:
+        until_ready(child)
+        child.terminate()
+        assert child.wait(20) == 0
+    assert not (tmp_path / "abort").exists()
+
+
+def test_two_brokers_cannot_share_a_directory(tmp_path):
+    with process(tmp_path) as first:
+        until_ready(first)
+        with process(tmp_path) as second:
+            text = second.stderr.read()
+            assert second.wait(20) == 1
+        assert "Traceback" not in text

@@ -1,0 +1,248 @@
+"""Requests as they come, and the answers that Java gave to the same ones."""
+
+import base64
+import json
+import lzma
+import zlib
+
+import pytest
+
+from rmq._fastpath import body_crc
+from rmq.errors import RequestRejected
+from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.handlers import NameServerHandlers
+from rmq.namesrv.kv_config import KVConfig
+from rmq.namesrv.routes import RouteTable
+from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
+from rmq.protocol.bodies.register import RegisterBrokerBody
+from rmq.protocol.bodies.route import TopicRouteData
+from rmq.protocol.bodies.topics import (
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import decode
+from rmq.testing import ManualClock
+
+A = "10.0.0.1:10911"
+WRAPPER = TopicConfigAndMappingSerializeWrapper(
+    data_version=DataVersion(counter=1),
+    topic_config_table={t: TopicConfig(topic_name=t) for t in ("T", "U")},
+)
+BODY = RegisterBrokerBody(topic_config_serialize_wrapper=WRAPPER).encode()
+BROKER = {
+    "brokerName": "a",
+    "brokerAddr": A,
+    "clusterName": "C",
+    "haServerAddr": "10.0.0.1:10912",
+    "brokerId": "0",
+}
+
+
+class Caller:
+    """Calls the handlers as the dispatcher would."""
+
+    def __init__(self, folder, **settings):
+        self.routes = RouteTable(ManualClock().now_ms)
+        self.kv = KVConfig(folder / "kvConfig.json")
+        handlers = NameServerHandlers(
+            NamesrvConfig(**settings), self.routes, self.kv, lambda told, _: told
+        )
+        self.handlers = {
+            RequestCode.REGISTER_BROKER: handlers.register_broker,
+            RequestCode.UNREGISTER_BROKER: handlers.unregister_broker,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: handlers.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: handlers.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: handlers.all_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: handlers.delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: handlers.register_topic,
+            RequestCode.PUT_KV_CONFIG: handlers.put_kv,
+            RequestCode.GET_KV_CONFIG: handlers.get_kv,
+            RequestCode.DELETE_KV_CONFIG: handlers.delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: handlers.kv_namespace,
+            RequestCode.QUERY_DATA_VERSION: handlers.query_data_version,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: handlers.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: handlers.add_write_perm,
+            RequestCode.GET_TOPICS_BY_CLUSTER: handlers.topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: handlers.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: handlers.unit_topics,
+            RequestCode.GET_BROKER_MEMBER_GROUP: handlers.member_group,
+            RequestCode.BROKER_HEARTBEAT: handlers.broker_heartbeat,
+        }
+
+    def handle(self, request):
+        try:
+            return self.handlers[request.code](request, None)
+        except RequestRejected as error:
+            return request.reply(error.code, error.remark)
+
+    def call(self, code, body=b"", version=513, **fields):
+        request = Command.request(code, body=body)
+        request.ext_fields, request.version = fields, version
+        return self.handle(request)
+
+    def register(self, body=BODY, version=513, **fields):
+        return self.call(103, body, version, **(BROKER | fields))
+
+
+@pytest.fixture
+def caller(tmp_path):
+    return Caller(tmp_path)
+
+
+def zipped():
+    def piece(data):
+        return len(data).to_bytes(4, "big") + data
+
+    topics = [b"T 8 8 6 SINGLE_TAG {}", b"U 8 8 6 SINGLE_TAG {}"]
+    plain = piece(b'{"counter":1}') + len(topics).to_bytes(4, "big")
+    return zlib.compress(plain + b"".join(map(piece, topics)) + piece(b"[]"))
+
+
+@pytest.mark.parametrize(
+    ("body", "version"),
+    [(BODY, 513), (zipped(), 513), (WRAPPER.encode(), 36)],
+    ids=["document", "zlib", "bare"],
+)
+def test_each_form_of_registration_is_read(caller, body, version):
+    assert caller.register(body, version, bodyCrc32=str(body_crc(body))).code == 0
+    assert caller.routes.topics() == ["T", "U"]
+
+
+def test_a_body_that_was_damaged_is_refused(caller):
+    answer = caller.register(bodyCrc32="1")
+    assert (answer.code, answer.remark) == (1, "crc32 not match")
+    assert caller.routes.topics() == []
+
+
+@pytest.mark.parametrize("field", ["brokerName", "brokerAddr", "clusterName"])
+def test_names_from_outside_are_bounded(caller, field):
+    assert caller.register(**{field: "x" * 256}).code == 1
+    assert caller.register(**{field: ""}).code == 1
+    assert caller.routes.cluster_info().broker_addr_table == {}
+
+
+def test_a_slave_learns_its_master_and_the_order_of_topics(caller):
+    caller.kv.put("ORDER_TOPIC_CONFIG", "T", "a:4")
+    caller.register()
+    answer = caller.register(brokerAddr="10.0.0.2:10911", brokerId="1")
+    assert answer.ext_fields["masterAddr"] == A
+    assert answer.ext_fields["haServerAddr"] == "10.0.0.1:10912"
+    assert KVTable.decode(answer.body).table == {"T": "a:4"}
+
+
+def test_a_route_is_compact_standard_json_without_null_and_false(caller):
+    caller.register()
+    text = caller.call(105, topic="T").body.decode()
+    assert json.loads(text)["brokerDatas"][0]["brokerAddrs"] == {"0": A}
+    assert not [word for word in ("null", "false", ": ", ", ") if word in text]
+
+
+def test_order_configuration_joins_the_route_only_if_enabled(tmp_path):
+    for is_on in (True, False):
+        caller = Caller(tmp_path, order_message_enable=is_on)
+        caller.kv.put("ORDER_TOPIC_CONFIG", "T", "a:4")
+        caller.register()
+        route = TopicRouteData.decode(caller.call(105, topic="T").body)
+        assert route.order_topic_conf == ("a:4" if is_on else None)
+
+
+def test_a_topic_nobody_has(caller):
+    answer = caller.call(105, topic="X")
+    assert answer.code == 17
+    assert answer.remark.startswith(
+        "No topic route info in name server for the topic: X\nSee https://"
+    )
+
+
+def test_a_broker_asks_whether_its_version_is_known(caller):
+    known = DataVersion(counter=1).encode()
+    assert caller.call(322, known, **BROKER).ext_fields == {"changed": "true"}
+    caller.register()
+    assert caller.call(322, known, **BROKER).ext_fields == {"changed": "false"}
+    newer = caller.call(322, DataVersion(counter=2).encode(), **BROKER)
+    assert newer.ext_fields == {"changed": "true"}
+    assert DataVersion.decode(newer.body).counter == 1
+
+
+def test_permission_is_wiped_and_added(caller):
+    caller.register()
+    wiped = caller.call(205, brokerName="a")
+    assert wiped.ext_fields == {"wipeTopicCount": "2"}
+    assert caller.call(327, brokerName="a").ext_fields == {"addTopicCount": "2"}
+
+
+def test_the_list_of_topics_can_be_closed(tmp_path):
+    caller = Caller(tmp_path, enable_all_topic_list=False)
+    answer = caller.call(206)
+    assert (answer.code, answer.remark) == (1, "disable")
+
+
+def test_key_value_configuration_is_kept(caller, tmp_path):
+    assert caller.call(100, namespace="N", key="k", value="v").code == 0
+    assert caller.call(101, namespace="N", key="k").ext_fields == {"value": "v"}
+    assert KVTable.decode(caller.call(219, namespace="N").body).table == {"k": "v"}
+    again = Caller(tmp_path)
+    again.kv.load()
+    assert again.kv.get("N", "k") == "v"
+    assert caller.call(102, namespace="N", key="k").code == 0
+    missing = caller.call(101, namespace="N", key="k")
+    assert (missing.code, missing.remark) == (22, "No config item, Namespace: N Key: k")
+    assert caller.call(219, namespace="N").remark == "No config item, Namespace: N"
+
+
+def test_system_topics_are_the_names_of_clusters_and_brokers(caller):
+    caller.register()
+    answer = TopicList.decode(caller.call(304).body)
+    assert (answer.topic_list, answer.broker_addr) == (["C", "a"], A)
+
+
+@pytest.mark.parametrize(
+    "code", [100, 101, 103, 104, 205, 216, 219, 224, 322, 901, 904]
+)
+def test_a_missing_field_is_answered_not_raised(caller, code):
+    answer = caller.call(code)
+    assert answer.code == 1
+    assert answer.remark
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"\x78\x9c", b"\x00", b"nul"])
+def test_a_body_that_is_none_is_answered_not_raised(caller, body):
+    assert caller.register(body).code == 1
+    assert caller.routes.cluster_info().broker_addr_table == {}
+
+
+def exchanges(golden):
+    with lzma.open(golden / "frames" / "probe-namesrv.jsonl.xz", "rt") as file:
+        frames = [json.loads(line) for line in file]
+    answers = {
+        (frame["conn"], frame["header"]["opaque"]): frame["raw"]
+        for frame in frames
+        if frame["dir"] == "s2c"
+    }
+    for frame in frames:
+        raw = answers.get((frame["conn"], frame["header"]["opaque"]))
+        if frame["dir"] == "c2s" and raw:
+            yield frame["seq"], *map(decode, map(base64.b64decode, (frame["raw"], raw)))
+
+
+def test_java_and_rmq_answer_alike(caller, golden):
+    name = {"brokerName": "broker-golden", "clusterName": "DefaultCluster"}
+    topics = {
+        t: TopicConfig(topic_name=t, perm=7 if t == "TBW102" else 6)
+        for t in ("TBW102", "T", "DefaultCluster", "broker-golden")
+    }
+    wrapper = TopicConfigAndMappingSerializeWrapper(topic_config_table=topics)
+    body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode()
+    assert caller.register(body, **name, brokerAddr="127.0.0.2:22911").code == 0
+    different, replayed = {}, 0
+    for number, request, java in exchanges(golden):
+        if request.code not in caller.handlers:
+            continue
+        answer = caller.handle(request)
+        replayed += 1
+        if (answer.code, set(answer.ext_fields)) != (java.code, set(java.ext_fields)):
+            different[number] = request.code, request.ext_fields, answer.code, java.code
+    assert replayed > 20
+    assert different == {}

@@ -1,0 +1,228 @@
+"""The rules of registration and departure, row by row."""
+
+import pytest
+
+from rmq.errors import RequestRejected
+from rmq.namesrv import routes as module
+from rmq.namesrv.routes import Registered, Registration, RouteTable
+from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.route import QueueData
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.testing import ManualClock
+
+A, B = "10.0.0.1:10911", "10.0.0.2:10911"
+FIRST, SECOND = object(), object()
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def table(clock):
+    return RouteTable(clock.now_ms)
+
+
+def registration(
+    address=A, *, name="a", broker_id=0, topics="T U", counter=1, state=0, **more
+):
+    return Registration(
+        more.pop("cluster", "C"),
+        address,
+        name,
+        broker_id,
+        address.replace("10911", "10912"),
+        {t: TopicConfig(topic_name=t) for t in topics.split()},
+        DataVersion(counter=counter, state_version=state),
+        **more,
+    )
+
+
+def addresses(table, topic="T"):
+    return {d.broker_name: d.broker_addrs for d in table.route(topic).broker_datas}
+
+
+def test_a_master_brings_its_topics(table):
+    assert table.register(registration(), None) == Registered()
+    route = table.route("T")
+    assert addresses(table) == {"a": {0: A}}
+    assert [(q.broker_name, q.perm) for q in route.queue_datas] == [("a", 6)]
+    assert table.route("unknown") is None
+    assert table.topics_of_cluster("C") == ["T", "U"]
+    assert table.topics_of_cluster("unknown") == []
+
+
+def test_a_slave_brings_no_topics_and_is_told_its_master(table):
+    table.register(registration(), None)
+    answer = table.register(registration(B, broker_id=1, topics="V W"), None)
+    assert answer == Registered(A, "10.0.0.1:10912")
+    assert table.route("V") is None
+    assert addresses(table) == {"a": {0: A, 1: B}}
+
+
+def test_a_slave_without_master_is_told_nothing(table):
+    assert table.register(registration(B, broker_id=1), None) == Registered()
+
+
+def test_a_first_registration_with_one_topic_is_refused_without_a_trace(table):
+    with pytest.raises(RequestRejected, match="1: register broker failed"):
+        table.register(registration(topics="T"), None)
+    assert table.group("a") is None
+    assert table.cluster_info().cluster_addr_table == {}
+
+
+def test_a_known_broker_may_register_one_topic_and_keeps_the_others(table):
+    table.register(registration(), None)
+    table.register(registration(topics="V", counter=2), None)
+    assert sorted(table.topics()) == ["T", "U", "V"]
+
+
+def test_an_unchanged_data_version_changes_no_topic(table):
+    table.register(registration(), None)
+    table.register(registration(topics="V W"), None)
+    assert table.topics() == ["T", "U"]
+
+
+def test_a_broker_that_returns_brings_its_topics_with_the_same_version(table):
+    table.register(registration(), None)
+    table.unregister("C", A, "a", 0)
+    table.register(registration(), None)
+    assert table.topics() == ["T", "U"]
+
+
+def test_topics_left_out_are_forgotten_only_if_asked(clock):
+    table = RouteTable(clock.now_ms, keeps_unregistered_topics=False)
+    table.register(registration(topics="T U V"), None)
+    table.register(registration(topics="V", counter=2), None)
+    assert table.topics() == ["T", "U", "V"]
+    table.register(registration(topics="U V", counter=3), None)
+    assert table.topics() == ["U", "V"]
+
+
+def test_an_address_moves_to_its_new_id(table):
+    table.register(registration(), None)
+    table.register(registration(B, broker_id=1), None)
+    table.unregister("C", A, "a", 0)
+    table.register(registration(B, broker_id=0), None)
+    assert addresses(table) == {"a": {0: B}}
+
+
+@pytest.mark.parametrize(
+    ("holder", "newcomer", "winner"), [(2, 1, A), (1, 1, B), (1, 2, B)]
+)
+def test_the_larger_state_version_holds_the_id(table, holder, newcomer, winner):
+    table.register(registration(state=holder), None)
+    assert table.register(registration(B, state=newcomer), None) == Registered()
+    assert addresses(table) == {"a": {0: winner}}
+
+
+def test_a_newcomer_that_lost_keeps_no_other_id(table):
+    table.register(registration(state=2), None)
+    table.register(registration(B, broker_id=1), None)
+    table.register(registration(B, broker_id=0, state=1), None)
+    assert addresses(table) == {"a": {0: A}}
+    assert table.data_version("C", B) is None
+
+
+def test_unregistering_takes_the_queues_of_the_last_master(table):
+    table.register(registration(), None)
+    table.register(registration(B, name="b"), None)
+    table.unregister("C", A, "a", 0)
+    assert addresses(table) == {"b": {0: B}}
+    table.unregister("C", B, "b", 0)
+    assert table.topics() == []
+    assert table.cluster_info().broker_addr_table == {}
+
+
+def test_without_its_master_an_acting_group_stays_readable(table):
+    table.register(registration(enable_acting_master=True), None)
+    table.register(registration(B, broker_id=1, enable_acting_master=True), None)
+    table.unregister("C", A, "a", 0)
+    assert addresses(table) == {"a": {1: B}}
+    assert table.route("T").queue_datas[0].perm == 4
+
+
+def test_a_stranger_cannot_unregister_the_holder_of_an_id(table):
+    table.register(registration(), None)
+    table.unregister("C", B, "a", 0)
+    assert addresses(table) == {"a": {0: A}}
+
+
+def test_a_wrong_cluster_leaves_no_dead_name_behind(table):
+    table.register(registration(), None)
+    table.unregister("other", A, "a", 0)
+    assert table.cluster_info().cluster_addr_table == {}
+
+
+def test_a_closed_connection_takes_its_own_brokers(table):
+    table.register(registration(), FIRST)
+    table.register(registration(B, name="b"), SECOND)
+    table.on_close(FIRST)
+    assert addresses(table) == {"b": {0: B}}
+
+
+def test_a_broker_that_reconnected_survives_its_old_connection(table):
+    table.register(registration(), FIRST)
+    table.register(registration(), SECOND)
+    table.on_close(FIRST)
+    assert addresses(table) == {"a": {0: A}}
+
+
+def test_silence_expires_and_a_heartbeat_prolongs(table, clock):
+    table.register(registration(), None)
+    table.register(registration(B, name="b", timeout_ms=10_000), None)
+    clock.ms += 10_000
+    assert table.expire() == []
+    clock.ms += 1
+    assert table.expire() == [B]
+    clock.ms += 100_000
+    table.touch("C", A)
+    clock.ms += 120_000
+    assert table.expire() == []
+    clock.ms += 1
+    assert table.expire() == [A]
+    assert table.topics() == []
+
+
+def test_write_permission_is_wiped_by_bit_and_added_as_six(table):
+    table.register(registration(), None)
+    assert table.set_writable("a", writable=False) == 2
+    assert table.route("T").queue_datas[0].perm == 4
+    table.route("T").queue_datas[0].perm = 1
+    assert table.set_writable("a", writable=True) == 2
+    assert table.route("T").queue_datas[0].perm == 6
+    assert table.set_writable("unknown", writable=True) == 0
+
+
+def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table):
+    table.register(registration(), None)
+    table.register(registration(B, name="b", cluster="D"), None)
+    table.delete_topic("T", "D")
+    assert addresses(table) == {"a": {0: A}}
+    table.delete_topic("U", None)
+    table.delete_topic("unknown", "D")
+    assert table.topics() == ["T"]
+
+
+def test_a_topic_is_registered_on_known_brokers_only(table):
+    table.register(registration(), None)
+    queues = [QueueData(broker_name="a", perm=6), QueueData(broker_name="nobody")]
+    table.register_topic("X", queues)
+    assert addresses(table, "X") == {"a": {0: A}}
+    table.register_topic("Y", queues[1:])
+    assert table.route("Y") is None
+
+
+def test_the_tables_have_limits(table, monkeypatch):
+    monkeypatch.setattr(module, "MAX_TOPICS", 2)
+    monkeypatch.setattr(module, "MAX_BROKERS", 1)
+    table.register(registration(), None)
+    with pytest.raises(RequestRejected, match="brokers"):
+        table.register(registration(B, name="b"), None)
+    with pytest.raises(RequestRejected, match="topics"):
+        table.register(registration(topics="T U V", counter=2), None)
+    with pytest.raises(RequestRejected, match="topics"):
+        table.register_topic("V", [QueueData(broker_name="a")])
+    assert table.topics() == ["T", "U"]
+    assert table.data_version("C", A).counter == 1
