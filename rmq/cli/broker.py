@@ -49,7 +49,7 @@ def broker(
     rmq broker                              on loopback, ports 10911 and 9876
     rmq broker -c broker.conf               as that file says
     rmq broker --set listenPort=0           on any free port
-    """  # noqa: D301 - click reads the escape
+    """
     start_logging(log_level)
     classes = (BrokerConfig, StoreConfig)
     try:

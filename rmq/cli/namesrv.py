@@ -34,7 +34,7 @@ def namesrv(
     \b
     rmq namesrv                             on loopback, port 9876
     rmq namesrv -c namesrv.conf             as that file says
-    """  # noqa: D301 - click reads the escape
+    """
     start_logging(log_level)
     classes = (NamesrvConfig,)
     try:
