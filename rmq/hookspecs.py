@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Guard,
         PutInterceptor,
         RegisterHandler,
+        RegisterNative,
         Service,
     )
 
@@ -41,6 +42,15 @@ def rmq_handlers(broker: "BrokerContext", register: "RegisterHandler") -> None:
     returns the answer, None (it answers later), `Held`, or a coroutine that ends with
     one of these; it raises `RequestRejected` for what it refuses.  Two plugins on one
     code are an error unless the second says `replaces="name of the first"`.
+    """
+
+
+@hookspec
+def rmq_native_handlers(broker: "BrokerContext", register: "RegisterNative") -> None:
+    """Let compiled handlers see frames before any Python object is made.
+
+    Call `register(code, handler)` with a `rmq.native.NativeHandler`.  A code with a
+    compiled handler always has a Python handler too: it takes what is declined.
     """
 
 

@@ -1,5 +1,9 @@
-"""What plugins may use of the compiled modules."""
+"""The public door to compiled code: what plugins may use of `_fastpath`.
 
-from rmq._fastpath import java_hash, tags_code
+A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
+contract, and subclasses `NativeHandler`.
+"""
 
-__all__ = ["java_hash", "tags_code"]
+from rmq._fastpath import NativeHandler, java_hash, tags_code
+
+__all__ = ["NativeHandler", "java_hash", "tags_code"]

@@ -126,6 +126,23 @@ class PluginSet:
 
         return register
 
+    def native_claims(self, broker: object) -> list[tuple[str, int, Any]]:
+        """Ask for compiled handlers; each code must have a Python handler too."""
+        offered: list[tuple[str, int, Any]] = []
+
+        def register(
+            code: int, handler: object, *, ports: tuple[str, ...] = ("main", "fast")
+        ) -> None:
+            for port in ports:
+                if (port, code) not in self._claims:
+                    raise PluginError(
+                        repr(handler), f"request code {code} has no Python handler"
+                    )
+                offered.append((port, code, handler))
+
+        self._manager.hook.rmq_native_handlers(broker=broker, register=register)
+        return offered
+
     def gather(self, hook: str, broker: object) -> list[Any]:
         """Call a hook that returns a sequence, and join the answers in order."""
         answers = getattr(self._manager.hook, hook)(broker=broker)

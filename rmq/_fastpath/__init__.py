@@ -6,6 +6,7 @@ from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_reco
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.native import NativeHandler
 from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
 from rmq._fastpath.scan import (
     QueueScan,
@@ -21,6 +22,7 @@ from rmq._fastpath.watermark import Watermark
 __all__ = [
     "EventKind",
     "MappedFile",
+    "NativeHandler",
     "QueueEntryLayout",
     "QueueScan",
     "Reactor",

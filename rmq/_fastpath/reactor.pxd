@@ -1,6 +1,13 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from rmq._fastpath.frames cimport RawHeader
+from rmq._fastpath.native cimport Conn, FIELD_LIMIT, Frame, NativeHandler, Text
 from rmq._fastpath.watermark cimport Watermark
+
+cdef enum:
+    LISTENER_LIMIT = 8
+    DENSE_CODES = 1024          # codes below are looked up in an array
+    NATIVE_LIMIT = 64           # compiled handlers of one process
 
 cdef struct Slot:
     int fd
@@ -20,6 +27,10 @@ cdef struct Slot:
     bint is_dirty               # in the list of connections to send for
     bint is_undrained           # frames were left behind in the inbox
     bint is_paused              # frames wait until the outbox is empty
+    int32_t handed              # frames that were handed over and not taken yet
+    int64_t declined_poll       # the poll in which a frame of it was declined
+    int32_t peer_size
+    uint8_t peer[20]            # address and port as a record stores them
 
 cdef struct Event:
     int32_t kind
@@ -36,6 +47,16 @@ cdef struct Held:
     int64_t size
     int64_t timeout_size
     uint8_t *data               # the reply, then the time-out reply
+
+cdef struct Native:
+    void *handler               # borrowed; the reactor's list keeps it alive
+    int32_t listener
+    int32_t code
+    int32_t field_count
+    Text fields[FIELD_LIMIT]
+    int64_t served
+    int64_t declined
+    bint is_touched             # served a frame in this poll
 
 cdef class Reactor:
     cdef readonly int epfd
@@ -64,6 +85,28 @@ cdef class Reactor:
     cdef readonly int64_t bytes_in
     cdef readonly int64_t bytes_out
     cdef readonly int64_t polls
+    cdef list handlers
+    cdef Native *natives
+    cdef int32_t native_count
+    cdef int16_t *dense[LISTENER_LIMIT]     # code to index in natives + 1; NULL: none
+    cdef uint8_t *held_reply
+    cdef readonly int64_t held_timeout_ms
+
+    cdef Native *native_for(self, int32_t listener, int32_t code) noexcept nogil
+    cdef bint serve(self, uint32_t index, const uint8_t *p, int64_t size) noexcept nogil
+    cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil
+    cdef void mark_dirty(self, uint32_t index) noexcept nogil
+    cdef void end_of_drain(self) noexcept nogil
+    cdef bint keep(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        const uint8_t *timeout_data,
+        int64_t timeout_size,
+        int64_t watermark,
+        int64_t deadline_ms,
+    ) noexcept nogil
 
     cdef Slot *find(self, uint64_t token) noexcept nogil
     cdef void receive(self, uint32_t index) noexcept nogil

@@ -1,6 +1,7 @@
 from enum import IntEnum
 from typing import NamedTuple, Self, final
 
+from rmq._fastpath.native import NativeHandler
 from rmq._fastpath.watermark import Watermark
 
 class EventKind(IntEnum):
@@ -36,9 +37,19 @@ class Reactor:
     bytes_in: int
     bytes_out: int
     polls: int
+    held_timeout_ms: int
     def __new__(cls, *, max_frame_size: int = 16_777_216) -> Self: ...
-    def add(self, fd: int, listener: int = 0) -> int:
-        """Own a connected, non-blocking descriptor; the token of its connection."""
+    def add(self, fd: int, listener: int = 0, peer: bytes = b"") -> int:
+        """Own a connected, non-blocking descriptor; the token of its connection.
+
+        `peer` is the other end as a record stores it, for compiled handlers.
+        """
+
+    def register_native(self, listener: int, code: int, handler: NativeHandler) -> None:
+        """Let a compiled handler see the frames of a code first, on one listener."""
+
+    def native_counts(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """{(listener, code): (served, declined)} of the compiled handlers."""
 
     def close(self, token: int) -> bool:
         """End a connection: send what can be sent at once, free all it holds."""
@@ -97,8 +108,12 @@ class Reactor:
         False if the connection is gone or too much is held already.
         """
 
-    def expire_held(self, now_ms: int) -> int:
-        """Answer those whose deadline is over; how many."""
+    def expire_held(self, now_ms: int) -> list[tuple[int, bytes]]:
+        """Answer those whose deadline is over.
+
+        Returns [(token, reply)] of compiled handlers: their time-out reply is made from
+        the reply that would have been sent.
+        """
 
     def statistics(self) -> ReactorStatistics:
         """A picture of the counters."""

@@ -20,14 +20,18 @@ import os
 
 cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from typing import NamedTuple
 
 from rmq._fastpath.endian cimport get32
+from rmq._fastpath.frames cimport RawHeader, scan_header
+from rmq._fastpath.native cimport (
+    CONTRACT_VERSION, Conn, DECLINED, Frame, HELD, NativeHandler, REPLY_ROOM, Verdict
+)
 from rmq._fastpath.watermark cimport Watermark
 
 cdef extern from *:
@@ -124,6 +128,12 @@ cdef class Reactor:
         self.max_frame_size = max_frame_size
         self.free_slots = []
         self.watermark_fd = -1
+        self.handlers = []
+        self.held_timeout_ms = 5_000
+        self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
+        self.held_reply = <uint8_t *>malloc(REPLY_ROOM)
+        if self.natives == NULL or self.held_reply == NULL:
+            raise MemoryError
         self.events = <Event *>malloc(EVENT_LIMIT * sizeof(Event))
         if self.events == NULL:
             raise MemoryError
@@ -146,6 +156,10 @@ cdef class Reactor:
             free(held.data)
             free(held)
             held = following
+        for i in range(LISTENER_LIMIT):
+            free(self.dense[i])
+        free(self.natives)
+        free(self.held_reply)
         free(self.slots)
         free(self.dirty)
         free(self.undrained)
@@ -155,8 +169,11 @@ cdef class Reactor:
 
     # -- connections
 
-    def add(self, int fd, int listener=0):
-        """Own a connected, non-blocking descriptor; the token of its connection."""
+    def add(self, int fd, int listener=0, bytes peer=b""):
+        """Own a connected, non-blocking descriptor; the token of its connection.
+
+        `peer` is the other end as a record stores it, for compiled handlers.
+        """
         cdef uint32_t index
         cdef Slot *slot
         if self.free_slots:
@@ -168,6 +185,9 @@ cdef class Reactor:
         slot.listener = listener
         slot.state = OPEN
         slot.is_paused = False
+        slot.declined_poll = -1
+        slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
+        memcpy(slot.peer, <const char *>peer, slot.peer_size)
         slot.active_ms = self.now_ms
         slot.armed = EPOLLIN | EPOLLRDHUP
         if rmq_epoll_set(self.epfd, EPOLL_CTL_ADD, fd, slot.armed, self._token(index)):
@@ -222,7 +242,7 @@ cdef class Reactor:
         free(slot.inbox)
         free(slot.outbox)
         slot.inbox = slot.outbox = NULL
-        slot.in_capacity = slot.in_start = slot.in_end = 0
+        slot.in_capacity = slot.in_start = slot.in_end = slot.handed = 0
         slot.out_capacity = slot.out_start = slot.out_end = 0
         self.free_slots.append(index)
         self.connections -= 1
@@ -251,6 +271,121 @@ cdef class Reactor:
                 if self.slots[i].active_ms <= before_ms:
                     tokens.append(self._token(i))
         return tokens
+
+    # -- compiled handlers
+
+    def register_native(
+        self, int listener, int code, NativeHandler handler not None
+    ):
+        """Let a compiled handler see the frames of a code first, on one listener."""
+        cdef Native *native
+        cdef bytes name
+        if handler.contract_version != CONTRACT_VERSION:
+            raise ValueError(f"{handler!r}: handler contract {handler.contract_version}")
+        if not 0 <= listener < LISTENER_LIMIT or not 0 <= code:
+            raise ValueError(f"listener {listener}, code {code}")
+        if self.native_count == NATIVE_LIMIT:
+            raise ValueError(f"more than {NATIVE_LIMIT} compiled handlers")
+        if self.native_for(listener, code) != NULL:
+            raise ValueError(f"code {code} has a compiled handler already")
+        names = [field.encode() for field in handler.fields]
+        self.handlers.append((handler, names))
+        native = &self.natives[self.native_count]
+        native.handler = <void *>handler
+        native.listener = listener
+        native.code = code
+        native.field_count = len(names)
+        for i in range(len(names)):
+            name = names[i]
+            native.fields[i].data = name
+            native.fields[i].size = len(name)
+        if self.dense[listener] == NULL:
+            self.dense[listener] = <int16_t *>calloc(DENSE_CODES, sizeof(int16_t))
+            if self.dense[listener] == NULL:
+                raise MemoryError
+        self.native_count += 1
+        if code < DENSE_CODES:
+            self.dense[listener][code] = self.native_count
+
+    cdef Native *native_for(self, int32_t listener, int32_t code) noexcept nogil:
+        cdef int32_t i
+        if self.dense[listener] == NULL:
+            return NULL
+        if 0 <= code < DENSE_CODES:
+            i = self.dense[listener][code]
+            return NULL if i == 0 else &self.natives[i - 1]
+        for i in range(self.native_count):
+            if self.natives[i].listener == listener and self.natives[i].code == code:
+                return &self.natives[i]
+        return NULL
+
+    cdef bint serve(
+        self, uint32_t index, const uint8_t *p, int64_t size
+    ) noexcept nogil:
+        """Offer a frame to its compiled handler; False leaves it to Python.
+
+        After one frame was declined the connection's later frames of this poll are too,
+        so that its requests keep their order.
+        """
+        cdef Slot *slot = self.slots[index]
+        cdef RawHeader raw
+        cdef Frame frame
+        cdef Conn conn
+        cdef Native *native
+        cdef Verdict verdict = DECLINED
+        cdef uint32_t word
+        if self.dense[slot.listener] == NULL or slot.declined_poll == self.polls:
+            return False
+        word = get32(p + 4)
+        if scan_header(p + 8, word & 0xFFFFFF, word >> 24, &raw):
+            native = self.native_for(slot.listener, raw.code)
+            if native != NULL:
+                if self.reserve(index, REPLY_ROOM):
+                    _fill(&frame, &raw, native)
+                    frame.body = p + 8 + (word & 0xFFFFFF)
+                    frame.body_size = <uint32_t>(size - 8 - (word & 0xFFFFFF))
+                    frame.now_ms = self.now_ms
+                    conn.ready.end = slot.outbox + slot.out_end
+                    conn.ready.limit = slot.outbox + slot.out_capacity
+                    conn.held.end = self.held_reply
+                    conn.held.limit = self.held_reply + REPLY_ROOM
+                    conn.peer = slot.peer
+                    conn.peer_size = slot.peer_size
+                    conn.watermark = 0
+                    verdict = (<NativeHandler>native.handler).serve(&frame, &conn)
+                if verdict == DECLINED:
+                    native.declined += 1
+                else:
+                    native.served += 1
+                    native.is_touched = True
+        if verdict == DECLINED:
+            slot.declined_poll = self.polls
+            return False
+        if verdict == HELD:
+            self.keep(
+                self._token(index), self.held_reply, conn.held.end - self.held_reply,
+                NULL, 0, conn.watermark, self.now_ms + self.held_timeout_ms,
+            )
+        else:
+            slot.out_end = conn.ready.end - slot.outbox
+            self.mark_dirty(index)
+        return True
+
+    cdef void end_of_drain(self) noexcept nogil:
+        """Let the handlers that served something finish their batch."""
+        cdef int32_t i
+        for i in range(self.native_count):
+            if self.natives[i].is_touched:
+                self.natives[i].is_touched = False
+                (<NativeHandler>self.natives[i].handler).end_of_drain()
+
+    def native_counts(self):
+        """{(listener, code): (served, declined)} of the compiled handlers."""
+        return {
+            (self.natives[i].listener, self.natives[i].code):
+            (self.natives[i].served, self.natives[i].declined)
+            for i in range(self.native_count)
+        }
 
     # -- receive
 
@@ -292,6 +427,7 @@ cdef class Reactor:
                     self.receive(index)
         self.turn += 1
         self.cut_left_behind()
+        self.end_of_drain()
         self.release_held()
         self.send_dirty()
         return count > 0 or self.event_count > 0 or self.undrained_count > 0
@@ -301,6 +437,8 @@ cdef class Reactor:
         cdef Slot *slot = self.slots[index]
         cdef int64_t total = 0, room
         cdef ssize_t got
+        if slot.handed == 0:
+            _compact(slot)
         while total < RECEIVE_BYTES:
             if slot.in_end == slot.in_capacity and not _make_room(slot, BUFFER_START):
                 if slot.in_start == 0:
@@ -355,7 +493,9 @@ cdef class Reactor:
             if self.event_count >= EVENT_LIMIT - 1 or handed >= FRAMES_PER_CONNECTION:
                 self.leave_behind(index)
                 return
-            self.add_event(FRAME, index, slot.in_start, size)
+            if not self.serve(index, p, size):
+                self.add_event(FRAME, index, slot.in_start, size)
+                slot.handed += 1
             slot.in_start += size
             self.frames += 1
             handed += 1
@@ -429,6 +569,7 @@ cdef class Reactor:
             else:
                 taken.append((event.kind, self._token(event.slot), None))
         for i in range(self.event_count):
+            self.slots[self.events[i].slot].handed = 0
             _compact(self.slots[self.events[i].slot])
         self.event_count = 0
         self.in_batch = True
@@ -458,32 +599,45 @@ cdef class Reactor:
     ) noexcept nogil:
         """Copy into the outbox and note the connection for the next send."""
         cdef Slot *slot = self.slots[index]
+        if not self.reserve(index, size):
+            return False
+        memcpy(slot.outbox + slot.out_end, data, size)
+        slot.out_end += size
+        self.mark_dirty(index)
+        return True
+
+    cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil:
+        """Have `size` free bytes at the end of the outbox."""
+        cdef Slot *slot = self.slots[index]
         cdef int64_t wanted
         cdef void *grown
         if slot.out_end - slot.out_start + size > OUTBOX_LIMIT:
             self.fail(index, READER_TOO_SLOW)
             return False
+        if slot.out_end + size <= slot.out_capacity:
+            return True
+        if slot.out_start:
+            slot.out_end -= slot.out_start
+            memmove(slot.outbox, slot.outbox + slot.out_start, slot.out_end)
+            slot.out_start = 0
         if slot.out_end + size > slot.out_capacity:
-            if slot.out_start:
-                slot.out_end -= slot.out_start
-                memmove(slot.outbox, slot.outbox + slot.out_start, slot.out_end)
-                slot.out_start = 0
-            if slot.out_end + size > slot.out_capacity:
-                wanted = max(slot.out_end + size, 2 * slot.out_capacity)
-                wanted = max(wanted, <int64_t>BUFFER_START)
-                grown = realloc(slot.outbox, wanted)
-                if grown == NULL:
-                    self.fail(index, OUT_OF_MEMORY)
-                    return False
-                slot.outbox = <uint8_t *>grown
-                slot.out_capacity = wanted
-        memcpy(slot.outbox + slot.out_end, data, size)
-        slot.out_end += size
+            wanted = max(slot.out_end + size, 2 * slot.out_capacity)
+            wanted = max(wanted, <int64_t>BUFFER_START)
+            grown = realloc(slot.outbox, wanted)
+            if grown == NULL:
+                self.fail(index, OUT_OF_MEMORY)
+                return False
+            slot.outbox = <uint8_t *>grown
+            slot.out_capacity = wanted
+        return True
+
+    cdef void mark_dirty(self, uint32_t index) noexcept nogil:
+        """Note a connection for the next send."""
+        cdef Slot *slot = self.slots[index]
         if not slot.is_dirty:
             slot.is_dirty = True
             self.dirty[self.dirty_count] = index
             self.dirty_count += 1
-        return True
 
     cdef void send_dirty(self) noexcept nogil:
         cdef int64_t i
@@ -573,27 +727,42 @@ cdef class Reactor:
         int64_t deadline_ms,
         bytes timeout_data not None,
     ):
-        """Send `data` once the watermark is reached, `timeout_data` if that is too
-        late.
+        """Send `data` once the watermark is reached, `timeout_data` if not in time.
 
         False if the connection is gone or too much is held already.
         """
-        cdef Held *held
-        cdef Held *before = self.held_tail
-        cdef int64_t size = len(data), timeout_size = len(timeout_data)
         if self.find(token) == NULL:
             return False
+        return self.keep(
+            token, data, len(data), timeout_data, len(timeout_data),
+            watermark, deadline_ms,
+        )
+
+    cdef bint keep(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        const uint8_t *timeout_data,
+        int64_t timeout_size,
+        int64_t watermark,
+        int64_t deadline_ms,
+    ) noexcept nogil:
+        """Put a reply into the list of held ones, in the order of watermarks."""
+        cdef Held *before = self.held_tail
+        cdef Held *held
         if self.held_bytes + size + timeout_size > HELD_LIMIT:
             return False
         held = <Held *>malloc(sizeof(Held))
         if held == NULL:
-            raise MemoryError
+            return False
         held.data = <uint8_t *>malloc(size + timeout_size + 1)
         if held.data == NULL:
             free(held)
-            raise MemoryError
-        memcpy(held.data, <char *>data, size)
-        memcpy(held.data + size, <char *>timeout_data, timeout_size)
+            return False
+        memcpy(held.data, data, size)
+        if timeout_size:
+            memcpy(held.data + size, timeout_data, timeout_size)
         held.token = token
         held.watermark = watermark
         held.deadline_ms = deadline_ms
@@ -616,19 +785,24 @@ cdef class Reactor:
         return True
 
     def expire_held(self, int64_t now_ms):
-        """Answer those whose deadline is over; how many."""
+        """Answer those whose deadline is over.
+
+        Returns [(token, reply)] of compiled handlers: their time-out reply is made from
+        the reply that would have been sent.
+        """
         cdef Held *held = self.held_head
         cdef Held *following
-        cdef int64_t count = 0
+        cdef list late = []
         while held != NULL:
             following = held.next
             if held.deadline_ms <= now_ms:
+                if held.timeout_size == 0:
+                    late.append((held.token, held.data[:held.size]))
                 self.answer_held(held, True)
-                count += 1
             held = following
-        if count and not self.in_batch:
+        if not self.in_batch:
             self.send_dirty()
-        return count
+        return late
 
     cdef void release_held(self) noexcept nogil:
         """Answer every held reply that the watermark has reached."""
@@ -708,3 +882,25 @@ cdef void *_grown(void *old, size_t size) except NULL:
     if grown == NULL:
         raise MemoryError
     return grown
+
+
+cdef void _fill(
+    Frame *frame, const RawHeader *raw, const Native *native
+) noexcept nogil:
+    """Put the header's values into the order that the handler asked for."""
+    cdef int32_t i, j
+    frame.code = raw.code
+    frame.flag = raw.flag
+    frame.version = raw.version
+    frame.opaque = raw.opaque
+    frame.language = raw.language
+    frame.serialize_type = raw.serialize_type
+    for i in range(native.field_count):
+        frame.fields[i].data = NULL
+        frame.fields[i].size = 0
+        for j in range(raw.field_count):
+            if raw.names[j].size == native.fields[i].size and not memcmp(
+                raw.names[j].data, native.fields[i].data, native.fields[i].size
+            ):
+                frame.fields[i] = raw.values[j]
+                break

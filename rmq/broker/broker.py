@@ -192,6 +192,9 @@ class Broker:
                     max_waiting=claim.max_waiting,
                 )
         guards = plugins.gather("rmq_request_guards", context)
+        if self.config.native_handlers and not guards:
+            for port, code, handler in plugins.native_claims(context):
+                self._server.register_native(port, code, handler)
         for table in tables.values():
             table.guards.extend(guards)
         listeners = plugins.gather("rmq_arrival_listeners", context)

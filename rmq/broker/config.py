@@ -178,6 +178,11 @@ class BrokerConfig:
         high=65535,
         doc="port of the embedded name server; 0 takes any free one",
     )
+    native_handlers: bool = option(
+        True,
+        key="rmq.nativeHandlers",
+        doc="let compiled handlers serve; false sends every frame to Python",
+    )
     stop_timeout_s: int = option(
         10,
         key="rmq.stopTimeoutSeconds",

@@ -17,6 +17,7 @@ from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
+from rmq.native import NativeHandler
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held
 from rmq.store.config import StoreConfig
@@ -32,6 +33,7 @@ __all__ = [
     "Held",
     "PutInterceptor",
     "RegisterHandler",
+    "RegisterNative",
     "Service",
 ]
 
@@ -53,6 +55,15 @@ class RegisterHandler(Protocol):
         replaces: str | None = None,
     ) -> None:
         """Serve `code` on these ports; `replaces` names the plugin it is taken from."""
+
+
+class RegisterNative(Protocol):
+    """How a plugin offers a compiled handler."""
+
+    def __call__(
+        self, code: int, handler: NativeHandler, *, ports: tuple[str, ...] = ...
+    ) -> None:
+        """Offer the frames of `code` on these ports to `handler` first."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True, kw_only=True)

@@ -16,7 +16,10 @@ import trio
 
 from rmq._fastpath import EventKind, Reactor, ReactorStatistics, Watermark
 from rmq.clock import Clock
-from rmq.protocol.frames import MAX_FRAME_SIZE
+from rmq.native import NativeHandler
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
+from rmq.protocol.message import host_bytes
 from rmq.remoting.connection import Connection, now_ms
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.listener import Address, accept_forever, open_listener
@@ -147,7 +150,8 @@ class RemotingServer:
         self, plain: socket.socket, listener: Listener, remote: Address, local: Address
     ) -> None:
         try:
-            token = self._reactor.add(plain.fileno(), listener.index)
+            host = host_bytes(*remote)
+            token = self._reactor.add(plain.fileno(), listener.index, host)
         except OSError as error:
             plain.close()
             logger.error("cannot serve %s: %s", remote, error)
@@ -192,7 +196,8 @@ class RemotingServer:
         scans = 0
         while True:
             await trio.sleep(SCAN_INTERVAL_S)
-            self._reactor.expire_held(now_ms())
+            for token, reply in self._reactor.expire_held(now_ms()):
+                self._reactor.send(token, _too_late(reply))
             scans += 1
             if scans % IDLE_SCANS:
                 continue
@@ -216,6 +221,12 @@ class RemotingServer:
             return True
         return False
 
+    def register_native(self, name: str, code: int, handler: NativeHandler) -> None:
+        """Let a compiled handler see the frames of a code first, on this listener."""
+        for listener in self._listeners:
+            if listener.name == name:
+                self._reactor.register_native(listener.index, code, handler)
+
     def attach_watermark(self, watermark: Watermark) -> None:
         """Release held answers by this watermark."""
         self._reactor.attach_watermark(watermark)
@@ -238,6 +249,13 @@ class RemotingServer:
             self._dispatcher.failures,
             self._dispatcher.running,
         )
+
+
+def _too_late(reply: bytes) -> bytes:
+    """Turn a compiled handler's answer into one that says the disk was too slow."""
+    answer = decode(reply)
+    answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+    return encode(answer)
 
 
 def raise_descriptor_limit() -> None:

@@ -1,0 +1,27 @@
+"""What a poll pays for a compiled handler that declines every frame."""
+
+import socket
+
+from rmq._fastpath import NativeHandler, Reactor
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
+
+WINDOW = 64
+
+
+def test_declined_frames(benchmark):
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    reactor = Reactor()
+    reactor.register_native(0, 310, NativeHandler(("a", "b"), ("b",), 1))
+    reactor.add(ours.detach())
+    request = encode(Command.request(310, body=b"x" * 128)) * WINDOW
+
+    def window():
+        theirs.sendall(request)
+        reactor.poll(0)
+        reactor.take_events()
+
+    benchmark(window)
+    theirs.close()
+    assert reactor.native_counts()[0, 310][1] > 0

@@ -1,0 +1,21 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from rmq._fastpath.native cimport Text
+
+cdef enum:
+    RAW_FIELD_LIMIT = 48
+
+cdef struct RawHeader:
+    int32_t code
+    int32_t flag
+    int32_t version
+    int32_t opaque
+    uint8_t language
+    uint8_t serialize_type
+    int32_t field_count
+    Text names[RAW_FIELD_LIMIT]
+    Text values[RAW_FIELD_LIMIT]
+
+cdef bint scan_header(
+    const uint8_t *header, int64_t size, uint8_t serialize_type, RawHeader *raw
+) noexcept nogil

@@ -1,0 +1,53 @@
+"""The contract between reactor and compiled handlers; plugins may cimport this file.
+
+A handler serves a frame or declines it.  DECLINED leaves no trace: the frame takes the
+Python path.  A handler serves only what it can prove plain, allocates nothing, takes no
+lock and calls nothing that blocks.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+cdef enum:
+    CONTRACT_VERSION = 1    # of the structs below; Cython checks classes, not structs
+    FIELD_LIMIT = 32
+    REPLY_ROOM = 1024       # bytes that are free in each outbox when serve() is called
+
+cdef enum Verdict:
+    DECLINED = 0            # nothing was done
+    SERVED = 1              # the reply, if one is wanted, is in conn.ready
+    HELD = 2                # the reply is in conn.held, until conn.watermark is durable
+
+cdef struct Text:           # one header value; data is NULL when the field is absent
+    const uint8_t *data
+    int32_t size
+    bint escaped            # JSON escapes are still inside
+
+cdef struct Frame:          # pointers are valid during serve() only
+    int32_t code
+    int32_t flag
+    int32_t version
+    int32_t opaque
+    uint8_t language
+    uint8_t serialize_type
+    Text fields[FIELD_LIMIT]    # in the order of NativeHandler.fields
+    const uint8_t *body
+    uint32_t body_size
+    int64_t now_ms          # the clock, read once per poll
+
+cdef struct Outbox:         # write at `end`, not beyond `limit`, and move `end`
+    uint8_t *end
+    uint8_t *limit
+
+cdef struct Conn:
+    Outbox ready
+    Outbox held
+    const uint8_t *peer     # address and port as a record stores them, 8 or 20 bytes
+    int32_t peer_size
+    int64_t watermark       # set with HELD: end offset of the record
+
+cdef class NativeHandler:
+    cdef readonly tuple fields      # names of the ext fields it reads
+    cdef readonly tuple varying     # those that differ from frame to frame
+    cdef readonly int contract_version
+    cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
+    cdef void end_of_drain(self) noexcept nogil

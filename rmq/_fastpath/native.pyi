@@ -1,0 +1,12 @@
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class NativeHandler:
+    """Serves frames of one request code, or declines them."""
+
+    fields: tuple[str, ...]
+    varying: tuple[str, ...]
+    contract_version: int
+    def __init__(
+        self, fields: tuple[str, ...], varying: tuple[str, ...], version: int
+    ) -> None: ...

@@ -1,0 +1,32 @@
+"""NativeHandler: the base of compiled request handlers (the contract is native.pxd).
+
+A subclass passes the CONTRACT_VERSION that it was compiled with, so that one built for
+other structs is refused when it is registered.
+Called by the reactor inside a poll, on the thread and with the GIL that it holds.
+"""
+
+
+cdef class NativeHandler:
+    """Serves frames of one request code, or declines them."""
+
+    def __init__(self, tuple fields not None, tuple varying not None, int version):
+        if len(fields) > FIELD_LIMIT:
+            raise ValueError(f"{len(fields)} header fields, at most {FIELD_LIMIT}")
+        if not set(varying) <= set(fields):
+            raise ValueError(f"{varying} are not all among {fields}")
+        if version != CONTRACT_VERSION:
+            raise ValueError(
+                f"compiled for version {version} of the handler contract, "
+                f"this is version {CONTRACT_VERSION}: build the plugin again"
+            )
+        self.fields = fields
+        self.varying = varying
+        self.contract_version = version
+
+    cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
+        """Serve one frame: the reply goes to one of the outboxes."""
+        return DECLINED
+
+    cdef void end_of_drain(self) noexcept nogil:
+        """Finish the batch; called once per poll, before any reply is sent."""
+        return
