@@ -239,6 +239,22 @@ class ConsumeQueue:
         self._set_end(kept)
         return dropped
 
+    def start_over(self) -> int:
+        """Drop all entries; how many there were.
+
+        A later record with offset 0: the topic was deleted and began again, and its
+        older records are still in the log.
+        """
+        dropped = self.next_offset - self.min_offset
+        self._tail = None
+        self._files.drop(self.folder)
+        for base in self._bases:
+            (self.folder / f"{base:020d}").unlink()
+        self._bases.clear()
+        self.min_offset = self.next_offset = 0
+        self._end_physical = -1
+        return dropped
+
     def clear_behind(self) -> None:
         """Leave only zeros behind the last entry.
 

@@ -184,6 +184,8 @@ class Recovery:
             return True
         if record.physical_offset + record.size <= queue.end_physical:
             return True
+        if record.queue_offset == 0 < queue.next_offset:
+            self.report.entries_dropped += queue.start_over()
         if record.queue_offset > queue.next_offset:
             if self.report.start_offset > self._files.min_offset:
                 self.report.start_offset = self._files.min_offset

@@ -1,10 +1,11 @@
 """Puts and gets over real files of small sizes."""
 
 import errno
+import os
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath import RecordStatus, check_record, decode_record, tags_code
 from rmq.errors import DiskFull, StoreClosed, StoreError
 from rmq.protocol.message import BatchItem
 from rmq.store import allocate
@@ -339,3 +340,191 @@ def test_statistics(open_store, make_message):
     seen = store.statistics()
     assert (seen.put_messages, seen.get_found, seen.queue_count) == (1, 1, 1)
     assert seen.put_bytes == seen.end_offset == store.end_offset
+
+
+def test_only_messages_of_the_tags_are_given(open_store, make_message):
+    store = open_store(queue_file_size=2000)
+    for n in range(12):
+        store.put(make_message(bytes([n]), properties={"TAGS": "abc"[n % 3]}))
+    store.put(make_message(b"none"))
+
+    def wanted(*tags, **limits):
+        codes = tuple(tags_code(tag) for tag in tags)
+        result = store.get("Topic", 0, 0, 32, tag_codes=codes, **limits)
+        assert result.status is GetStatus.FOUND
+        found, position = [], 0
+        while position < len(result.body):
+            record = decode_record(result.body, position)
+            found.append(record.queue_offset)
+            position += record.size
+        assert len(found) == result.message_count
+        return found, result.next_begin_offset
+
+    assert wanted("a") == ([0, 3, 6, 9], 13)
+    assert wanted("c", "a") == ([0, 2, 3, 5, 6, 8, 9, 11], 13)
+    assert wanted("b", max_bytes=1) == ([1], 2)
+    assert wanted("") == ([12], 13)
+    nobody = store.get("Topic", 0, 0, 32, tag_codes=(tags_code("z"),))
+    assert nobody.status is GetStatus.NO_MATCHED_MESSAGE
+    assert nobody.next_begin_offset == 13
+
+
+def test_bytes_of_one_get_are_whole_records(open_store, make_message):
+    store = open_store()
+    size = store.put(make_message(b"x" * 100)).end_offset
+    for _ in range(4):
+        store.put(make_message(b"x" * 100))
+    counts = [
+        store.get("Topic", 0, 0, 32, max_bytes=limit).message_count
+        for limit in (size - 1, size, 2 * size - 1, 2 * size, 3 * size + 1)
+    ]
+    assert counts == [1, 1, 1, 2, 3]
+
+
+def test_a_get_ends_with_the_queue_file(open_store, make_message):
+    store = open_store()
+    for n in range(25):
+        store.put(make_message(bytes([n])))
+    result = store.get("Topic", 0, 7, 32)
+    assert (result.message_count, result.next_begin_offset) == (3, 10)
+    assert (result.min_offset, result.max_offset) == (0, 25)
+
+
+def test_a_queue_that_was_never_filled_is_empty(open_store, make_message):
+    store = open_store()
+    store.put(make_message(sys_flag=4))
+    for offset in (-1, 0, 1):
+        result = store.get("Topic", 0, offset, 1)
+        assert result.status is GetStatus.NO_MESSAGE_IN_QUEUE
+        assert result.next_begin_offset == 0
+
+
+def test_messages_whose_log_is_gone_are_too_small(open_store, make_message):
+    store = open_store()
+    while store.end_offset < 2 * 65536:
+        store.put(make_message(b"x" * 5000))
+    first = store._queues.get("Topic", 0).first_at_or_above(65536)
+    store.close()
+    (store.directory.commit_log / f"{0:020d}").unlink()
+    again = open_store()
+    assert again.min_physical_offset == 65536
+    assert again.min_offset("Topic", 0) == first > 0
+    result = again.get("Topic", 0, 0, 1)
+    assert (result.status, result.next_begin_offset) == (
+        GetStatus.OFFSET_TOO_SMALL,
+        first,
+    )
+    assert again.get("Topic", 0, first, 1).status is GetStatus.FOUND
+
+
+def test_a_blank_record_ends_a_full_file(open_store, make_message):
+    store = open_store()
+    one = store.put(make_message(b"x" * 30_000)).end_offset
+    second = store.put(make_message(b"y" * 30_000))
+    third = store.put(make_message(b"z" * 30_000))
+    assert second.end_offset == 2 * one
+    assert third.physical_offset == 65536
+    data = (store.directory.commit_log / f"{0:020d}").read_bytes()
+    assert check_record(data, 2 * one)[0] is RecordStatus.BLANK
+    assert int.from_bytes(data[2 * one : 2 * one + 4], "big") == 65536 - 2 * one
+    assert not data[2 * one + 8 :].strip(b"\0")
+
+
+@pytest.mark.parametrize(("spare", "offset"), [(0, 65536), (7, 65536), (8, None)])
+def test_a_record_leaves_room_for_the_blank_behind_it(
+    open_store, make_message, spare, offset
+):
+    store = open_store()
+    end = store.put(make_message(b"x" * 60_000)).end_offset
+    empty = store.put(make_message(b"")).end_offset - end
+    body = b"y" * (65536 - end - empty - empty - spare)
+    result = store.put(make_message(body))
+    assert result.physical_offset == (end + empty if offset is None else offset)
+    assert bodies(store)[-1] == body
+
+
+def test_the_largest_body(open_store, make_message):
+    store = open_store(max_message_size=1024)
+    assert store.put(make_message(b"x" * 1024)).status is PutStatus.PUT_OK
+    end = store.end_offset
+    assert store.put(make_message(b"x" * 1025)).status is PutStatus.MESSAGE_ILLEGAL
+    items = [BatchItem(0, b"", ""), BatchItem(0, b"x" * 1025, "")]
+    assert store.put_batch(make_message(), items).status is PutStatus.MESSAGE_ILLEGAL
+    assert (store.end_offset, store.max_offset("Topic", 0)) == (end, 1)
+
+
+def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    wanted = []
+    store.on_flush_wanted = lambda: wanted.append(store.end_offset)
+    store.put(make_message(b"first"))
+    store.flush_log()
+    items = [BatchItem(0, bytes([n]), "") for n in range(3)]
+    result = store.put_batch(make_message(), items)
+    assert wanted == [store.durable.value, result.end_offset]
+    assert store.max_offset("Topic", 0) == 1
+    assert store.get("Topic", 0, 1, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
+    assert store.record_at(result.physical_offsets[0]) is None
+    store.flush_log()
+    assert bodies(store) == [b"first", b"\0", b"\1", b"\2"]
+
+
+def test_a_full_disk_at_the_first_put(open_store, make_message, monkeypatch):
+    store = open_store()
+    with monkeypatch.context() as patch:
+        patch.setattr(allocate.FileAllocator, "create", no_space)
+        failed = store.put(make_message())
+        assert failed == (PutStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
+    assert (store.end_offset, store.max_offset("Topic", 0)) == (0, 0)
+    assert not store.is_writable
+    store.check_disk()
+    assert store.is_writable
+    assert store.put(make_message()).physical_offset == 0
+    assert bodies(store) == [b"body"]
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is_batch):
+    """Under SYNC_FLUSH records go through pwrite, which can fail."""
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store.put(make_message(b"kept"))
+    store.flush_log()
+    end, told = store.end_offset, []
+    store.on_append = lambda *where: told.append(where)
+    descriptor = store._log.files.files[-1].fd
+    saved = os.dup(descriptor)
+    read_only = os.open(store.directory.commit_log / f"{0:020d}", os.O_RDONLY)
+    os.dup2(read_only, descriptor)
+    if is_batch:
+        result = store.put_batch(make_message(), [BatchItem(0, b"lost", "")] * 3)
+    else:
+        result = store.put(make_message(b"lost"))
+    os.dup2(saved, descriptor)
+    os.close(saved)
+    os.close(read_only)
+    assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert (result.queue_offset, result.end_offset, told) == (0, 0, [])
+    assert store.end_offset == end
+    assert bodies(store) == [b"kept"]
+    assert "failed" in store.refuse_reason
+    assert store.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.close()
+    again = open_store()
+    assert not again.recovery.was_clean
+    assert bodies(again) == [b"kept"]
+
+
+def test_deleting_a_topic_leaves_the_others(open_store, make_message):
+    store = open_store()
+    for n in range(30):
+        store.put(make_message(bytes([n]), topic="Kept", queue_id=n % 2))
+        store.put(make_message(bytes([n]), topic="Gone", queue_id=n % 3))
+    assert store.delete_topic("Gone") == 3
+    assert store.delete_topic("Gone") == 0
+    assert store.get("Gone", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    even, odd = (list(map(bytes, zip(range(start, 30, 2)))) for start in (0, 1))
+    assert bodies(store, "Kept", 0) == even
+    store.close()
+    again = open_store()
+    assert bodies(again, "Kept", 0) == even
+    assert bodies(again, "Kept", 1) == odd

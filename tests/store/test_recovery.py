@@ -1,5 +1,7 @@
 """What a start makes of damaged stores; one clause of a contract each."""
 
+import shutil
+
 import pytest
 
 from rmq._fastpath import decode_record
@@ -175,3 +177,25 @@ def test_bytes_behind_the_end_are_zero(open_store, make_message):
     data = (again.directory.commit_log / f"{0:020d}").read_bytes()
     assert len(data) == 65536
     assert not data[again.end_offset :].strip(b"\0")
+
+
+def drop_queues(store):
+    shutil.rmtree(store.directory.consume_queue)
+
+
+@pytest.mark.parametrize("old", [5, 25])
+def test_a_topic_that_was_deleted_begins_again(open_store, make_message, old):
+    """Older records of the same name are still in the log; they must not win."""
+    store = open_store()
+    fill(store, make_message, old)
+    assert store.delete_topic("Topic") == 1
+    store.put(make_message(b"new 0"))
+    store.put(make_message(b"new 1"))
+    crash(store)
+    drop_queues(store)
+    again = open_store()
+    assert all_bodies(again) == [b"new 0", b"new 1"]
+    assert again.recovery.entries_dropped == old
+    assert again.put(make_message(b"new 2")).queue_offset == 2
+    crash(again)
+    assert all_bodies(open_store()) == [b"new 0", b"new 1", b"new 2"]
