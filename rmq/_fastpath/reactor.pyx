@@ -281,7 +281,7 @@ cdef class Reactor:
         cdef Native *native
         cdef bytes name
         if handler.contract_version != CONTRACT_VERSION:
-            raise ValueError(f"{handler!r}: handler contract {handler.contract_version}")
+            raise ValueError(f"{handler!r}: contract {handler.contract_version}")
         if not 0 <= listener < LISTENER_LIMIT or not 0 <= code:
             raise ValueError(f"listener {listener}, code {code}")
         if self.native_count == NATIVE_LIMIT:
