@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 import trio
 
+from rmq import __version__
 from rmq.config import check, environment_values, read_properties
 from rmq.errors import ConfigError, RmqError
 
@@ -23,6 +24,7 @@ ANY_ADDRESS = "0.0.0.0"
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that starts a server."""
     for option in (
+        click.version_option(__version__, prog_name="rmq"),
         click.option(
             "--log-level",
             type=click.Choice(LOG_LEVELS),
@@ -46,8 +48,8 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-c",
             "--config",
             "path",
-            type=click.Path(exists=True, dir_okay=False),
-            help="Java properties file.",
+            type=click.Path(dir_okay=False),
+            help="Java properties file; also looked for in $ROCKETMQ_HOME/conf.",
         ),
     ):
         command = option(command)
@@ -58,7 +60,7 @@ def gather_values(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> dict[str, str]:
     """Join file, environment and flags; later ones win."""
-    values = read_properties(path) if path else {}
+    values = read_properties(_located(path)) if path else {}
     values |= environment_values(os.environ, classes)
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -68,6 +70,16 @@ def gather_values(
     if path:
         values.setdefault("bindAddress", ANY_ADDRESS)
     return values
+
+
+def _located(path: str) -> str:
+    """Return the file as named, or the one of that name in ROCKETMQ_HOME."""
+    home = os.environ.get("ROCKETMQ_HOME")
+    places = [path] if home is None else [path, os.path.join(home, "conf", path)]
+    for place in places:
+        if os.path.exists(place):
+            return place
+    raise click.BadParameter(f"{' and '.join(places)} do not exist", param_hint="-c")
 
 
 def report_findings(

@@ -34,22 +34,31 @@ class KVConfig:
 
     def load(self) -> None:
         """Read the file, or the one before it; an absent one is empty."""
-        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
-            try:
-                value = fastjson.loads(path.read_bytes())
-                table = value.get("configTable") or {}
-                self._table = {
-                    str(name): {str(k): str(v) for k, v in entries.items()}
-                    for name, entries in table.items()
-                }
-            except FileNotFoundError:
-                continue
-            except (RemoteProtocolError, AttributeError) as error:
-                logger.warning("%s cannot be read: %s", path, error)
-                continue
+        backup = self._path.with_name(self._path.name + ".bak")
+        problem = self._read(self._path)
+        if problem is None or self._read(backup) is not None:
+            if problem:
+                raise StoreError(f"{self._path}: {problem}; mend or remove it")
             return
+        bad = self._path.with_name(self._path.name + ".bad")
         if self._path.exists():
-            raise StoreError(f"{self._path} cannot be read; mend or remove it")
+            self._path.rename(bad)
+            logger.warning("%s: %s; it was moved to %s", self._path, problem, bad.name)
+
+    def _read(self, path: Path) -> str | None:
+        """Take over a file; why not, if it is not there or cannot be read."""
+        try:
+            value = fastjson.loads(path.read_bytes())
+            table = value.get("configTable") or {}
+            self._table = {
+                str(name): {str(k): str(v) for k, v in entries.items()}
+                for name, entries in table.items()
+            }
+        except FileNotFoundError:
+            return "" if path == self._path else "there is no backup"
+        except (RemoteProtocolError, AttributeError) as error:
+            return f"it cannot be read: {error}"
+        return None
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return a value."""
