@@ -11,6 +11,7 @@ import resource
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rmq._fastpath import MappedFile
@@ -63,15 +64,21 @@ class MappedQueueFiles:
         self._allocator.ensure(file, end)
 
     def drop(self, folder: Path) -> None:
-        """Unmap all files of a folder."""
+        """Unmap all files of a folder; one being flushed goes when that ends."""
         for key in [key for key in self._mapped if key[0] == folder]:
-            self._mapped.pop(key).close()
+            file = self._mapped.pop(key)
+            with suppress(BufferError):
+                file.close()
 
     def dirty(self) -> list[MappedFile]:
-        """Files with entries that are not known to be durable."""
+        """Files with entries that are not known to be durable.
+
+        A worker calls this while the trio thread opens files, so the values are copied
+        in one step: an OrderedDict's own iteration runs Python code and notices.
+        """
         return [
             file
-            for file in self._mapped.values()
+            for file in list(dict.values(self._mapped))
             if file.flushed_position < file.write_position
         ]
 
@@ -158,7 +165,10 @@ class ConsumeQueues:
         for file in self.files.dirty():
             dirty = file.write_position - file.flushed_position
             if dirty >= least_pages * PAGE_SIZE or dirty >= file.size - ENTRY_SIZE:
-                file.hold()
+                try:
+                    file.hold()
+                except ValueError:
+                    continue  # its topic was deleted in the meantime
                 try:
                     file.flush()
                 finally:

@@ -87,7 +87,10 @@ class MappedFileQueue:
         """Start the next file; the one prepared ahead if there is one."""
         base_offset = self.files[-1].base_offset + self.file_size if self.files else 0
         file, self._next = self._next, None
-        if file is None or file.base_offset != base_offset:
+        if file is not None and file.base_offset != base_offset:
+            file.close()
+            file = None
+        if file is None:
             file = self._allocator.create(self.folder, base_offset, self.file_size)
         assert file.base_offset == base_offset, file.path
         assert file.write_position == 0, file.path
@@ -95,10 +98,16 @@ class MappedFileQueue:
         return file
 
     def prepare_next(self) -> None:
-        """Create the next file ahead of its use; a worker thread may call this."""
-        if not self.files or self._next is not None:
+        """Create the next file ahead of its use; a worker thread may call this.
+
+        The writer may roll meanwhile and make the same file: then the one made here is
+        a second mapping of a file in use, which is closed and never removed.
+        """
+        if not self.files:
             return
         last = self.files[-1]
+        if self._next is not None and self._next.base_offset > last.base_offset:
+            return
         if self._allocator.is_near_end(last):
             base_offset = last.base_offset + self.file_size
             self._next = self._allocator.create(
@@ -108,7 +117,8 @@ class MappedFileQueue:
     def close(self) -> None:
         """Unmap everything; a file prepared ahead was never used and goes."""
         if self._next is not None:
-            self._next.unlink()
+            if all(file.base_offset != self._next.base_offset for file in self.files):
+                self._next.unlink()
             self._next.close()
             self._next = None
         for file in self.files:

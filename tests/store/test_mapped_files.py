@@ -1,0 +1,197 @@
+"""Names, lengths and order of the files of one log."""
+
+import pytest
+
+from rmq.errors import CorruptLog, DiskFull
+from rmq.store.allocate import FileAllocator
+from rmq.store.mapped_files import MappedFileQueue, segment_offsets
+
+SIZE = 4096
+
+
+def touch(folder, offset, size=SIZE):
+    (folder / f"{offset:020d}").write_bytes(bytes(size))
+
+
+@pytest.fixture
+def allocator():
+    return FileAllocator(1 << 20)
+
+
+@pytest.fixture
+def queue(tmp_path, allocator):
+    queue = MappedFileQueue(tmp_path, SIZE, allocator)
+    yield queue
+    queue.close()
+
+
+def names(folder):
+    return sorted(int(path.name) for path in folder.iterdir())
+
+
+def test_offsets_are_in_order_and_start_anywhere(tmp_path):
+    assert segment_offsets(tmp_path, SIZE) == []
+    for offset in (3 * SIZE, SIZE, 2 * SIZE):
+        touch(tmp_path, offset)
+    assert segment_offsets(tmp_path, SIZE) == [SIZE, 2 * SIZE, 3 * SIZE]
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "0" * 19, "0" * 21, "-" + "0" * 19, "0" * 19 + "a", ".lock"]
+)
+def test_foreign_name_is_named(tmp_path, name):
+    touch(tmp_path, 0)
+    (tmp_path / name).write_bytes(bytes(SIZE))
+    with pytest.raises(CorruptLog, match="not an offset of 20 digits") as caught:
+        segment_offsets(tmp_path, SIZE)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [1, SIZE - 1, SIZE + 1, 2 * SIZE])
+@pytest.mark.parametrize("offset", [0, SIZE])
+def test_wrong_length_is_told_and_the_file_stays(tmp_path, offset, length):
+    touch(tmp_path, 0)
+    touch(tmp_path, SIZE)
+    touch(tmp_path, offset, length)
+    with pytest.raises(CorruptLog, match=f"{length} bytes.*{SIZE}") as caught:
+        segment_offsets(tmp_path, SIZE)
+    assert f"{offset:020d}" in str(caught.value)
+    assert names(tmp_path) == [0, SIZE]
+
+
+def test_only_an_empty_last_file_is_removed(tmp_path):
+    touch(tmp_path, 0)
+    touch(tmp_path, SIZE, 0)
+    assert segment_offsets(tmp_path, SIZE) == [0]
+    assert names(tmp_path) == [0]
+    touch(tmp_path, 0, 0)
+    touch(tmp_path, SIZE)
+    with pytest.raises(CorruptLog, match="0 bytes"):
+        segment_offsets(tmp_path, SIZE)
+
+
+@pytest.mark.parametrize("offset", [SIZE // 2, SIZE + 1, 2 * SIZE])
+def test_gap_and_overlap_name_both_files(tmp_path, offset):
+    touch(tmp_path, 0)
+    touch(tmp_path, offset)
+    with pytest.raises(CorruptLog, match="file before it starts at 0") as caught:
+        segment_offsets(tmp_path, SIZE)
+    assert f"{offset:020d}" in str(caught.value)
+
+
+def test_folders_are_passed_over(tmp_path):
+    touch(tmp_path, 0)
+    (tmp_path / "a folder").mkdir()
+    assert segment_offsets(tmp_path, SIZE) == [0]
+
+
+def test_loaded_files_count_as_full(tmp_path, queue):
+    for offset in (SIZE, 2 * SIZE):
+        touch(tmp_path, offset)
+    queue.load()
+    assert (queue.min_offset, queue.end_offset) == (SIZE, 3 * SIZE)
+    for file in queue.files:
+        assert file.write_position == file.flushed_position == file.allocated == SIZE
+
+
+def test_find_knows_the_file_of_an_offset(tmp_path, queue):
+    assert queue.find(0) is None
+    for offset in (SIZE, 2 * SIZE):
+        touch(tmp_path, offset)
+    queue.load()
+    first, second = queue.files
+    places = (-1, 0, SIZE - 1, SIZE, 2 * SIZE - 1, 2 * SIZE, 3 * SIZE - 1, 3 * SIZE)
+    assert [queue.find(at) for at in places] == [
+        *(None, None, None),
+        *(first, first, second, second),
+        None,
+    ]
+
+
+def test_files_roll_one_behind_the_other(tmp_path, queue):
+    assert (queue.min_offset, queue.end_offset) == (0, 0)
+    for n in range(3):
+        file = queue.roll()
+        assert (file.base_offset, file.write_position) == (n * SIZE, 0)
+        file.write_position = SIZE
+    assert names(tmp_path) == [0, SIZE, 2 * SIZE]
+    assert queue.end_offset == 3 * SIZE
+
+
+def test_next_file_is_prepared_near_the_end_and_used(tmp_path, queue):
+    queue.prepare_next()
+    assert names(tmp_path) == []
+    file = queue.roll()
+    queue.prepare_next()
+    assert names(tmp_path) == [0]
+    file.write_position = SIZE - 1
+    queue.prepare_next()
+    queue.prepare_next()
+    assert names(tmp_path) == [0, SIZE]
+    assert queue.end_offset == SIZE - 1
+    assert queue.roll().base_offset == SIZE
+    assert names(tmp_path) == [0, SIZE]
+
+
+def test_prepared_file_that_was_not_used_goes(tmp_path, queue):
+    queue.roll().write_position = SIZE - 1
+    queue.prepare_next()
+    queue.close()
+    assert names(tmp_path) == [0]
+    queue.close()
+
+
+def test_file_rolled_to_while_it_was_prepared_is_kept(
+    tmp_path, queue, allocator, monkeypatch
+):
+    """The worker comes back with a file that the writer has made for itself."""
+    queue.roll().write_position = SIZE - 1
+    create = allocator.create
+    rolled = []
+
+    def slow(*where):
+        if not rolled:
+            rolled.append(None)
+            rolled[0] = queue.roll()
+            rolled[0].append(b"acknowledged")
+        return create(*where)
+
+    monkeypatch.setattr(allocator, "create", slow)
+    queue.prepare_next()
+    assert queue.files[-1] is rolled[0]
+    rolled[0].write_position = SIZE - 1
+    queue.prepare_next()
+    assert names(tmp_path) == [0, SIZE, 2 * SIZE]
+    queue.close()
+    assert names(tmp_path) == [0, SIZE]
+    data = (tmp_path / f"{SIZE:020d}").read_bytes()
+    assert data.startswith(b"acknowledged")
+
+
+def test_stale_prepared_file_is_never_removed(tmp_path, queue, allocator):
+    queue.roll().write_position = SIZE - 1
+    queue.roll()
+    queue._next = allocator.create(tmp_path, SIZE, SIZE)
+    queue.close()
+    assert names(tmp_path) == [0, SIZE]
+
+
+def test_stale_prepared_file_is_not_rolled_to(tmp_path, queue, allocator):
+    queue.roll()
+    stale = queue._next = allocator.create(tmp_path, 0, SIZE)
+    assert queue.roll().base_offset == SIZE
+    assert stale.is_closed
+    assert names(tmp_path) == [0, SIZE]
+
+
+def test_roll_without_room_can_be_tried_again(tmp_path, queue, allocator, monkeypatch):
+    def no_space(*_):
+        raise DiskFull("no disk space for the test")
+
+    queue.roll().write_position = SIZE
+    with monkeypatch.context() as patch:
+        patch.setattr(allocator, "create", no_space)
+        with pytest.raises(DiskFull):
+            queue.roll()
+    assert queue.end_offset == SIZE
+    assert queue.roll().base_offset == SIZE
