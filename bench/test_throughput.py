@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+
 from rmq.testing.broker import running_node
 
 GENERATOR = Path(__file__).resolve().parent / "load" / "bin" / "generator"
