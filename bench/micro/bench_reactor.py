@@ -1,38 +1,72 @@
-"""One poll of the reactor: 64 frames in, 64 replies out, over a socket pair."""
+"""Frames through the reactor over a socket pair: one request and its reply."""
 
+import itertools
 import socket
 
 import pytest
 
-from rmq._fastpath import Reactor
-from rmq.protocol.command import Command
-from rmq.protocol.frames import encode
+from rmq._fastpath import EventKind, Reactor, Watermark
 
-WINDOW = 64
+FRAME = (200).to_bytes(4, "big") + (100).to_bytes(4, "big") + b"x" * 196
 
 
 @pytest.fixture
-def ends():
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    yield ours, theirs
-    theirs.close()
+def reactor():
+    return Reactor()
 
 
-def test_poll_take_and_flush(benchmark, ends):
-    ours, theirs = ends
-    reactor = Reactor()
-    token = reactor.add(ours.detach())
-    request = encode(Command.request(310, body=b"x" * 128)) * WINDOW
-    reply = encode(Command.request(310).reply())
+@pytest.fixture
+def connect(reactor):
+    """Give (token, the peer's socket) of a new connection."""
+    peers = []
 
-    def window():
-        theirs.sendall(request)
-        reactor.poll(0)
-        for _ in reactor.take_events():
-            reactor.send(token, reply)
+    def connect_():
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        peers.append(peer)
+        return reactor.add(ours.detach()), peer
+
+    yield connect_
+    for peer in peers:
+        peer.close()
+
+
+def test_idle_poll(benchmark, reactor, connect):
+    for _ in range(100):
+        connect()
+    benchmark(reactor.poll, 1)
+
+
+@pytest.mark.parametrize("count", [1, 32])
+def test_echo(benchmark, reactor, connect, count):
+    token, peer = connect()
+    requests = FRAME * count
+
+    def run():
+        peer.sendall(requests)
+        reactor.poll(1)
+        for kind, where, _frame in reactor.take_events():
+            assert kind == EventKind.FRAME
+            reactor.send(where, FRAME)
         reactor.flush()
-        theirs.recv(1 << 20)
+        return len(peer.recv(len(requests), socket.MSG_WAITALL))
 
-    benchmark(window)
-    assert reactor.frames % WINDOW == 0
+    assert benchmark(run) == len(requests)
+    assert reactor.is_open(token)
+
+
+def test_held_reply(benchmark, reactor, connect):
+    token, peer = connect()
+    watermark = Watermark()
+    reactor.attach_watermark(watermark)
+    marks = itertools.count(1)
+
+    def run():
+        mark = next(marks)
+        reactor.hold(token, FRAME, mark, 1_000_000, b"")
+        watermark.advance(mark)
+        reactor.poll(1)
+        reactor.flush()
+        return len(peer.recv(len(FRAME), socket.MSG_WAITALL))
+
+    assert benchmark(run) == len(FRAME)

@@ -105,8 +105,8 @@ class MappedFileQueue:
         """
         if not self.files:
             return
-        last = self.files[-1]
-        if self._next is not None and self._next.base_offset > last.base_offset:
+        last, prepared = self.files[-1], self._next
+        if prepared is not None and prepared.base_offset > last.base_offset:
             return
         if self._allocator.is_near_end(last):
             base_offset = last.base_offset + self.file_size

@@ -32,6 +32,7 @@ class StoreService:
         self._side_limiter = trio.CapacityLimiter(1)
         self._flush_wanted = trio.Event()
         self._waiters: list[tuple[int, int, trio.Event]] = []
+        self._abandoned: set[int] = set()
         self._sequence = itertools.count()
 
     async def run(
@@ -53,14 +54,28 @@ class StoreService:
         """Wait until the log is durable up to `offset`; False after the time-out."""
         if self._store.durable.value >= offset:
             return True
-        if len(self._waiters) >= WAITER_LIMIT:
+        if len(self._waiters) >= WAITER_LIMIT and not self._forget_abandoned():
             return False
         event = trio.Event()
-        heapq.heappush(self._waiters, (offset, next(self._sequence), event))
+        number = next(self._sequence)
+        heapq.heappush(self._waiters, (offset, number, event))
         self._want_flush()
-        with trio.move_on_after(timeout_ms / 1000):
-            await event.wait()
+        try:
+            with trio.move_on_after(timeout_ms / 1000):
+                await event.wait()
+        finally:
+            if not event.is_set():
+                self._abandoned.add(number)
         return self._store.durable.value >= offset
+
+    def _forget_abandoned(self) -> bool:
+        """Make room by dropping those who timed out, once they are half of all."""
+        if 2 * len(self._abandoned) < len(self._waiters):
+            return False
+        self._waiters = [w for w in self._waiters if w[1] not in self._abandoned]
+        self._abandoned.clear()
+        heapq.heapify(self._waiters)
+        return True
 
     def _want_flush(self) -> None:
         self._flush_wanted.set()
@@ -76,7 +91,9 @@ class StoreService:
                 await trio.lowlevel.wait_readable(descriptor)
                 _drain(descriptor)
                 while self._waiters and self._waiters[0][0] <= watermark.value:
-                    heapq.heappop(self._waiters)[2].set()
+                    _, number, event = heapq.heappop(self._waiters)
+                    self._abandoned.discard(number)
+                    event.set()
         finally:
             watermark.unsubscribe(descriptor)
 

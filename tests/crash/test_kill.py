@@ -9,7 +9,7 @@ import pytest
 
 from rmq._fastpath import decode_record
 from rmq.clock import SystemClock
-from rmq.store.config import StoreConfig
+from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
 
 HOST = bytes((127, 0, 0, 1)) + bytes(4)
@@ -18,29 +18,36 @@ CHILD = """
 import sys
 from rmq.clock import SystemClock
 from rmq.protocol.message import Message
-from rmq.store.config import StoreConfig
+from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
 
+sync = sys.argv[2] == "SYNC_FLUSH"
 host = bytes((127, 0, 0, 1)) + bytes(4)
 config = StoreConfig(
-    root_dir=sys.argv[1], commit_log_file_size=65536, queue_file_size=2000
+    root_dir=sys.argv[1],
+    commit_log_file_size=65536,
+    queue_file_size=2000,
+    flush_disk_type=FlushDiskType(sys.argv[2]),
 )
 store = MessageStore.open(config, clock=SystemClock(), store_host=host)
-number = store.max_offset("Topic", 0)
+number = sum(store.max_offset("Topic", queue_id) for queue_id in range(3))
 while True:
     body = b"%d" % number + b"." * (number % 700)
     result = store.put(Message("Topic", number % 3, body, 0, 0, 0, host))
-    if number % 50 == 0:
+    if sync:
+        store.flush_log()
+        assert store.durable.value >= result.end_offset
+    elif number % 50 == 0:
         store.flush_queues(thorough=number % 100 == 0)
     print(number % 3, result.queue_offset, number, flush=True)
     number += 1
 """
 
 
-def run_and_kill(root, count):
+def run_and_kill(root, count, flush="ASYNC_FLUSH"):
     """Acknowledged (queue, queue offset, number) of a child that was killed."""
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(root)],
+        [sys.executable, "-c", CHILD, str(root), flush],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         text=True,
@@ -74,3 +81,42 @@ def test_acknowledged_messages_survive(tmp_path, count):
             assert known <= store.max_offset("Topic", queue_id) <= known + 1
     finally:
         store.close()
+
+
+def everything(store):
+    """(Queue, offset, number) of all messages, in the order of their queues."""
+    found = []
+    for queue_id in range(3):
+        for offset in range(store.max_offset("Topic", queue_id)):
+            record = decode_record(store.get("Topic", queue_id, offset, 1).body)
+            assert (record.queue_id, record.queue_offset) == (queue_id, offset)
+            number = int(record.body.rstrip(b"."))
+            assert record.body == b"%d" % number + b"." * (number % 700)
+            found.append((queue_id, offset, number))
+    return found
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_three_kills_in_a_row_lose_and_repeat_nothing(tmp_path, flush):
+    acknowledged = set()
+    config = StoreConfig(
+        root_dir=str(tmp_path), flush_disk_type=FlushDiskType(flush), **SETTINGS
+    )
+    for _ in range(3):
+        told = run_and_kill(tmp_path, 1000, flush)
+        assert len(told) >= 1000
+        assert not acknowledged & set(told)
+        acknowledged.update(told)
+        store = MessageStore.open(config, clock=SystemClock(), store_host=HOST)
+        try:
+            assert not store.recovery.was_clean
+            assert not store.recovery.cuts
+            found = everything(store)
+        finally:
+            store.close()
+        assert acknowledged <= set(found)
+        assert len(found) <= len(acknowledged) + 1
+        numbers = sorted(number for _, _, number in found)
+        assert numbers == list(range(len(found))), "each one once"
+        acknowledged.update(found)

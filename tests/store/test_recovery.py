@@ -6,6 +6,7 @@ import pytest
 
 from rmq._fastpath import decode_record
 from rmq.errors import CorruptLog
+from rmq.store.checkpoint import Checkpoint
 from rmq.store.results import GetStatus, PutStatus
 
 
@@ -199,3 +200,201 @@ def test_a_topic_that_was_deleted_begins_again(open_store, make_message, old):
     assert again.put(make_message(b"new 2")).queue_offset == 2
     crash(again)
     assert all_bodies(open_store()) == [b"new 0", b"new 1", b"new 2"]
+
+
+def test_an_orderly_stop_leaves_nothing_to_do(open_store, make_message):
+    store = open_store()
+    sent, results = fill(store, make_message)
+    store.close()
+    again = open_store()
+    assert again.recovery.was_clean
+    assert again.recovery.lines() == []
+    assert again.recovery.record_count == 0
+    assert (again.end_offset, again.durable.value) == (results[-1].end_offset,) * 2
+    assert all_bodies(again) == sent
+
+
+def test_abort_left_behind_means_that_all_is_checked(open_store, make_message):
+    store = open_store()
+    sent, _ = fill(store, make_message, 40)
+    crash(store)
+    store.directory.checkpoint.unlink()
+    again = open_store()
+    assert not again.recovery.was_clean
+    assert again.recovery.start_offset == 0
+    assert again.recovery.record_count == 40
+    assert not again.recovery.cuts
+    assert all_bodies(again) == sent
+    again.close()
+    assert open_store().recovery.was_clean
+
+
+def test_the_cut_holds_what_was_cut(open_store, make_message):
+    store = open_store()
+    _, results = fill(store, make_message, 30)
+    crash(store)
+    cut, end = results[20].physical_offset, results[-1].end_offset
+    damage(store, cut + 200, b"damage")
+    path = store.directory.commit_log / f"{0:020d}"
+    before = path.read_bytes()[cut:end]
+    again = open_store()
+    [told] = again.recovery.cuts
+    aside = again.directory.cut / f"{cut:020d}"
+    assert aside.read_bytes() == before.rstrip(b"\0")
+    assert (told.kept_aside, told.byte_count) == (str(aside), len(before.rstrip(b"\0")))
+    assert str(aside) in again.recovery.lines()[1]
+
+
+def test_damage_in_the_middle_ends_all_files_behind(open_store, make_message):
+    store = open_store()
+    sent, results = fill(store, make_message, 200)
+    crash(store)
+    store.directory.checkpoint.unlink()
+    cut = results[100].physical_offset
+    assert results[-1].physical_offset // 65536 > cut // 65536 + 1
+    damage(store, cut + 200, b"damage")
+    again = open_store()
+    assert again.end_offset == cut
+    assert all_bodies(again) == sent[:100]
+    bases = [int(path.name) for path in again.directory.commit_log.iterdir()]
+    assert max(bases) == cut // 65536 * 65536
+    kept = {told.offset for told in again.recovery.cuts}
+    aside = {int(path.name) for path in again.directory.cut.iterdir()}
+    assert (
+        kept
+        == aside
+        == {cut, *range(max(bases) + 65536, results[-1].end_offset, 65536)}
+    )
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_stale_bytes_behind_the_end_are_set_aside(open_store, make_message, is_clean):
+    store = open_store()
+    sent, results = fill(store, make_message, 10)
+    end = results[-1].end_offset
+    if is_clean:
+        store.close()
+    else:
+        crash(store)
+    damage(store, end, b"stale bytes")
+    again = open_store()
+    assert again.end_offset == end
+    [told] = again.recovery.cuts
+    assert (told.offset, told.reason, told.byte_count) == (end, "bad magic", 11)
+    assert all_bodies(again) == sent
+    again.put(make_message(b"next"))
+    assert all_bodies(again) == [*sent, b"next"]
+
+
+def test_an_old_record_behind_a_hole_does_not_come_back(open_store, make_message):
+    """A power cut lost the page of record 5; what stands behind it is whole."""
+    store = open_store()
+    sent, results = fill(store, make_message, 10)
+    crash(store)
+    size = results[0].end_offset
+    damage(store, results[5].physical_offset, bytes(size))
+    again = open_store()
+    assert again.end_offset == results[5].physical_offset
+    assert again.put(make_message(sent[5])).end_offset == results[5].end_offset
+    crash(again)
+    last = open_store()
+    assert all_bodies(last) == sent[:6]
+    assert last.end_offset == results[5].end_offset
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_all_queues_deleted_means_all_are_rebuilt(open_store, make_message, is_clean):
+    store = open_store()
+    sent, _ = fill(store, make_message)
+    for n in range(15):
+        store.put(make_message(bytes([n]), topic="Other", queue_id=3))
+    if is_clean:
+        store.close()
+    else:
+        crash(store)
+    drop_queues(store)
+    again = open_store()
+    assert all_bodies(again) == sent
+    assert again.max_offset("Other", 3) == 15
+    assert again.recovery.entries_added == len(sent) + 15
+
+
+def test_one_queue_deleted_is_rebuilt_after_a_crash(open_store, make_message):
+    store = open_store()
+    sent, _ = fill(store, make_message)
+    for _ in range(200):
+        store.put(make_message(b"o" * 900, topic="Other"))
+    store.flush_queues(thorough=True)
+    store.put(make_message(b"last"))
+    crash(store)
+    shutil.rmtree(store.directory.consume_queue / "Topic")
+    again = open_store()
+    assert all_bodies(again) == [*sent, b"last"]
+    assert again.recovery.start_offset == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    "fields", [None, (0,) * 6, (1 << 62,) * 6, (2_000_000_000_000, 0, 0, 0, 0, 0)]
+)
+def test_a_wrong_checkpoint_loses_nothing(open_store, make_message, is_clean, fields):
+    store = open_store()
+    sent, results = fill(store, make_message, 150)
+    if is_clean:
+        store.close()
+    else:
+        crash(store)
+    if fields is None:
+        store.directory.checkpoint.unlink()
+    else:
+        Checkpoint(*fields).save(store.directory.checkpoint)
+    again = open_store()
+    assert all_bodies(again) == sent
+    assert again.end_offset == results[-1].end_offset
+    assert not again.recovery.cuts
+    again.close()
+    saved = Checkpoint.load(store.directory.checkpoint)
+    assert (
+        saved.logics_physical_offset == saved.confirm_offset == results[-1].end_offset
+    )
+
+
+def test_a_checkpoint_from_the_future_hides_no_lost_entries(open_store, make_message):
+    store = open_store()
+    sent, _ = fill(store, make_message, 150)
+    crash(store)
+    Checkpoint(*(1 << 62,) * 6).save(store.directory.checkpoint)
+    for path in (store.directory.consume_queue / "Topic" / "0").iterdir():
+        if int(path.name) >= 400:
+            path.unlink()
+    assert all_bodies(open_store()) == sent
+
+
+def test_crc_is_not_checked_if_so_configured(open_store, make_message):
+    store = open_store()
+    sent, results = fill(store, make_message, 20)
+    crash(store)
+    damage(store, results[10].physical_offset + 200, b"damage")
+    again = open_store(check_crc_on_recover=False)
+    assert again.end_offset == results[-1].end_offset
+    assert not again.recovery.cuts
+    assert again.max_offset("Topic", 0) == len(sent)
+
+
+def test_records_of_impossible_topics_stay_unqueued(open_store, make_message):
+    store = open_store()
+    sent, results = fill(store, make_message, 3)
+    crash(store)
+    drop_queues(store)
+    size = results[0].end_offset
+    for n, name in ((0, b"../.."), (1, b"\xff\xfe\xfd\xfc\xfb")):
+        at = results[n].physical_offset
+        damage(store, at + size - 2 - len(name), name)
+    again = open_store()
+    assert again.end_offset == results[-1].end_offset
+    assert not (again.directory.root.parent / "0").exists()
+    unqueued = [note for note in again.recovery.notes if "stay unqueued" in note]
+    assert len(unqueued) == 2
+    result = again.get("Topic", 0, 2, 1)
+    assert decode_record(result.body).body == sent[2]
+    assert again.min_offset("Topic", 0) == 2

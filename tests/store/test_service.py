@@ -1,7 +1,14 @@
 """Waiting for the disk, and the flushes in the background."""
 
-import trio
+import errno
 
+import pytest
+import trio
+import trio.testing
+
+from rmq.store import service as service_module
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType
 from rmq.store.service import StoreService
 
@@ -35,3 +42,193 @@ async def test_under_async_flush_a_waiter_is_served_too(
     with trio.fail_after(10):
         assert await service.wait_durable(end, 5_000)
     nursery.cancel_scope.cancel()
+
+
+class Watch:
+    """What a service called on its store, and at which second."""
+
+    def __init__(self, store, monkeypatch):
+        self.calls = []
+        for name in ("flush_log", "flush_queues", "allocate_ahead", "check_disk"):
+            self.wrap(store, monkeypatch, name)
+
+    def wrap(self, store, monkeypatch, name):
+        method = getattr(store, name)
+
+        def called(**options):
+            seconds = round(trio.current_time(), 3)
+            self.calls.append((name, seconds, *options.values()))
+            return method(**options)
+
+        monkeypatch.setattr(store, name, called)
+
+    def times(self, name, *options):
+        return [
+            call[1] for call in self.calls if call[0] == name and call[2:] == options
+        ]
+
+
+@pytest.fixture
+def run_for(monkeypatch):
+    """Run the service of a store for so many seconds that pass at once.
+
+    Such a clock does not wait for threads, so their work is done in the loop.
+    """
+
+    async def in_loop(_self, work, _limiter):
+        work()
+
+    monkeypatch.setattr(StoreService, "_in_thread", in_loop)
+
+    async def run(store, seconds, *, at=None):
+        watch = Watch(store, monkeypatch)
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(StoreService(store).run)
+                if at is not None:
+                    await at()
+        return watch
+
+    return run
+
+
+async def test_few_dirty_bytes_wait_for_the_thorough_flush(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    store.put(make_message())
+    watch = await run_for(store, 10.9)
+    assert watch.times("flush_log") == [10.0]
+    assert store.dirty_log_size == 0
+
+
+async def test_many_dirty_bytes_are_flushed_at_once(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    store.put(make_message(b"x" * 20_000))
+    watch = await run_for(store, 2.1)
+    assert watch.times("flush_log") == [0.5]
+
+
+async def test_nothing_dirty_means_no_flush(open_store, run_for, autojump_clock):
+    watch = await run_for(open_store(), 30.1)
+    assert watch.times("flush_log") == []
+
+
+async def test_queues_are_flushed_each_second_and_all_each_minute(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    end = store.put(make_message()).end_offset
+    watch = await run_for(store, 60.9)
+    assert watch.times("flush_queues", False) == list(range(1, 60))
+    assert watch.times("flush_queues", True) == [60]
+    saved = Checkpoint.load(store.directory.checkpoint)
+    assert saved.logics_physical_offset == saved.confirm_offset == end
+
+
+async def test_intervals_are_settings(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store(
+        flush_interval_ms=100, flush_least_pages=0, queue_flush_interval_ms=200
+    )
+    store.put(make_message())
+    watch = await run_for(store, 1.05)
+    assert watch.times("flush_log") == [0.1]
+    assert watch.times("flush_queues", False) == [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+async def test_disk_is_looked_at_from_the_start(open_store, run_for, autojump_clock):
+    watch = await run_for(open_store(), 20.5)
+    assert watch.times("check_disk") == [0, 10, 20]
+
+
+async def test_next_file_is_prepared_while_the_last_fills(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    store.put(make_message(b"x" * 50_000))
+    names = []
+
+    async def at():
+        await trio.sleep(0.06)
+        names.extend(sorted(p.name for p in store.directory.commit_log.iterdir()))
+
+    await run_for(store, 0.2, at=at)
+    assert [int(name) for name in names] == [0, 65536]
+    store.close()
+    assert len(list(store.directory.commit_log.iterdir())) == 1
+
+
+async def test_a_failed_flush_ends_the_service(open_store, make_message, monkeypatch):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+
+    def broken(_self):
+        raise OSError(errno.EIO, "Input/output error", "the log")
+
+    monkeypatch.setattr(CommitLog, "flush", broken)
+    failed = None
+    with trio.fail_after(10):
+        try:
+            async with trio.open_nursery() as nursery:
+                service = StoreService(store)
+                await nursery.start(service.run)
+                end = store.put(make_message()).end_offset
+                assert not await service.wait_durable(end, 5_000)
+        except BaseExceptionGroup as group:
+            failed = group
+    while isinstance(failed, BaseExceptionGroup):
+        [failed] = failed.exceptions
+    assert isinstance(failed, OSError)
+    assert store.durable.value == 0
+    assert not store.is_writable
+
+
+async def test_waiters_are_released_in_the_order_of_their_offsets(
+    open_store, make_message, nursery
+):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    service = StoreService(store)
+    ends = [store.put(make_message()).end_offset for _ in range(3)]
+    answers = {}
+
+    async def wait(offset, timeout_ms):
+        answers[offset] = await service.wait_durable(offset, timeout_ms)
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as waiters:
+            waiters.start_soon(wait, ends[2], 5_000)
+            waiters.start_soon(wait, ends[0], 5_000)
+            waiters.start_soon(wait, ends[2] + 1, 20)
+            await nursery.start(service.run)
+    assert answers == {ends[0]: True, ends[2]: True, ends[2] + 1: False}
+    assert await service.wait_durable(ends[1], 0)
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_waiter_too_many_is_told_at_once(
+    open_store, autojump_clock, monkeypatch
+):
+    monkeypatch.setattr(service_module, "WAITER_LIMIT", 2)
+    service = StoreService(open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH))
+    async with trio.open_nursery() as waiters:
+        waiters.start_soon(service.wait_durable, 1, 5_000)
+        waiters.start_soon(service.wait_durable, 1, 5_000)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not await service.wait_durable(1, 5_000)
+        assert trio.current_time() < 1
+        waiters.cancel_scope.cancel()
+
+
+async def test_what_timed_out_makes_room_for_others(
+    open_store, autojump_clock, monkeypatch
+):
+    """A disk that hangs must not leave its waiters counted for ever."""
+    monkeypatch.setattr(service_module, "WAITER_LIMIT", 2)
+    service = StoreService(open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH))
+    for _ in range(3):
+        started = trio.current_time()
+        assert not await service.wait_durable(1, 5_000)
+        assert trio.current_time() - started >= 5
