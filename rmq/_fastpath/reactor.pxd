@@ -34,7 +34,7 @@ cdef struct Slot:
 
 cdef struct Event:
     int32_t kind
-    uint32_t slot
+    uint64_t token
     int64_t start               # of a frame, in the inbox
     int64_t size
 
@@ -66,6 +66,7 @@ cdef class Reactor:
     cdef list free_slots
     cdef Event *events
     cdef int event_count
+    cdef int event_capacity
     cdef uint32_t *dirty
     cdef int64_t dirty_count
     cdef uint32_t *undrained
@@ -74,6 +75,7 @@ cdef class Reactor:
     cdef Held *held_tail
     cdef Watermark watermark
     cdef int watermark_fd
+    cdef int wake_fd            # in the set: something was left for the owner
     cdef int64_t now_ms
     cdef int64_t max_frame_size
     cdef uint32_t turn
@@ -85,6 +87,7 @@ cdef class Reactor:
     cdef readonly int64_t bytes_in
     cdef readonly int64_t bytes_out
     cdef readonly int64_t polls
+    cdef readonly int64_t declined      # frames handed to Python
     cdef list handlers
     cdef Native *natives
     cdef int32_t native_count
@@ -122,6 +125,7 @@ cdef class Reactor:
     ) noexcept nogil
     cdef void send_pending(self, uint32_t index) noexcept nogil
     cdef void send_dirty(self) noexcept nogil
+    cdef void send_outside_batch(self) noexcept nogil
     cdef void arm(self, uint32_t index) noexcept nogil
     cdef void release_held(self) noexcept nogil
     cdef void answer_held(self, Held *held, bint timed_out) noexcept nogil

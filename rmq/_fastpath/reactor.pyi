@@ -25,6 +25,8 @@ class ReactorStatistics(NamedTuple):
     bytes_in: int
     bytes_out: int
     polls: int
+    declined: int
+    buffer_bytes: int
 
 @final
 class Reactor:
@@ -37,6 +39,7 @@ class Reactor:
     bytes_in: int
     bytes_out: int
     polls: int
+    declined: int
     held_timeout_ms: int
     def __new__(cls, *, max_frame_size: int = 16_777_216) -> Self: ...
     def add(self, fd: int, listener: int = 0, peer: bytes = b"") -> int:
@@ -109,11 +112,12 @@ class Reactor:
         """
 
     def expire_held(self, now_ms: int) -> list[tuple[int, bytes]]:
-        """Answer those whose deadline is over.
+        """Answer those whose deadline is over; to be called now and then.
 
         Returns [(token, reply)] of compiled handlers: their time-out reply is made from
-        the reply that would have been sent.
+        the reply that would have been sent.  Also tells the time to a reactor that is
+        not polled because nothing happens.
         """
 
     def statistics(self) -> ReactorStatistics:
-        """A picture of the counters."""
+        """A picture of the counters; looks at every connection."""

@@ -6,11 +6,14 @@ is entered with the GIL held, which is the lock of the store.  Frames are handed
 `take_events`; replies come back through `send` and leave with `flush`.
 
 Tokens are `generation << 32 | slot`: a token of a closed connection finds nothing, also
-when its slot or its descriptor serves another one.
+when its slot or its descriptor serves another one.  Events carry tokens, so what was
+noted about a closed connection never reaches its successor.
+Whatever is sent outside a batch may end a connection or let its frames be cut again: an
+eventfd of the set then wakes the owner.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
 it and FRAMES_PER_CONNECTION; a frame has max_frame_size; an outbox stops its connection
-from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  An idle connection holds
-no buffer.
+from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  A connection whose frames
+wait to be handed over is not read either, and an idle one holds no buffer.
 The trio task that owns the reactor calls everything here.
 """
 
@@ -41,6 +44,7 @@ cdef extern from *:
     #endif
     #include <stdint.h>
     #include <sys/epoll.h>
+    #include <sys/eventfd.h>
     #include <sys/socket.h>
     #include <time.h>
     #include <unistd.h>
@@ -60,12 +64,20 @@ cdef extern from *:
         ssize_t done = read(fd, &count, sizeof count);
         (void)done; /* empty: somebody was faster */
     }
+    static inline void rmq_eventfd_wake(int fd) {
+        uint64_t one = 1;
+        ssize_t done = write(fd, &one, sizeof one);
+        (void)done; /* full: it is awake already */
+    }
     """
     int64_t rmq_monotonic_ns() noexcept nogil
     int rmq_epoll_set(
         int set, int how, int fd, uint32_t what, uint64_t id
     ) noexcept nogil
     void rmq_eventfd_drain(int fd) noexcept nogil
+    void rmq_eventfd_wake(int fd) noexcept nogil
+    int eventfd(unsigned int start, int flags) noexcept nogil
+    int EFD_CLOEXEC, EFD_NONBLOCK
     ctypedef union epoll_data_t:
         uint64_t u64
     struct epoll_event:
@@ -81,7 +93,8 @@ cdef extern from *:
 
 cdef enum:
     READY_LIMIT = 256                   # connections looked at in one poll
-    EVENT_LIMIT = 4096                  # frames handed over at once
+    EVENT_LIMIT = 4096                  # frames handed over at once; each connection
+                                        # has room for its end besides
     FRAMES_PER_CONNECTION = 512
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
@@ -91,6 +104,7 @@ cdef enum:
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
     HELD_LIMIT = 256 * 1024 * 1024      # bytes of replies that wait for the disk
     SLOT_LIMIT = 1 << 20
+    RESPONSE_FLAG = 1                   # bit of the header's flag
 
 cdef enum:
     OPEN = 0
@@ -107,6 +121,7 @@ cpdef enum EventKind:
     OUT_OF_MEMORY = 7
 
 cdef uint64_t WATERMARK_ID = <uint64_t>-1
+cdef uint64_t WAKE_ID = <uint64_t>-2
 
 
 class ReactorStatistics(NamedTuple):
@@ -118,6 +133,8 @@ class ReactorStatistics(NamedTuple):
     bytes_in: int
     bytes_out: int
     polls: int
+    declined: int
+    buffer_bytes: int
 
 
 @cython.final
@@ -127,7 +144,7 @@ cdef class Reactor:
     def __cinit__(self, *, int64_t max_frame_size=16 * 1024 * 1024):
         self.max_frame_size = max_frame_size
         self.free_slots = []
-        self.watermark_fd = -1
+        self.watermark_fd = self.wake_fd = -1
         self.handlers = []
         self.held_timeout_ms = 5_000
         self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
@@ -139,6 +156,11 @@ cdef class Reactor:
             raise MemoryError
         self.epfd = epoll_create1(EPOLL_CLOEXEC)
         if self.epfd < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.wake_fd < 0 or rmq_epoll_set(
+            self.epfd, EPOLL_CTL_ADD, self.wake_fd, EPOLLIN, WAKE_ID
+        ):
             raise OSError(errno, os.strerror(errno))
 
     def __dealloc__(self):
@@ -164,6 +186,8 @@ cdef class Reactor:
         free(self.dirty)
         free(self.undrained)
         free(self.events)
+        if self.wake_fd >= 0:
+            os.close(self.wake_fd)
         if self.epfd > 0:
             os.close(self.epfd)
 
@@ -176,6 +200,8 @@ cdef class Reactor:
         """
         cdef uint32_t index
         cdef Slot *slot
+        if not 0 <= listener < LISTENER_LIMIT:
+            raise ValueError(f"listener {listener}, at most {LISTENER_LIMIT - 1}")
         if self.free_slots:
             index = self.free_slots.pop()
         else:
@@ -211,7 +237,11 @@ cdef class Reactor:
             self.undrained = <uint32_t *>_grown(
                 self.undrained, capacity * sizeof(uint32_t)
             )
+            self.events = <Event *>_grown(
+                self.events, (EVENT_LIMIT + capacity) * sizeof(Event)
+            )
             self.slot_capacity = capacity
+            self.event_capacity = EVENT_LIMIT + capacity
         self.slots[self.slot_count] = <Slot *>calloc(1, sizeof(Slot))
         if self.slots[self.slot_count] == NULL:
             raise MemoryError
@@ -233,7 +263,7 @@ cdef class Reactor:
         cdef uint32_t index = <uint32_t>token
         if slot == NULL:
             return False
-        if slot.out_end > slot.out_start and slot.state == OPEN:
+        if slot.out_end > slot.out_start:
             self.send_pending(index)
         rmq_epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
         os.close(slot.fd)
@@ -337,10 +367,16 @@ cdef class Reactor:
         if self.dense[slot.listener] == NULL or slot.declined_poll == self.polls:
             return False
         word = get32(p + 4)
-        if scan_header(p + 8, word & 0xFFFFFF, word >> 24, &raw):
+        if (
+            scan_header(p + 8, word & 0xFFFFFF, word >> 24, &raw)
+            and not raw.flag & RESPONSE_FLAG
+        ):
             native = self.native_for(slot.listener, raw.code)
             if native != NULL:
-                if self.reserve(index, REPLY_ROOM):
+                if (
+                    self.held_bytes + REPLY_ROOM <= HELD_LIMIT
+                    and self.reserve(index, REPLY_ROOM)
+                ):
                     _fill(&frame, &raw, native)
                     frame.body = p + 8 + (word & 0xFFFFFF)
                     frame.body_size = <uint32_t>(size - 8 - (word & 0xFFFFFF))
@@ -358,6 +394,8 @@ cdef class Reactor:
                 else:
                     native.served += 1
                     native.is_touched = True
+        if slot.out_capacity:
+            self.mark_dirty(index)      # also to give back an outbox without use
         if verdict == DECLINED:
             slot.declined_poll = self.polls
             return False
@@ -368,7 +406,6 @@ cdef class Reactor:
             )
         else:
             slot.out_end = conn.ready.end - slot.outbox
-            self.mark_dirty(index)
         return True
 
     cdef void end_of_drain(self) noexcept nogil:
@@ -405,10 +442,14 @@ cdef class Reactor:
         count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         started = rmq_monotonic_ns()
         received = self.bytes_in
+        self.cut_left_behind()
         for i in range(count):
             event = &ready[(i + self.turn) % count]
             if event.data.u64 == WATERMARK_ID:
                 rmq_eventfd_drain(self.watermark_fd)
+                continue
+            if event.data.u64 == WAKE_ID:
+                rmq_eventfd_drain(self.wake_fd)
                 continue
             slot = self.find(event.data.u64)
             if slot == NULL or slot.state != OPEN:
@@ -423,10 +464,11 @@ cdef class Reactor:
                     continue
                 if self.event_count >= EVENT_LIMIT:
                     continue
+                if slot.is_undrained or slot.is_paused:
+                    continue    # no more before what it sent is handed over
                 if slot.state == OPEN and slot.armed & EPOLLIN:
                     self.receive(index)
         self.turn += 1
-        self.cut_left_behind()
         self.end_of_drain()
         self.release_held()
         self.send_dirty()
@@ -459,8 +501,12 @@ cdef class Reactor:
             self.bytes_in += got
             slot.active_ms = self.now_ms
             self.cut(index)
-            if got < room or slot.state != OPEN or slot.is_undrained:
+            if got < room or slot.state != OPEN:
                 break
+            if slot.is_undrained or slot.is_paused:
+                break
+        if slot.handed == 0:
+            _compact(slot)
 
     cdef void cut(self, uint32_t index) noexcept nogil:
         """Hand over the whole frames of the inbox; grow it for one that is larger."""
@@ -490,12 +536,13 @@ cdef class Reactor:
             if slot.out_end - slot.out_start > OUTBOX_PAUSE:
                 slot.is_paused = True
                 return
-            if self.event_count >= EVENT_LIMIT - 1 or handed >= FRAMES_PER_CONNECTION:
+            if self.event_count >= EVENT_LIMIT or handed >= FRAMES_PER_CONNECTION:
                 self.leave_behind(index)
                 return
             if not self.serve(index, p, size):
                 self.add_event(FRAME, index, slot.in_start, size)
                 slot.handed += 1
+                self.declined += 1
             slot.in_start += size
             self.frames += 1
             handed += 1
@@ -511,23 +558,24 @@ cdef class Reactor:
     cdef void cut_left_behind(self) noexcept nogil:
         """Frames that found no room in the last poll get no event of their own."""
         cdef int64_t i, count = self.undrained_count
+        cdef Slot *slot
         self.undrained_count = 0
         for i in range(count):
             self.slots[self.undrained[i]].is_undrained = False
         # a list that fills up again is written from its start, never past what is read
         for i in range(count):
-            if self.slots[self.undrained[i]].fd >= 0:
+            slot = self.slots[self.undrained[i]]
+            if slot.fd >= 0:
                 self.cut(self.undrained[i])
+                if slot.handed == 0:
+                    _compact(slot)
 
     cdef void add_event(
         self, int32_t kind, uint32_t index, int64_t start, int64_t size
     ) noexcept nogil:
-        cdef Event *event
-        if self.event_count == EVENT_LIMIT:
-            return
-        event = &self.events[self.event_count]
+        cdef Event *event = &self.events[self.event_count]
         event.kind = kind
-        event.slot = index
+        event.token = self._token(index)
         event.start = start
         event.size = size
         self.event_count += 1
@@ -535,8 +583,8 @@ cdef class Reactor:
     cdef void fail(self, uint32_t index, int32_t kind) noexcept nogil:
         """Stop listening to a connection and tell its owner, once."""
         cdef Slot *slot = self.slots[index]
-        if slot.state != OPEN or self.event_count == EVENT_LIMIT:
-            return      # a full list: the socket will report itself again
+        if slot.state != OPEN or self.event_count == self.event_capacity:
+            return      # a list full of ended connections: it will fail again
         slot.state = ENDING
         self.arm(index)
         self.add_event(kind, index, 0, 0)
@@ -554,23 +602,24 @@ cdef class Reactor:
         cdef int i
         cdef Event *event
         cdef Slot *slot
+        cdef bytes frame
         cdef list taken = []
         for i in range(self.event_count):
             event = &self.events[i]
-            slot = self.slots[event.slot]
+            slot = self.find(event.token)
+            if slot == NULL:
+                continue
+            frame = None
             if event.kind == FRAME:
-                taken.append((
-                    0,
-                    self._token(event.slot),
-                    PyBytes_FromStringAndSize(
-                        <char *>slot.inbox + event.start, event.size
-                    ),
-                ))
-            else:
-                taken.append((event.kind, self._token(event.slot), None))
+                frame = PyBytes_FromStringAndSize(
+                    <char *>slot.inbox + event.start, event.size
+                )
+            taken.append((event.kind, event.token, frame))
         for i in range(self.event_count):
-            self.slots[self.events[i].slot].handed = 0
-            _compact(self.slots[self.events[i].slot])
+            slot = self.find(self.events[i].token)
+            if slot != NULL:
+                slot.handed = 0
+                _compact(slot)
         self.event_count = 0
         self.in_batch = True
         return taken
@@ -583,9 +632,17 @@ cdef class Reactor:
         cdef uint32_t index = <uint32_t>token
         if slot == NULL or not self.push(index, data, len(data)):
             return False
-        if not self.in_batch:
-            self.send_dirty()
+        self.send_outside_batch()
         return True
+
+    cdef void send_outside_batch(self) noexcept nogil:
+        """Send now unless `flush` will; wake the owner for what comes of it."""
+        if self.in_batch:
+            return
+        self.release_held()
+        self.send_dirty()
+        if self.event_count or self.undrained_count:
+            rmq_eventfd_wake(self.wake_fd)
 
     def flush(self):
         """Send what collected since `take_events`; True if frames wait to be cut."""
@@ -733,10 +790,13 @@ cdef class Reactor:
         """
         if self.find(token) == NULL:
             return False
-        return self.keep(
+        if not self.keep(
             token, data, len(data), timeout_data, len(timeout_data),
             watermark, deadline_ms,
-        )
+        ):
+            return False
+        self.send_outside_batch()
+        return True
 
     cdef bint keep(
         self,
@@ -785,14 +845,18 @@ cdef class Reactor:
         return True
 
     def expire_held(self, int64_t now_ms):
-        """Answer those whose deadline is over.
+        """Answer those whose deadline is over; to be called now and then.
 
         Returns [(token, reply)] of compiled handlers: their time-out reply is made from
-        the reply that would have been sent.
+        the reply that would have been sent.  Also tells the time to a reactor that is
+        not polled because nothing happens.
         """
-        cdef Held *held = self.held_head
+        cdef Held *held
         cdef Held *following
         cdef list late = []
+        self.now_ms = now_ms
+        self.release_held()     # what is durable is not late
+        held = self.held_head
         while held != NULL:
             following = held.next
             if held.deadline_ms <= now_ms:
@@ -800,8 +864,7 @@ cdef class Reactor:
                     late.append((held.token, held.data[:held.size]))
                 self.answer_held(held, True)
             held = following
-        if not self.in_batch:
-            self.send_dirty()
+        self.send_outside_batch()
         return late
 
     cdef void release_held(self) noexcept nogil:
@@ -833,10 +896,15 @@ cdef class Reactor:
         free(held)
 
     def statistics(self):
-        """A picture of the counters."""
+        """A picture of the counters; looks at every connection."""
+        cdef int64_t buffer_bytes = 0
+        cdef uint32_t i
+        for i in range(self.slot_count):
+            buffer_bytes += self.slots[i].in_capacity + self.slots[i].out_capacity
         return ReactorStatistics(
             self.connections, self.held_count, self.frames,
-            self.bytes_in, self.bytes_out, self.polls,
+            self.bytes_in, self.bytes_out, self.polls, self.declined,
+            buffer_bytes,
         )
 
 
