@@ -2,6 +2,13 @@
 
 from rmq._fastpath.append import RecordEncoder, put_queue_entry, record_size
 from rmq._fastpath.checksum import body_crc, crc32
+from rmq._fastpath.columns import (
+    COLUMNS,
+    ColumnReader,
+    Measured,
+    find_record,
+    walk_chain,
+)
 from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
@@ -20,8 +27,11 @@ from rmq._fastpath.scan import (
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
+    "COLUMNS",
+    "ColumnReader",
     "EventKind",
     "MappedFile",
+    "Measured",
     "NativeHandler",
     "QueueEntryLayout",
     "QueueScan",
@@ -40,6 +50,7 @@ __all__ = [
     "check_record",
     "crc32",
     "decode_record",
+    "find_record",
     "java_hash",
     "put_queue_entry",
     "read_entry",
@@ -47,5 +58,6 @@ __all__ = [
     "scan_queue",
     "tags_code",
     "valid_entries_end",
+    "walk_chain",
     "walk_log",
 ]
