@@ -38,7 +38,8 @@ def _positive(value: str) -> int:
     return int(value)
 
 
-def _bytes(value: str) -> int:
+def parse_bytes(value: str) -> int:
+    """A size such as 128m; a ValueError says what it must be."""
     match = _BYTES.fullmatch(value.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError("a size such as 128m or 1g")
@@ -201,10 +202,10 @@ OPTIONS: Final = (
         live=True,
     ),
     Option("maxOffsetsPerTrigger", _positive, None, "records of one micro-batch"),
-    Option("maxBytesPerTrigger", _bytes, 1 << 30, "log bytes of one micro-batch"),
+    Option("maxBytesPerTrigger", parse_bytes, 1 << 30, "log bytes of one micro-batch"),
     Option(
         "splitBytes",
-        _bytes,
+        parse_bytes,
         128 << 20,
         "log bytes of one task",
         ("maxPartitionBytes",),

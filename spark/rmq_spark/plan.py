@@ -395,6 +395,82 @@ def align(
     return end
 
 
+def last_record(segments: list[Segment], start: int, end: int) -> tuple[int, bytes]:
+    """Place and bytes of the last record of [start, end); no bytes: there is none."""
+    for segment in reversed(segments):
+        first, stop = max(start, segment.base_offset), min(end, segment.end_offset)
+        if first < stop:
+            found = _last_of(segment, first, stop)
+            if found[1]:
+                return found
+    return end, b""
+
+
+def _last_of(segment: Segment, start: int, end: int) -> tuple[int, bytes]:
+    with open_segment(segment.path) as descriptor:
+        at = before = start
+        while at < end:
+            data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
+            near = max(1, min(len(data), end - at) - _HINT_BYTES)
+            _, walked, _ = walk_chain(data, 0, len(data), base_offset=at, stop_at=near)
+            if walked == 0:
+                break
+            before, at = at, at + walked
+        return _step_to_last(descriptor, segment, before, end)
+
+
+def _step_to_last(
+    descriptor: int, segment: Segment, at: int, end: int
+) -> tuple[int, bytes]:
+    data = os.pread(descriptor, max(CHUNK_BYTES, end - at), at - segment.base_offset)
+    position, last = 0, b""
+    place = at
+    while at + position < end:
+        _, after, count = walk_chain(
+            data, position, len(data), base_offset=at, stop_at=position + 1
+        )
+        if not count:
+            break
+        place, last = at + position, data[position:after]
+        position = after
+    return place, last
+
+
+def read_bytes(segments: list[Segment], offset: int, size: int) -> bytes | None:
+    """Bytes of the log; None if no segment holds them."""
+    for segment in segments:
+        if segment.base_offset <= offset and offset + size <= segment.end_offset:
+            with open_segment(segment.path) as descriptor:
+                return os.pread(descriptor, size, offset - segment.base_offset)
+    return None
+
+
+def make_durable(segments: list[Segment], start: int, end: int) -> None:
+    """Write out what a broker has put into [start, end) and not flushed yet."""
+    for segment in segments:
+        if segment.end_offset > start and segment.base_offset < end:
+            with open_segment(segment.path) as descriptor:
+                os.fsync(descriptor)
+
+
+def count_records(store: str | Path, start: int, end: int) -> int:
+    """How many records stand in [start, end)."""
+    total = 0
+    for segment, first, last in covered(
+        find_segments(store), start, end, fail_on_loss=False
+    ):
+        with open_segment(segment.path) as descriptor:
+            at = first
+            while at < last:
+                data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
+                _, walked, count = walk_chain(
+                    data, 0, min(len(data), last - at), base_offset=at
+                )
+                total += count
+                at = at + walked if walked else last
+    return total
+
+
 def _nth(data: bytes, base_offset: int, count: int) -> int:
     """Where `count` records end."""
     at = 0

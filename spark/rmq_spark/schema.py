@@ -83,6 +83,12 @@ SLIM: Final = (
     "keys",
     "storeTimestamp",
 )
+EXPORTED: Final = tuple(
+    column.name
+    for column in _FULL
+    if column.name not in (BROKER_NAME, "offsetMsgId", "bodyCrc")
+)
+"""What an export holds unless told otherwise: its files are named after the broker."""
 _KAFKA: Final = (
     Column("key", "binary", "keys"),
     Column("value", "binary", "body"),
