@@ -41,7 +41,7 @@ class _Bytes(click.ParamType):
     name = "size"
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         if isinstance(value, int):
             return value
@@ -55,7 +55,7 @@ class _Interval(click.ParamType):
     name = "interval"
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         match = _INTERVAL.fullmatch(value)
         if match is None:
@@ -198,7 +198,7 @@ def optimize(store: str, out: str) -> None:
         )
 
 
-class _sentences:  # noqa: N801 - used like a keyword
+class _sentences:
     """Turns an expected error into one sentence and exit code 1."""
 
     def __enter__(self) -> None:

@@ -409,20 +409,20 @@ def last_record(segments: list[Segment], start: int, end: int) -> tuple[int, byt
 def _last_of(segment: Segment, start: int, end: int) -> tuple[int, bytes]:
     with open_segment(segment.path) as descriptor:
         at = before = start
-        while at < end:
+        while end - at > _HINT_BYTES:
             data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
             near = max(1, min(len(data), end - at) - _HINT_BYTES)
             _, walked, _ = walk_chain(data, 0, len(data), base_offset=at, stop_at=near)
             if walked == 0:
                 break
             before, at = at, at + walked
-        return _step_to_last(descriptor, segment, before, end)
+        return _step_to_last(descriptor, segment, before if at == end else at, end)
 
 
 def _step_to_last(
     descriptor: int, segment: Segment, at: int, end: int
 ) -> tuple[int, bytes]:
-    data = os.pread(descriptor, max(CHUNK_BYTES, end - at), at - segment.base_offset)
+    data = os.pread(descriptor, end - at, at - segment.base_offset)
     position, last = 0, b""
     place = at
     while at + position < end:
