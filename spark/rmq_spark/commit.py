@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -49,13 +49,11 @@ class DeltaCommitter:
 
     def commit(self, manifest: Manifest) -> None:
         """Add the files in one transaction, unless its number is there already."""
-        from deltalake import CommitProperties, DeltaTable, Transaction
+        from deltalake import CommitProperties, Transaction
 
         table = self._table()
         done = table.transaction_version(_APP)
-        if done is not None and done >= manifest.seq:
-            return
-        if not manifest.added:
+        if not manifest.added or (done is not None and done >= manifest.seq):
             return
         table.create_write_transaction(
             [_add_action(file) for file in manifest.added],
@@ -67,9 +65,8 @@ class DeltaCommitter:
                 app_transactions=[Transaction(_APP, manifest.seq)],
             ),
         )
-        assert isinstance(table, DeltaTable)
 
-    def _table(self) -> "deltalake.DeltaTable":  # noqa: F821 - an extra
+    def _table(self) -> Any:  # noqa: ANN401 - of an extra
         from deltalake import DeltaTable
 
         if DeltaTable.is_deltatable(self._out):
@@ -79,7 +76,7 @@ class DeltaCommitter:
         )
 
 
-def _add_action(file: DataFile) -> "deltalake.transaction.AddAction":  # noqa: F821
+def _add_action(file: DataFile) -> Any:  # noqa: ANN401 - of an extra
     from deltalake.transaction import AddAction
 
     stats = {
@@ -120,7 +117,7 @@ class IcebergCommitter:
             snapshot_properties={_SEQ: str(manifest.seq), _END: str(manifest.end)},
         )
 
-    def _table(self) -> "pyiceberg.table.Table":  # noqa: F821 - an extra
+    def _table(self) -> Any:  # noqa: ANN401 - of an extra
         from pyiceberg.catalog.sql import SqlCatalog
 
         catalog = SqlCatalog(

@@ -163,7 +163,8 @@ class _FileWriter:
         if not self._keeps_topic:
             rows = rows.drop_columns(["topic"])
         if self._writer is None:
-            self._open(rows.schema)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = _parquet_writer(self._draft, rows.schema)
         self._writer.write_batch(rows)
 
     def finish(self) -> DataFile:
@@ -186,10 +187,6 @@ class _FileWriter:
             with contextlib.suppress(OSError):
                 self._writer.close()
         self._draft.unlink(missing_ok=True)
-
-    def _open(self, schema: pa.Schema) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._writer = _parquet_writer(self._draft, schema)
 
 
 class _Summary:
@@ -223,8 +220,10 @@ class _Summary:
             file.dt,
             self._rows,
             size,
-            *self._offsets,
-            *(time // 1000 for time in self._times),
+            self._offsets[0],
+            self._offsets[1],
+            self._times[0] // 1000,
+            self._times[1] // 1000,
             self._queues,
         )
 

@@ -375,13 +375,12 @@ def status(
     rows = planning.count_records(store, position, end)
     exported_ms = max((file.max_store_ms for file in files), default=None)
     newest_ms = _store_ms(segments, position, end)
-    is_behind = rows and exported_ms is not None and newest_ms is not None
     return {
         "position": position,
         "end": end,
         "lag_bytes": max(0, end - position),
         "lag_rows": rows,
-        "lag_seconds": max(0, newest_ms - exported_ms) / 1000 if is_behind else 0,
+        "lag_seconds": _seconds_between(exported_ms, newest_ms),
         "batches": len(manifests),
         "files": len(files),
         "rows": sum(file.rows for file in files),
@@ -389,6 +388,13 @@ def status(
         "lost": [gap for manifest in manifests for gap in manifest.lost],
         "pending": log.pending() is not None,
     }
+
+
+def _seconds_between(exported_ms: int | None, newest_ms: int | None) -> float | None:
+    """None: nothing was exported yet; 0: nothing is left to export."""
+    if newest_ms is None:
+        return 0.0
+    return None if exported_ms is None else max(0, newest_ms - exported_ms) / 1000
 
 
 def _store_ms(segments: list[Segment], start: int, end: int) -> int | None:

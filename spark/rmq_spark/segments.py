@@ -205,7 +205,7 @@ class BatchBuilder:
         self._reading = reading
         self._sources = reading.sources
         self._schema = arrow_schema(reading.columns)
-        self._types = {}
+        self._types: dict[str, pa.DataType] = {}
         for column, field in zip(reading.columns, self._schema, strict=True):
             self._types.setdefault(column.source, field.type)
         timestamp = pa.timestamp("us", tz="UTC")

@@ -254,9 +254,8 @@ def bounds(options: Options) -> tuple[int, int]:
 def split_bytes(options: Options, size: int) -> int:
     """Bytes of one task: smaller ones if that many tasks are wanted."""
     limit: int = options["splitBytes"]
-    if options["minPartitions"] is not None:
-        limit = min(limit, max(1, -(-size // options["minPartitions"])))
-    return limit
+    tasks: int | None = options["minPartitions"]
+    return limit if tasks is None else min(limit, max(1, -(-size // tasks)))
 
 
 def _physical(position: Any, earliest: int, end: int, default: int) -> int:  # noqa: ANN401
