@@ -37,30 +37,18 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _BAR: Final = 30
 
 
-class _Bytes(click.ParamType):
-    name = "size"
-
-    def convert(
-        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_bytes(value)
-        except ValueError as error:
-            self.fail(f"{value!r} is not {error}", param, ctx)
+def _size(value: str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not {error}") from error
 
 
-class _Interval(click.ParamType):
-    name = "interval"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        match = _INTERVAL.fullmatch(value)
-        if match is None:
-            self.fail(f"{value!r} is not an interval such as 30s", param, ctx)
-        return int(match[1]) * _SECONDS[match[2]]
+def _seconds(value: str) -> float:
+    match = _INTERVAL.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not an interval such as 30s")
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -94,7 +82,7 @@ def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--continuous",
-    type=_Interval(),
+    type=_seconds,
     metavar="INTERVAL",
     help="Look for more every 30s, until stopped; else end when nothing is new.",
 )
@@ -117,12 +105,16 @@ def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--confirm-offset", type=int, help="Where the readable log ends, if you know it."
 )
-@click.option("--batch-bytes", type=_Bytes(), default="1g", help="Log of one commit.")
-@click.option("--split-bytes", type=_Bytes(), default="128m", help="Log of one task.")
+@click.option("--batch-bytes", type=_size, default="1g", help="Log of one commit.")
+@click.option("--split-bytes", type=_size, default="128m", help="Log of one task.")
 @click.option("--allow-loss", is_flag=True, help="Go on if segments are gone.")
 @click.option("--skip-corrupt", is_flag=True, help="Pass over bad records.")
 def export(
-    store: str, out: str, master: str, continuous: float | None, **given: Any
+    store: str,
+    out: str,
+    master: str,
+    continuous: float | None,
+    **given: Any,  # noqa: ANN401 - options, each of its type
 ) -> None:
     """Export what is new in a store: plan, write, commit, batch after batch."""
     settings = Settings(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rmq_spark.options import Options
+    from rmq_spark.options import Options, Position
     from rmq_spark.plan import SegmentRange
     from rmq_spark.segments import Reading
 
@@ -258,13 +258,12 @@ def split_bytes(options: Options, size: int) -> int:
     return limit if tasks is None else min(limit, max(1, -(-size // tasks)))
 
 
-def _physical(position: Any, earliest: int, end: int, default: int) -> int:  # noqa: ANN401
+def _physical(position: Position | None, earliest: int, end: int, default: int) -> int:
     if position is None:
         return default
-    if position.physical_offset is not None:
-        return {-2: earliest, -1: end}.get(
-            position.physical_offset, position.physical_offset
-        )
+    given: int | None = position.physical_offset
+    if given is not None:
+        return {-2: earliest, -1: end}.get(given, given)
     return {"earliest": earliest, "latest": end}.get(position.word, default)
 
 

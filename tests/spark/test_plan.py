@@ -1,5 +1,6 @@
 import os
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_ranges_cover_the_log_between_records(store, split_bytes, use_queues):
     starts = set(starts_of(store))
     assert ranges[0].start == 0
     assert ranges[-1].end == end
-    for one, two in zip(ranges, ranges[1:], strict=False):
+    for one, two in pairwise(ranges):
         assert one.end == two.start
     for part in ranges:
         assert part.start in starts
