@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -86,7 +85,7 @@ def _add_action(file: DataFile) -> Any:  # noqa: ANN401 - of an extra
         "nullCount": {"physicalOffset": 0},
     }
     return AddAction(
-        quote(file.path, safe="/="),
+        file.path,
         file.bytes,
         {"topic": file.topic, "dt": file.dt},
         int(time.time() * 1000),

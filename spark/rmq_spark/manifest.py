@@ -199,7 +199,7 @@ class ExportLog:
         try:
             values: dict[str, Any] = json.loads(path.read_text())
             crc, version = values.pop("crc"), values.pop("format")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise StoreError(f"{path} cannot be read: {error}") from error
         if version != FORMAT or crc != _crc(values):
             raise StoreError(
