@@ -107,7 +107,8 @@ class ExportLog:
     def prepare(self) -> None:
         """Make the folder; refuse one that holds something else."""
         self.out.mkdir(parents=True, exist_ok=True)
-        if not self._folder.exists() and any(self.out.iterdir()):
+        names = os.listdir(self.out)
+        if names and FOLDER not in names:
             raise StoreError(
                 f"{self.out} is neither empty nor an export of rmq-spark: choose a "
                 "folder of its own"
