@@ -7,7 +7,7 @@ SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test test-slow check fix crash interop-smoke bench
+.PHONY: help run dev test test-slow check fix crash interop-smoke bench spark bench-spark
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
@@ -46,6 +46,12 @@ interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broke
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py
 
+spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
+	$(BIN)/pytest -q -m spark tests/spark
+
+bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
+	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
+
 $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: rmq needs 3.11 or newer; say which to use with make PYTHON=python3.12." >&2; exit 1; }
@@ -60,4 +66,8 @@ $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 
 $(VENV)/.dev: $(VENV)/.ready
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev]"
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.dev
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[spark,delta,iceberg]" duckdb
 	@touch $@
