@@ -46,7 +46,7 @@ class ColumnReader:
         base_offset: int = -1,
         check_crc: bool = False,
         max_rows: int = 16384,
-        max_bytes: int = 1 << 24,
+        max_bytes: int = ...,
     ) -> Measured:
         """Take records of data[position:end] until one of the limits is reached.
 

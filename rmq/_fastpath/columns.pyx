@@ -15,8 +15,8 @@ Buffers of a column, in this order (all sizes in bytes, offsets i32, bits LSB fi
 
 Meaning as in Java: of equal property names the last wins, a pair without name or value
 is passed over, the last separator may be missing.  Times are given in microseconds and
-are clamped to what these can hold.  An item of an inner batch has its own flag, body and
-properties, and the queue offset of its place; the rest is that of the record.
+are clamped to what these can hold.  An item of an inner batch has its own flag, body
+and properties, and the queue offset of its place; the rest is that of the record.
 """
 
 cimport cython

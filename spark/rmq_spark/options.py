@@ -231,6 +231,13 @@ OPTIONS: Final = (
         ("groupIdPrefix",),
         live=True,
     ),
+    Option(
+        "readBy",
+        _one_of("log", "queues"),
+        "log",
+        "`queues`: of a batch, take the records of `subscribe` or `assign` from their "
+        "consume queues; these may lag behind the log",
+    ),
     Option("columns", _names, ("full",), "`full`, `slim`, or names of columns"),
     Option(
         "schema",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rmq_spark.options import Options, Position
     from rmq_spark.plan import SegmentRange
+    from rmq_spark.queues import RecordList
     from rmq_spark.segments import Reading
 
 Offset = dict[str, int]
@@ -41,9 +42,9 @@ Offset = dict[str, int]
 
 @dataclass
 class RangePartition(InputPartition):
-    """One task: a range of a segment."""
+    """One task: a range of a segment, or records of it."""
 
-    part: SegmentRange
+    part: SegmentRange | RecordList
 
 
 class RmqDataSource(DataSource):
@@ -100,11 +101,17 @@ class SegmentReader(DataSourceReader):
         earliest, end = bounds(self._options)
         start = _physical(self._options["startingOffsets"], earliest, end, earliest)
         last = _physical(self._options["endingOffsets"], earliest, end, end)
+        size = split_bytes(self._options, last - start)
+        if self._options["readBy"] == "queues":
+            from rmq_spark.queues import plan_records
+
+            lists = plan_records(self._options, start, last, split_bytes=size)
+            return [RangePartition(part) for part in lists]
         ranges = plan.plan_ranges(
             store,
             start,
             last,
-            split_bytes=split_bytes(self._options, last - start),
+            split_bytes=size,
             verify_crc=self._options["verifyCrc"],
             fail_on_loss=self._options["failOnDataLoss"],
         )
@@ -270,7 +277,13 @@ def _physical(position: Position | None, earliest: int, end: int, default: int) 
 def _read(
     reading: Reading, partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
+    from rmq_spark.plan import SegmentRange
+    from rmq_spark.queues import read_records
     from rmq_spark.segments import read_range
 
-    if isinstance(partition, RangePartition):
+    if not isinstance(partition, RangePartition):
+        return
+    if isinstance(partition.part, SegmentRange):
         yield from read_range(reading, partition.part)
+    else:
+        yield from read_records(reading, partition.part)

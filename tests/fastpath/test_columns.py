@@ -6,6 +6,7 @@ import struct
 import tarfile
 import zlib
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -75,7 +76,7 @@ def column_values(name, parts, rows):
             zip(map(bytes.decode, keys), map(bytes.decode, items), strict=True)
         )
         bounds = struct.unpack(f"{rows + 1}i", offsets)
-        maps = [pairs[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        maps = [pairs[a:b] for a, b in pairwise(bounds)]
         assert all(len(dict(m)) == len(m) for m in maps), "a name occurs twice"
         return [dict(m) for m in maps]
     values = texts(parts[-2], parts[-1])
@@ -91,7 +92,7 @@ def texts(offsets, data):
     bounds = struct.unpack(f"{len(offsets) // 4}i", offsets)
     assert bounds[0] == 0
     assert bounds[-1] == len(data)
-    return [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(bounds)]
 
 
 def model_properties(text: str) -> dict[str, str]:
@@ -263,7 +264,7 @@ def test_prepared_and_rolled_back_records_are_left_out_on_demand():
 def test_compressed_bodies_are_opened():
     names = ["body", "bodyCrc", "sysFlag"]
     packed = zlib.compress(b"x" * 1000)
-    records, data = placed(
+    _, data = placed(
         [
             ModelRecord(b"t", sys_flag=0x301, body=packed),
             ModelRecord(b"t", body=b"plain"),
