@@ -22,6 +22,7 @@ from rmq_spark.exporter import (
     LocalRunner,
     Runner,
     SparkRunner,
+    find_end,
     follow,
     status,
     vacuum,
@@ -70,6 +71,19 @@ def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _end(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--broker", metavar="HOST:PORT", help="Broker to ask where its log ends."
+        ),
+        click.option(
+            "--confirm-offset", type=int, help="Where it ends, if you know it."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @main.command()
 @_folders
 @click.option(
@@ -102,9 +116,7 @@ def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Properties as map or as one string.",
 )
 @click.option("--include-system-topics", is_flag=True, help="Also the broker's own.")
-@click.option(
-    "--confirm-offset", type=int, help="Where the readable log ends, if you know it."
-)
+@_end
 @click.option("--batch-bytes", type=_size, default="1g", help="Log of one commit.")
 @click.option("--split-bytes", type=_size, default="128m", help="Log of one task.")
 @click.option("--allow-loss", is_flag=True, help="Go on if segments are gone.")
@@ -128,6 +140,7 @@ def export(
         given["batch_bytes"],
         given["split_bytes"],
         given["confirm_offset"],
+        given["broker"],
         given["allow_loss"],
         given["skip_corrupt"],
     )
@@ -137,18 +150,21 @@ def export(
         if master != "none":
             runner = SparkRunner(start_session(master))
         exporter = Exporter(store, out, settings, runner, limits)
-        report = _Report(store, limits.confirm_offset)
+        report = _Report(store, limits)
         follow(exporter, interval_s=continuous, done=report.batch)
         report.finish()
 
 
 @main.command("status")
 @_folders
-@click.option("--confirm-offset", type=int, help="Where the readable log ends.")
-def show_status(store: str, out: str, confirm_offset: int | None) -> None:
+@_end
+def show_status(
+    store: str, out: str, confirm_offset: int | None, broker: str | None
+) -> None:
     """Show how far an export has come: lag in bytes, rows and seconds, as JSON."""
     with _sentences():
-        click.echo(json.dumps(status(store, out, confirm_offset), indent=2))
+        limits = Limits(confirm_offset=confirm_offset, broker=broker)
+        click.echo(json.dumps(status(store, out, limits), indent=2))
 
 
 @main.command("vacuum")
@@ -217,9 +233,9 @@ def _of_worker(trace: str) -> str:
 class _Report:
     """A progress bar on a terminal, else one JSON line for each batch."""
 
-    def __init__(self, store: str, confirm_offset: int | None) -> None:
+    def __init__(self, store: str, limits: Limits) -> None:
         self._store = store
-        self._confirm_offset = confirm_offset
+        self._limits = limits
         self._start = time.monotonic()
         self._rows = self._bytes = 0
 
@@ -228,7 +244,7 @@ class _Report:
         self._rows += sum(file.rows for file in manifest.added)
         self._bytes += manifest.end - manifest.start
         seconds = max(time.monotonic() - self._start, 1e-6)
-        lag = max(0, plan.find_end(self._store, self._confirm_offset) - manifest.end)
+        lag = max(0, find_end(self._store, self._limits) - manifest.end)
         if sys.stderr.isatty():
             self._draw(lag, seconds)
             return

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from rmq._fastpath import decode_record
 from rmq.errors import StoreError
 from rmq_spark import plan as planning
+from rmq_spark.broker import ask_end
 from rmq_spark.commit import check_mergeable, committer_of
 from rmq_spark.export import (
     Exported,
@@ -89,6 +90,7 @@ class Limits:
     batch_bytes: int = BATCH_BYTES
     split_bytes: int = SPLIT_BYTES
     confirm_offset: int | None = None
+    broker: str | None = None
     allow_loss: bool = False
     skip_corrupt: bool = False
 
@@ -219,7 +221,7 @@ class Exporter:
 
     def _next_plan(self, last: Manifest | None) -> Plan | None:
         segments = planning.find_segments(self._store)
-        end = planning.find_end(self._store, self._limits.confirm_offset)
+        end = find_end(self._store, self._limits)
         earliest = planning.min_offset(segments)
         start = earliest if last is None else last.end
         if last is not None:
@@ -313,6 +315,14 @@ class Exporter:
         )
 
 
+def find_end(store: str | Path, limits: Limits) -> int:
+    """Where the readable log ends: as told, as the broker says, or as walked."""
+    told = limits.confirm_offset
+    if told is None and limits.broker:
+        told = ask_end(limits.broker)
+    return planning.find_end(store, told)
+
+
 def _last_record(segments: list[Segment], start: int, end: int) -> LastRecord | None:
     offset, data = planning.last_record(segments, start, end)
     return LastRecord(offset, len(data), zlib.crc32(data)) if data else None
@@ -363,13 +373,13 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
 
 
 def status(
-    store: str | Path, out: str | Path, confirm_offset: int | None = None
+    store: str | Path, out: str | Path, limits: Limits = Limits()
 ) -> dict[str, Any]:
     """How far an export has come, and how far it is behind."""
     log = ExportLog(out)
     manifests = log.manifests()
     segments = planning.find_segments(store)
-    end = planning.find_end(store, confirm_offset)
+    end = find_end(store, limits)
     position = manifests[-1].end if manifests else planning.min_offset(segments)
     files = log.files().values()
     rows = planning.count_records(store, position, end)

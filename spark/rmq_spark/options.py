@@ -285,6 +285,9 @@ OPTIONS: Final = (
     Option(
         "confirmOffset", _count, None, "physical offset at which the readable log ends"
     ),
+    Option(
+        "broker", _text, None, "`host:port` of the broker, asked where its log ends"
+    ),
 )
 
 _BY_NAME: Final = {

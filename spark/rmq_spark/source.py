@@ -253,7 +253,12 @@ def bounds(options: Options) -> tuple[int, int]:
     from rmq_spark import plan
 
     segments = plan.find_segments(options["store"])
-    end = plan.find_end(options["store"], options["confirmOffset"])
+    told = options["confirmOffset"]
+    if told is None and options["broker"]:
+        from rmq_spark.broker import ask_end
+
+        told = ask_end(options["broker"])
+    end = plan.find_end(options["store"], told)
     earliest = plan.min_offset(segments)
     return earliest, max(earliest, end)
 

@@ -8,13 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pyspark = pytest.importorskip(
-    "pyspark", reason="pip install 'rmq[spark]' for this test"
-)
+pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for this test")
 
 from rmq_spark.session import missing
 from tests.spark.stores import StoreWriter, orders
@@ -58,7 +57,7 @@ class Daemon:
     """A Spark class that runs until it is told to stop."""
 
     def __init__(self, name, *arguments, environment):
-        home = Path(pyspark.__file__).parent
+        home = Path(find_spec("pyspark").origin).parent
         self.process = subprocess.Popen(
             [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
             + [str(argument) for argument in arguments],
