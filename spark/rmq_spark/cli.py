@@ -215,7 +215,7 @@ class _sentences:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, RmqError):
             _fail(str(error))
-        if error is not None and type(error).__module__.startswith("pyspark"):
+        if error is not None and type(error).__module__.startswith(("pyspark", "py4j")):
             _fail(_of_worker(str(error)))
 
 

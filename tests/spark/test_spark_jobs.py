@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests")
 
+from rmq_spark.cli import main
 from rmq_spark.exporter import Exporter, Limits, SparkRunner
 from rmq_spark.manifest import Settings
 from rmq_spark.options import Options
@@ -154,6 +156,22 @@ def test_export_in_spark_workers(session, tmp_path):
     runner = SparkRunner(session)
     export_all(Exporter(writer.root, tmp_path / "out", settings, runner, limits))
     check_exact(tmp_path / "out", 10_000)
+
+
+def test_an_error_of_a_worker_is_one_sentence(session, tmp_path):
+    writer = StoreWriter(tmp_path / "store", 1 << 20)
+    writer.append(orders(3_000))
+    with (tmp_path / "store" / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff")
+    folders = ["--store", str(writer.root), "--out", str(tmp_path / "out")]
+    end = ["--confirm-offset", str(writer.end)]
+    result = CliRunner().invoke(
+        main, ["export", *folders, *end, "--batch-bytes", "1k", "--master", "local[2]"]
+    )
+    assert result.exit_code == 1
+    assert "at offset 0: no record starts here" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_the_arrow_types_are_those_of_spark(spark):

@@ -1,4 +1,4 @@
-"""kill -9 of exporters beside a live store that appends, rolls and loses old files."""
+"""Readers and exporters beside a live store that appends, rolls, loses old files."""
 
 import contextlib
 import os
@@ -13,6 +13,9 @@ import pytest
 
 from rmq_spark import plan
 from rmq_spark.manifest import ExportLog
+from rmq_spark.options import Options
+from rmq_spark.schema import columns_of
+from rmq_spark.segments import read_range, reading_of
 
 KILLS_PER_STEP = 5
 STEPS = ("plan", "write", "rename", "commit")
@@ -141,3 +144,39 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path):
     assert counts == Counter(b"%d" % i + b"." * (i % 900) for i in range(rows))
     assert ExportLog(out).last().end == plan.find_end(store)
     assert kills == dict.fromkeys(STEPS, KILLS_PER_STEP)
+
+
+@pytest.mark.slow
+def test_each_read_beside_a_live_store_is_whole(tmp_path):
+    store = tmp_path / "store"
+    options = Options({"store": str(store), "failOnDataLoss": "false"})
+    reading = reading_of(options, columns_of(options))
+    reads = removed = 0
+    broker = start(BROKER, store)
+    try:
+        while reads < 30 or not removed:
+            stored = int(broker.stdout.readline())
+            end = plan.find_end(store)
+            first = plan.min_offset(plan.find_segments(store))
+            parts = plan.plan_ranges(
+                store, first, end, split_bytes=100_000, verify_crc="all"
+            )
+            if reads % 4 == 3 and len(parts) > 6:
+                os.remove(parts[0].path)
+                removed += 1
+            bodies = [
+                body
+                for part in parts
+                for batch in read_range(reading, part)
+                for body in batch.column("body").to_pylist()
+            ]
+            numbers = [int(body.rstrip(b".")) for body in bodies]
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+            assert numbers[-1] >= stored - 1
+            assert all(
+                b == b"%d" % n + b"." * (n % 900)
+                for b, n in zip(bodies, numbers, strict=True)
+            )
+            reads += 1
+    finally:
+        kill(broker)
