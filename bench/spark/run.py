@@ -25,10 +25,11 @@ from rmq._fastpath import decode_record  # noqa: E402
 from rmq.errors import RmqError  # noqa: E402
 from rmq.protocol.message import host_text  # noqa: E402
 from rmq.protocol.properties import decode_properties  # noqa: E402
+from rmq_spark.commit_log import find_end, find_segments  # noqa: E402
 from rmq_spark.exporter import Exporter, Limits, SparkRunner  # noqa: E402
 from rmq_spark.manifest import Settings  # noqa: E402
 from rmq_spark.options import Options  # noqa: E402
-from rmq_spark.plan import find_end, find_segments, plan_ranges  # noqa: E402
+from rmq_spark.plan import plan_ranges  # noqa: E402
 from rmq_spark.schema import EXPORTED, columns_of  # noqa: E402
 from rmq_spark.segments import read_range, reading_of  # noqa: E402
 from rmq_spark.session import start_session  # noqa: E402

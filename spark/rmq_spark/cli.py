@@ -14,7 +14,7 @@ import click
 
 from rmq import __version__
 from rmq.errors import RmqError
-from rmq_spark import plan
+from rmq_spark import commit_log
 from rmq_spark.commit import FORMATS
 from rmq_spark.exporter import (
     Exporter,
@@ -145,7 +145,7 @@ def export(
         given["skip_corrupt"],
     )
     with _sentences():
-        plan.find_segments(store)
+        commit_log.find_segments(store)
         runner: Runner = LocalRunner()
         if master != "none":
             runner = SparkRunner(start_session(master))

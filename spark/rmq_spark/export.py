@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmq.errors import StoreError
+from rmq_spark.commit_log import LostData
 from rmq_spark.manifest import DataFile, Settings, sync_folder, writer_name
 from rmq_spark.options import Options
-from rmq_spark.plan import LostData, SegmentRange
+from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import columns_of
 from rmq_spark.segments import Reading, read_range, reading_of
 

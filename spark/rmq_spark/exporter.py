@@ -18,9 +18,11 @@ from typing import Any, Final, Protocol
 
 from rmq._fastpath import decode_record
 from rmq.errors import StoreError
+from rmq_spark import commit_log
 from rmq_spark import plan as planning
 from rmq_spark.broker import ask_end
 from rmq_spark.commit import check_mergeable, committer_of
+from rmq_spark.commit_log import LostData, Segment
 from rmq_spark.export import (
     Exported,
     ExportJob,
@@ -38,7 +40,7 @@ from rmq_spark.manifest import (
     Plan,
     Settings,
 )
-from rmq_spark.plan import LostData, Segment, SegmentRange
+from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import arrow_schema
 
 BATCH_BYTES: Final = 1 << 30
@@ -220,9 +222,9 @@ class Exporter:
         )  # fmt: skip
 
     def _next_plan(self, last: Manifest | None) -> Plan | None:
-        segments = planning.find_segments(self._store)
+        segments = commit_log.find_segments(self._store)
         end = find_end(self._store, self._limits)
-        earliest = planning.min_offset(segments)
+        earliest = commit_log.min_offset(segments)
         start = earliest if last is None else last.end
         if last is not None:
             self._check_continues(last, last.last)
@@ -237,7 +239,7 @@ class Exporter:
                 "--allow-loss goes on without them"
             )
         end = self._batch_end(first, end)
-        planning.make_durable(segments, first, end)
+        commit_log.make_durable(segments, first, end)
         ranges = planning.plan_ranges(
             self._store,
             first,
@@ -274,7 +276,7 @@ class Exporter:
 
     def _parts(self, plan: Plan) -> Iterator[SegmentRange]:
         """The ranges of the plan whose segments are there."""
-        segments = {s.base_offset: s for s in planning.find_segments(self._store)}
+        segments = {s.base_offset: s for s in commit_log.find_segments(self._store)}
         for base, start, end, check_crc in plan.ranges:
             segment = segments.get(base)
             if segment is not None and end <= segment.end_offset:
@@ -298,10 +300,10 @@ class Exporter:
 
     def _check_continues(self, made: Plan | Manifest, last: LastRecord | None) -> None:
         """Compare the record before the end with the one that was there."""
-        segments = planning.find_segments(self._store)
-        if last is None or last.offset < planning.min_offset(segments):
+        segments = commit_log.find_segments(self._store)
+        if last is None or last.offset < commit_log.min_offset(segments):
             return
-        data = planning.read_bytes(segments, last.offset, last.size)
+        data = commit_log.read_bytes(segments, last.offset, last.size)
         if data is None or zlib.crc32(data) != last.crc:
             raise StoreError(
                 f"the store {self._store} does not continue the export {self._out}: "
@@ -320,11 +322,11 @@ def find_end(store: str | Path, limits: Limits) -> int:
     told = limits.confirm_offset
     if told is None and limits.broker:
         told = ask_end(limits.broker)
-    return planning.find_end(store, told)
+    return commit_log.find_end(store, told)
 
 
 def _last_record(segments: list[Segment], start: int, end: int) -> LastRecord | None:
-    offset, data = planning.last_record(segments, start, end)
+    offset, data = commit_log.last_record(segments, start, end)
     return LastRecord(offset, len(data), zlib.crc32(data)) if data else None
 
 
@@ -378,11 +380,11 @@ def status(
     """How far an export has come, and how far it is behind."""
     log = ExportLog(out)
     manifests = log.manifests()
-    segments = planning.find_segments(store)
+    segments = commit_log.find_segments(store)
     end = find_end(store, limits)
-    position = manifests[-1].end if manifests else planning.min_offset(segments)
+    position = manifests[-1].end if manifests else commit_log.min_offset(segments)
     files = log.files().values()
-    rows = planning.count_records(store, position, end)
+    rows = commit_log.count_records(store, position, end)
     exported_ms = max((file.max_store_ms for file in files), default=None)
     newest_ms = _store_ms(segments, position, end)
     return {
@@ -408,7 +410,7 @@ def _seconds_between(exported_ms: int | None, newest_ms: int | None) -> float | 
 
 
 def _store_ms(segments: list[Segment], start: int, end: int) -> int | None:
-    _, data = planning.last_record(segments, start, end)
+    _, data = commit_log.last_record(segments, start, end)
     return decode_record(data).store_ms if data else None
 
 

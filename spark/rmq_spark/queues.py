@@ -18,8 +18,14 @@ import pyarrow as pa
 
 from rmq._fastpath import QueueEntryLayout, RecordLayout, RecordStatus
 from rmq.errors import ConfigError
+from rmq_spark.commit_log import (
+    LostData,
+    Segment,
+    bad_record,
+    find_segments,
+    open_segment,
+)
 from rmq_spark.options import Options
-from rmq_spark.plan import LostData, Segment, bad_record, find_segments, open_segment
 from rmq_spark.segments import BatchBuilder, Reading
 
 _ENTRY: Final = struct.Struct(">qiq")

@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from rmq._fastpath import ColumnReader, Measured, RecordStatus, find_record
 from rmq_spark.bodies import keep_if_broken, open_body
-from rmq_spark.options import Options
-from rmq_spark.plan import (
+from rmq_spark.commit_log import (
     CHUNK_BYTES,
     MAX_RECORD_BYTES,
     LostData,
-    SegmentRange,
     bad_record,
     open_segment,
 )
+from rmq_spark.options import Options
+from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import (
     BROKER_NAME,
     CONSTANTS,

@@ -27,6 +27,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from rmq_spark import commit_log, plan
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -95,8 +97,6 @@ class SegmentReader(DataSourceReader):
 
     def partitions(self) -> list[RangePartition]:
         """Freeze the bounds and cut what lies between them."""
-        from rmq_spark import plan
-
         store = self._options["store"]
         earliest, end = bounds(self._options)
         start = _physical(self._options["startingOffsets"], earliest, end, earliest)
@@ -190,8 +190,6 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next micro-batch: a boundary within the limit."""
-        from rmq_spark import plan
-
         at, end = self._physical(start), self._end()
         if isinstance(limit, ReadAllAvailable) or at >= end:
             return self._offset(max(at, end))
@@ -199,9 +197,9 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = self._options["maxBytesPerTrigger"]
         if isinstance(limit, ReadMaxBytes):
             size = limit.max_bytes
-        segments = plan.find_segments(self._options["store"])
-        if plan.min_offset(segments) > at and not self._options["failOnDataLoss"]:
-            at = plan.min_offset(segments)
+        segments = commit_log.find_segments(self._options["store"])
+        if commit_log.min_offset(segments) > at and not self._options["failOnDataLoss"]:
+            at = commit_log.min_offset(segments)
         return self._offset(
             plan.align(
                 self._options["store"], at, end, max_bytes=size, max_records=rows
@@ -210,8 +208,6 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """The ranges of one micro-batch."""
-        from rmq_spark import plan
-
         first, last = self._physical(start), self._physical(end)
         ranges = plan.plan_ranges(
             self._options["store"],
@@ -250,16 +246,14 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def bounds(options: Options) -> tuple[int, int]:
     """The first and the end offset of what can be read now."""
-    from rmq_spark import plan
-
-    segments = plan.find_segments(options["store"])
+    segments = commit_log.find_segments(options["store"])
     told = options["confirmOffset"]
     if told is None and options["broker"]:
         from rmq_spark.broker import ask_end
 
         told = ask_end(options["broker"])
-    end = plan.find_end(options["store"], told)
-    earliest = plan.min_offset(segments)
+    end = commit_log.find_end(options["store"], told)
+    earliest = commit_log.min_offset(segments)
     return earliest, max(earliest, end)
 
 
@@ -282,13 +276,12 @@ def _physical(position: Position | None, earliest: int, end: int, default: int) 
 def _read(
     reading: Reading, partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
-    from rmq_spark.plan import SegmentRange
     from rmq_spark.queues import read_records
     from rmq_spark.segments import read_range
 
     if not isinstance(partition, RangePartition):
         return
-    if isinstance(partition.part, SegmentRange):
+    if isinstance(partition.part, plan.SegmentRange):
         yield from read_range(reading, partition.part)
     else:
         yield from read_records(reading, partition.part)

@@ -4,8 +4,9 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'rmq[spark]' for these tests")
 
+from rmq_spark.commit_log import find_end
 from rmq_spark.options import Options
-from rmq_spark.plan import find_end, plan_ranges
+from rmq_spark.plan import plan_ranges
 from rmq_spark.schema import columns_of
 from rmq_spark.segments import read_range, reading_of
 from tests.spark.stores import StoreWriter

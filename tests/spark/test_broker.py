@@ -9,7 +9,7 @@ from rmq.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
 from rmq.protocol.frames import decode, encode
 from rmq.testing.broker import running_node
 from rmq_spark.broker import ask_end
-from rmq_spark.plan import find_end
+from rmq_spark.commit_log import find_end
 
 
 @pytest.fixture

@@ -136,8 +136,9 @@ def run_job(master, store, environment):
 
 
 def expected(store):
+    from rmq_spark.commit_log import find_end
     from rmq_spark.options import Options
-    from rmq_spark.plan import find_end, plan_ranges
+    from rmq_spark.plan import plan_ranges
     from rmq_spark.schema import columns_of
     from rmq_spark.segments import read_range, reading_of
 

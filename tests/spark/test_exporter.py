@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmq.errors import StoreError
-from rmq_spark import export, plan
+from rmq_spark import commit_log, export, plan
+from rmq_spark.commit_log import LostData
 from rmq_spark.export import split_batch
 from rmq_spark.exporter import Exporter, Limits, LocalRunner, status, vacuum
 from rmq_spark.manifest import FOLDER, ExportLog, Settings
-from rmq_spark.plan import LostData
 from rmq_spark.schema import EXPORTED
 from tests.spark.stores import START_MS, Sent, StoreWriter, orders
 
@@ -296,7 +296,7 @@ def test_a_store_cut_back_under_a_plan_is_refused(writer, out, monkeypatch):
         patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             exporter(writer, out).run_batch()
-    segment = plan.find_segments(writer.root)[-1]
+    segment = commit_log.find_segments(writer.root)[-1]
     with open(segment.path, "r+b") as file:
         os.pwrite(
             file.fileno(), bytes(segment.end_offset - end), end - segment.base_offset
@@ -335,9 +335,9 @@ def test_a_full_disk_commits_nothing(writer, out, monkeypatch):
 
 def test_corrupt_records_are_refused_or_passed_over(writer, out):
     writer.append(orders(900))
-    first = plan.find_segments(writer.root)[0]
+    first = commit_log.find_segments(writer.root)[0]
     with open(first.path, "r+b") as file:
-        os.pwrite(file.fileno(), b"\xff", plan.follow(first, 0, 5_000) + 4)
+        os.pwrite(file.fileno(), b"\xff", commit_log.follow(first, 0, 5_000) + 4)
     end = writer.end
     with pytest.raises(StoreError, match="no record starts here"):
         export_all(exporter(writer, out, Limits(1 << 30, 1 << 30, end)))
@@ -357,7 +357,7 @@ def test_the_log_is_synced_before_it_is_planned(writer, out, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fsync)
     exporter(writer, out, Limits()).run_batch()
-    logs = [segment.path for segment in plan.find_segments(writer.root)]
+    logs = [segment.path for segment in commit_log.find_segments(writer.root)]
     assert synced[: len(logs) + 1][-len(logs) :] == logs
     assert any(path.endswith(".plan.tmp") or ".plan." in path for path in synced)
 

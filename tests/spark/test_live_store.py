@@ -11,7 +11,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
-from rmq_spark import plan
+from rmq_spark import commit_log, plan
 from rmq_spark.manifest import ExportLog
 from rmq_spark.options import Options
 from rmq_spark.schema import columns_of
@@ -100,7 +100,7 @@ def kill_in(step, occurrence, store, out):
 def delete_exported(store, out):
     """Remove the segments that were exported, as a cleaner would."""
     last = ExportLog(out).last()
-    for segment in plan.find_segments(store):
+    for segment in commit_log.find_segments(store):
         if last is not None and segment.end_offset <= last.end:
             os.remove(segment.path)
 
@@ -127,7 +127,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path):
                 kills[step] += 1
                 if chance.random() < 0.5:
                     delete_exported(store, out)
-        assert plan.min_offset(plan.find_segments(store)) > 0
+        assert commit_log.min_offset(commit_log.find_segments(store)) > 0
     finally:
         kill(broker)
     done = start(EXPORTER, store, out)
@@ -142,7 +142,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path):
     counts = bodies_in(out, files)
     rows = sum(file.rows for file in files.values())
     assert counts == Counter(b"%d" % i + b"." * (i % 900) for i in range(rows))
-    assert ExportLog(out).last().end == plan.find_end(store)
+    assert ExportLog(out).last().end == commit_log.find_end(store)
     assert kills == dict.fromkeys(STEPS, KILLS_PER_STEP)
 
 
@@ -156,8 +156,8 @@ def test_each_read_beside_a_live_store_is_whole(tmp_path):
     try:
         while reads < 30 or not removed:
             stored = int(broker.stdout.readline())
-            end = plan.find_end(store)
-            first = plan.min_offset(plan.find_segments(store))
+            end = commit_log.find_end(store)
+            first = commit_log.min_offset(commit_log.find_segments(store))
             parts = plan.plan_ranges(
                 store, first, end, split_bytes=100_000, verify_crc="all"
             )

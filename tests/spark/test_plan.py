@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from rmq.errors import StoreError
-from rmq_spark import plan
+from rmq_spark import commit_log, plan
 from tests.spark.stores import ENTRY, Sent, StoreWriter, orders
 
 
@@ -18,19 +18,19 @@ def store(writer):
 def starts_of(store):
     """All boundaries between records, found record by record."""
     starts = []
-    for segment in plan.find_segments(store):
+    for segment in commit_log.find_segments(store):
         at = segment.base_offset
-        after = plan.follow(segment, at, at + 1)
+        after = commit_log.follow(segment, at, at + 1)
         while after > at:
             starts.append(at)
-            at, after = after, plan.follow(segment, after, after + 1)
+            at, after = after, commit_log.follow(segment, after, after + 1)
     return starts
 
 
 @pytest.mark.parametrize("use_queues", [True, False])
 @pytest.mark.parametrize("split_bytes", [1, 7_000, 50_000, 1 << 20])
 def test_ranges_cover_the_log_between_records(store, split_bytes, use_queues):
-    end = plan.find_end(store)
+    end = commit_log.find_end(store)
     ranges = plan.plan_ranges(
         store, 0, end, split_bytes=split_bytes, use_queues=use_queues
     )
@@ -46,7 +46,7 @@ def test_ranges_cover_the_log_between_records(store, split_bytes, use_queues):
 
 
 def test_only_the_tail_is_checked_by_crc_unless_told(store):
-    end = plan.find_end(store)
+    end = commit_log.find_end(store)
     for verify, expected in (
         ("tail", {False, True}),
         ("all", {True}),
@@ -58,7 +58,7 @@ def test_only_the_tail_is_checked_by_crc_unless_told(store):
 
 
 def test_queue_entries_are_hints_that_records_must_confirm(store):
-    end = plan.find_end(store)
+    end = commit_log.find_end(store)
     right = plan.plan_ranges(store, 0, end, split_bytes=9_000, use_queues=False)
     for path in store.glob("consumequeue/*/*/*"):
         count = path.stat().st_size // ENTRY.size
@@ -67,33 +67,33 @@ def test_queue_entries_are_hints_that_records_must_confirm(store):
 
 
 def test_the_end_is_where_the_walk_finds_no_record(store, writer):
-    assert plan.find_end(store) == writer.end
-    last = plan.find_segments(store)[-1]
+    assert commit_log.find_end(store) == writer.end
+    last = commit_log.find_segments(store)[-1]
     before = starts_of(store)[-1]
     os.truncate(last.path, writer.end - last.base_offset - 1)
-    assert plan.find_end(store) == before
-    assert plan.find_end(store, confirm_offset=5) == 5
+    assert commit_log.find_end(store) == before
+    assert commit_log.find_end(store, confirm_offset=5) == 5
 
 
 def test_segments_made_ahead_hold_no_records(store, writer):
-    base = plan.find_segments(store)[-1].end_offset
+    base = commit_log.find_segments(store)[-1].end_offset
     path = store / "commitlog" / f"{base:020d}"
     path.write_bytes(bytes(100_000))
-    assert plan.find_end(store) == writer.end
+    assert commit_log.find_end(store) == writer.end
 
 
 def test_an_empty_store_has_no_end():
-    assert plan.walked_end([]) == 0
+    assert commit_log.walked_end([]) == 0
 
 
 def test_a_running_broker_is_given_time(store, writer, monkeypatch):
     slept = []
-    monkeypatch.setattr(plan.time, "sleep", slept.append)
-    plan.find_end(store)
+    monkeypatch.setattr(commit_log.time, "sleep", slept.append)
+    commit_log.find_end(store)
     assert slept == []
     (store / "abort").write_text("1")
-    assert plan.find_end(store) == writer.end
-    assert slept == [plan.SETTLE_MS / 1000]
+    assert commit_log.find_end(store) == writer.end
+    assert slept == [commit_log.SETTLE_MS / 1000]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -111,36 +111,36 @@ def test_a_batch_has_as_many_records_as_allowed(store, writer):
     at, total = 0, 0
     while at < writer.end:
         after = plan.align(store, at, writer.end, max_bytes=1 << 40, max_records=700)
-        count = plan.count_records(store, at, after)
+        count = commit_log.count_records(store, at, after)
         assert count == 700 or after == writer.end
         at, total = after, total + count
     assert total == 3_000
 
 
 def test_last_record_of_any_part(store):
-    segments = plan.find_segments(store)
+    segments = commit_log.find_segments(store)
     starts = starts_of(store)
     for before, place, end in zip(starts, starts[1:], starts[2:], strict=False):
-        offset, data = plan.last_record(segments, 0, end)
+        offset, data = commit_log.last_record(segments, 0, end)
         if data and offset == place:
-            assert plan.read_bytes(segments, offset, len(data)) == data
+            assert commit_log.read_bytes(segments, offset, len(data)) == data
         else:  # a blank record stands at `place`
             assert offset == before
-        assert plan.last_record(segments, place, end)[0] in (place, end)
+        assert commit_log.last_record(segments, place, end)[0] in (place, end)
 
 
 def test_last_record_far_from_the_start(tmp_path):
     writer = StoreWriter(tmp_path, 64 << 20)
     writer.append(Sent(b"t", body=bytes(3 << 20)) for _ in range(12))
-    segments = plan.find_segments(tmp_path)
-    offset, data = plan.last_record(segments, 0, writer.end)
+    segments = commit_log.find_segments(tmp_path)
+    offset, data = commit_log.last_record(segments, 0, writer.end)
     assert offset + len(data) == writer.end
 
 
 def test_missing_segments_are_an_error_or_passed_over(store, writer, caplog):
-    segments = plan.find_segments(store)
+    segments = commit_log.find_segments(store)
     os.remove(segments[2].path)
-    with pytest.raises(plan.LostData, match="failOnDataLoss=false") as raised:
+    with pytest.raises(commit_log.LostData, match="failOnDataLoss=false") as raised:
         plan.plan_ranges(store, 0, writer.end, split_bytes=1 << 20)
     assert f"from {segments[2].base_offset} to {segments[3].base_offset}" in str(
         raised.value
@@ -154,23 +154,25 @@ def test_missing_segments_are_an_error_or_passed_over(store, writer, caplog):
 
 def test_a_wrong_path_is_told_in_a_sentence(tmp_path):
     with pytest.raises(StoreError, match="the folder does not exist"):
-        plan.find_segments(tmp_path / "nowhere")
+        commit_log.find_segments(tmp_path / "nowhere")
     with pytest.raises(StoreError, match="neither commitlog/ nor segments"):
-        plan.find_segments(tmp_path)
+        commit_log.find_segments(tmp_path)
 
 
 def test_a_folder_of_segments_is_a_store(store):
-    assert plan.find_segments(store / "commitlog") == plan.find_segments(store)
+    assert commit_log.find_segments(store / "commitlog") == commit_log.find_segments(
+        store
+    )
 
 
 def test_overlapping_segments_are_refused(store):
     (store / "commitlog" / f"{50_000:020d}").write_bytes(b"x")
     with pytest.raises(StoreError, match="behind the start of"):
-        plan.find_segments(store)
+        commit_log.find_segments(store)
 
 
 def test_what_is_not_a_segment_is_not_looked_at(store):
-    before = plan.find_segments(store)
+    before = commit_log.find_segments(store)
     (store / "commitlog" / "notes.txt").write_text("x")
     (store / "commitlog" / f"{10**15:020d}").mkdir()
-    assert plan.find_segments(store) == before
+    assert commit_log.find_segments(store) == before

@@ -4,8 +4,8 @@ import pickle
 import pytest
 
 from rmq.errors import ConfigError, CorruptLog
+from rmq_spark.commit_log import LostData, find_end, find_segments
 from rmq_spark.options import Options
-from rmq_spark.plan import LostData, find_end, find_segments
 from rmq_spark.queues import plan_records, read_records
 from rmq_spark.schema import columns_of
 from rmq_spark.segments import reading_of

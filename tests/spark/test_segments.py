@@ -10,8 +10,9 @@ import pytest
 from rmq.errors import CorruptLog
 from rmq.protocol.message import BatchItem, encode_batch
 from rmq_spark import segments
+from rmq_spark.commit_log import LostData, find_end, find_segments
 from rmq_spark.options import Options
-from rmq_spark.plan import LostData, find_end, find_segments, plan_ranges
+from rmq_spark.plan import plan_ranges
 from rmq_spark.schema import arrow_schema, columns_of
 from rmq_spark.segments import read_range, reading_of
 from tests.model.record import ModelRecord
