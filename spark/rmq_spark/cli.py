@@ -24,13 +24,12 @@ from rmq_spark.exporter import (
     SparkRunner,
     find_end,
     follow,
-    status,
-    vacuum,
 )
 from rmq_spark.manifest import ExportLog, Manifest, Settings
 from rmq_spark.options import parse_bytes
 from rmq_spark.schema import EXPORTED
 from rmq_spark.session import start_session
+from rmq_spark.upkeep import status, vacuum
 
 FAILED: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)(ms|s|m|h)?")

@@ -13,9 +13,10 @@ from rmq.errors import StoreError
 from rmq_spark import commit_log, export, plan
 from rmq_spark.commit_log import LostData
 from rmq_spark.export import split_batch
-from rmq_spark.exporter import Exporter, Limits, LocalRunner, status, vacuum
+from rmq_spark.exporter import Exporter, Limits, LocalRunner
 from rmq_spark.manifest import FOLDER, ExportLog, Settings
 from rmq_spark.schema import EXPORTED
+from rmq_spark.upkeep import status, vacuum
 from tests.spark.stores import START_MS, Sent, StoreWriter, orders
 
 SETTINGS = Settings("broker-a", "parquet", list(EXPORTED), "map", False)
