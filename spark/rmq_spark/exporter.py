@@ -95,6 +95,9 @@ class Limits:
     skip_corrupt: bool = False
 
 
+DEFAULT_LIMITS: Final = Limits()
+
+
 class Exporter:
     """Exports one store to one folder."""
 
@@ -104,7 +107,7 @@ class Exporter:
         out: str | Path,
         settings: Settings,
         runner: Runner,
-        limits: Limits = Limits(),
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.log = ExportLog(out)
         self._store = Path(store).resolve()

@@ -1,4 +1,4 @@
-"""Looking after an export: how far it is, and which of its files are part of nothing."""
+"""Looking after an export: how far it is, which of its files are part of nothing."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -7,7 +7,7 @@ from rmq._fastpath import decode_record
 from rmq_spark import commit_log
 from rmq_spark.commit_log import Segment
 from rmq_spark.export import range_name
-from rmq_spark.exporter import Limits, find_end
+from rmq_spark.exporter import DEFAULT_LIMITS, Limits, find_end
 from rmq_spark.manifest import ExportLog
 
 _HOUR_S: Final = 3600
@@ -36,7 +36,7 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
 
 
 def status(
-    store: str | Path, out: str | Path, limits: Limits = Limits()
+    store: str | Path, out: str | Path, limits: Limits = DEFAULT_LIMITS
 ) -> dict[str, Any]:
     """How far an export has come, and how far it is behind."""
     log = ExportLog(out)
