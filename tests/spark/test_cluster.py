@@ -24,19 +24,15 @@ START_S = 90
 JOB = """
 import json, os, sys
 from pathlib import Path
-import pyarrow as pa
 from rmq_spark.session import start_session
 
 
-def who(batches):
+def who(rows):
     # this worker, its daemon, the JVM of the executor
     stat = Path(f"/proc/{os.getppid()}/stat").read_text()
     jvm = int(stat.rsplit(")", 1)[1].split()[1])
-    for batch in batches:
-        total = sum(batch.column("physicalOffset").to_pylist())
-        yield pa.RecordBatch.from_pydict(
-            {"jvm": [jvm], "rows": [batch.num_rows], "total": [total]}
-        )
+    places = [row.physicalOffset for row in rows]
+    yield jvm, len(places), sum(places)
 
 
 spark = start_session(
@@ -46,9 +42,12 @@ spark = start_session(
      "spark.scheduler.minRegisteredResourcesRatio": "1.0"},
 )
 frame = spark.read.format("rmq").option("splitBytes", "2m").load(sys.argv[2])
-seen = frame.select("physicalOffset").mapInArrow(who, "jvm long, rows long, total long")
-rows = seen.groupBy("jvm").sum("rows", "total").collect()
-print("RESULT", json.dumps([list(row) for row in rows]))
+sums = {}
+places = frame.select("physicalOffset").rdd
+for jvm, count, total in places.mapPartitions(who).collect():
+    before = sums.get(jvm, (0, 0))
+    sums[jvm] = before[0] + count, before[1] + total
+print("RESULT", json.dumps([[jvm, *both] for jvm, both in sums.items()]))
 spark.stop()
 """
 
@@ -57,14 +56,14 @@ class Daemon:
     """A Spark class that runs until it is told to stop."""
 
     def __init__(self, name, *arguments, environment):
-        home = Path(find_spec("pyspark").origin).parent
+        home = Path(environment["SPARK_HOME"])
         self.process = subprocess.Popen(
             [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
             + [str(argument) for argument in arguments],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment | {"SPARK_HOME": str(home)},
+            env=environment,
         )
         self.lines = []
 
@@ -97,6 +96,7 @@ def environment(tmp_path):
         "PYTHONPATH": os.pathsep.join(paths),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(Path(find_spec("pyspark").origin).parent),
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
     }
 
