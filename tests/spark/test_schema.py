@@ -72,11 +72,9 @@ def test_a_wrong_schema_is_told_in_a_sentence(wanted, sentence):
         columns_of_schema(options(), [wanted])
 
 
-def test_the_planner_and_the_exporter_do_not_need_pyspark():
-    code = (
-        "import sys, rmq_spark.exporter, rmq_spark.segments, rmq_spark.commit;"
-        "print([m for m in sys.modules if m.partition('.')[0] == 'pyspark'])"
-    )
+def imported_by(modules, looked_for):
+    """Which of the packages are loaded once these modules are."""
+    code = f"import sys, {modules}; print(*{looked_for} & {{m for m in sys.modules}})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -84,4 +82,14 @@ def test_the_planner_and_the_exporter_do_not_need_pyspark():
         check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
+
+
+def test_the_planner_and_the_exporter_do_not_need_pyspark():
+    modules = "rmq_spark.exporter, rmq_spark.segments, rmq_spark.commit"
+    assert imported_by(modules, {"pyspark"}) == ""
+
+
+def test_a_look_up_of_the_source_loads_nothing_heavy():
+    pytest.importorskip("pyspark")
+    assert imported_by("pyspark_rmq", {"pyarrow", "pandas", "numpy", "trio"}) == ""
