@@ -352,6 +352,17 @@ def test_a_damaged_inner_batch_is_refused_or_read_whole(data):
         assert "inner batch" in measured.reason
 
 
+def test_an_inner_batch_cannot_ask_for_any_amount_of_memory():
+    body = encode_batch([BatchItem(0, b"", "")] * 40_000)
+    topic = b"t" * 2_000
+    _, data = placed([ModelRecord(b"x"), ModelRecord(topic, sys_flag=0x80, body=body)])
+    reader = ColumnReader(["topic"])
+    measured = reader.measure(data, 0, len(data))
+    assert measured.status is RecordStatus.BAD_LENGTHS
+    assert measured.rows == 1
+    assert measured.reason == "its inner batch has too many items"
+
+
 @given(records=RECORDS.filter(bool), data=st.data(), check_crc=st.booleans())
 @settings(max_examples=150)
 def test_damage_ends_a_batch_where_the_record_check_says(records, data, check_crc):

@@ -1,15 +1,27 @@
-"""What most tests of the Spark package need; without pyarrow they are skipped."""
+"""What most tests of the Spark package need; without pyarrow they are left out."""
+
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pip install 'rmq[spark]' for these tests")
-
-from rmq_spark.commit_log import find_end
-from rmq_spark.options import Options
-from rmq_spark.plan import plan_ranges
-from rmq_spark.schema import columns_of
-from rmq_spark.segments import read_range, reading_of
 from tests.spark.stores import StoreWriter
+
+HAS_ARROW = find_spec("pyarrow") is not None
+if HAS_ARROW:
+    from rmq_spark.commit_log import find_end
+    from rmq_spark.options import Options
+    from rmq_spark.plan import plan_ranges
+    from rmq_spark.schema import columns_of
+    from rmq_spark.segments import read_range, reading_of
+else:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_terminal_summary(terminalreporter):
+    if not HAS_ARROW:
+        terminalreporter.write_line(
+            "tests/spark is left out: pyarrow is missing, pip install 'rmq[spark]'"
+        )
 
 
 @pytest.fixture
