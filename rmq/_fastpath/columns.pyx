@@ -67,6 +67,7 @@ cdef enum:
     COMPRESSED = 0x1
     INNER_BATCH = 0x80
     ITEM_HEAD_SIZE = 20
+    ITEMS_TOPIC_LIMIT = 1 << 26     # each item repeats the topic, which may be long
     CHAIN = 3               # records that must follow a place found by `find_record`
     PAIR_LIMIT = 8192       # pairs of 4 bytes in the longest properties
     FIRST_ROWS = 4096
@@ -680,9 +681,13 @@ cdef class ColumnReader:
         cdef int64_t left = row.body.size, size, count = self.row_count
         while left > 0:
             size = item_at(p, left, &row)
-            if size < 0:
+            if size < 0 or (
+                (self.row_count - count) * row.topic.size > ITEMS_TOPIC_LIMIT
+            ):
                 with gil:
                     self.reason = "its inner batch has lengths that do not add up"
+                    if size > 0:
+                        self.reason = "its inner batch has too many items"
                 self.row_count = count
                 return BAD_LENGTHS
             self.add(&row)

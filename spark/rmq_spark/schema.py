@@ -45,6 +45,8 @@ class Column(NamedTuple):
 
 
 BROKER_NAME: Final = "brokerName"
+OFFSET_ID: Final = "offsetMsgId"
+"""Not in `full`: it follows from `storeHost` and `physicalOffset`, and is long."""
 TIMESTAMP_TYPE: Final = "timestampType"
 CONSTANTS: Final = frozenset({BROKER_NAME, TIMESTAMP_TYPE})
 """Sources that are not in the log."""
@@ -61,7 +63,7 @@ _FULL: Final = (
     Column("body", "binary", "body"),
     _MAP,
     Column("msgId", "string", "msgId"),
-    Column("offsetMsgId", "string", "offsetMsgId"),
+    Column(OFFSET_ID, "string", OFFSET_ID),
     Column("bornTimestamp", "timestamp", "bornTimestamp"),
     Column("storeTimestamp", "timestamp", "storeTimestamp"),
     Column("bornHost", "string", "bornHost"),
@@ -86,7 +88,7 @@ SLIM: Final = (
 EXPORTED: Final = tuple(
     column.name
     for column in _FULL
-    if column.name not in (BROKER_NAME, "offsetMsgId", "bodyCrc")
+    if column.name not in (BROKER_NAME, OFFSET_ID, "bodyCrc")
 )
 """What an export holds unless told otherwise: its files are named after the broker."""
 _KAFKA: Final = (
@@ -116,7 +118,7 @@ def columns_of(options: Options) -> tuple[Column, ...]:
     available = _available(options)
     wanted = options["columns"]
     if wanted == ("full",):
-        return available
+        return tuple(column for column in available if column.name != OFFSET_ID)
     if wanted == ("slim",):
         wanted = SLIM
     return _choose(available, wanted)
