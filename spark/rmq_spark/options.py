@@ -232,7 +232,7 @@ OPTIONS: Final = (
         live=True,
     ),
     Option(
-        "readBy",
+        "readFrom",
         _one_of("log", "queues"),
         "log",
         "`queues`: of a batch, take the records of `subscribe` or `assign` from their "

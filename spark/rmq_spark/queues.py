@@ -79,13 +79,13 @@ def _chosen_queues(options: Options, root: Path) -> Iterator[Path]:
         for topic in topics:
             yield from sorted(_existing(root / topic, topic).iterdir())
     else:
-        raise ConfigError("readBy=queues needs option subscribe or assign")
+        raise ConfigError("readFrom=queues needs option subscribe or assign")
 
 
 def _existing(folder: Path, topic: str) -> Path:
     if not folder.is_dir():
         raise ConfigError(
-            f"topic {topic} has no consume queue at {folder}: read it with readBy=log"
+            f"topic {topic} has no consume queue at {folder}: read it with readFrom=log"
         )
     return folder
 

@@ -102,7 +102,7 @@ class SegmentReader(DataSourceReader):
         start = _physical(self._options["startingOffsets"], earliest, end, earliest)
         last = _physical(self._options["endingOffsets"], earliest, end, end)
         size = split_bytes(self._options, last - start)
-        if self._options["readBy"] == "queues":
+        if self._options["readFrom"] == "queues":
             from rmq_spark.queues import plan_records
 
             lists = plan_records(self._options, start, last, split_bytes=size)
