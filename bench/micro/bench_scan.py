@@ -4,8 +4,8 @@ import pytest
 
 from rmq._fastpath import (
     MappedFile,
+    QueueTail,
     RecordEncoder,
-    put_queue_entry,
     scan_queue,
     walk_log,
 )
@@ -22,8 +22,10 @@ LIMITS = {
 def queue(tmp_path):
     file = MappedFile(str(tmp_path / "queue"), 20_000, create=True)
     file.allocate(file.size)
+    tail = QueueTail("t", 0)
+    tail.file = file
     for i in range(1_000):
-        put_queue_entry(file, 20 * i, 300 * i, 300, i % 4)
+        tail.publish(300 * i, 300, i % 4)
     return file
 
 

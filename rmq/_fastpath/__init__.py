@@ -1,12 +1,13 @@
 """Compiled leaves: bytes, addresses, descriptors. The rest of rmq imports from here."""
 
-from rmq._fastpath.append import RecordEncoder, put_queue_entry, record_size
+from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
 from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.properties import decode_properties
 from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
 from rmq._fastpath.scan import (
     QueueScan,
@@ -17,14 +18,17 @@ from rmq._fastpath.scan import (
     valid_entries_end,
     walk_log,
 )
+from rmq._fastpath.tail import LogTail, QueueTail
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
     "EventKind",
+    "LogTail",
     "MappedFile",
     "NativeHandler",
     "QueueEntryLayout",
     "QueueScan",
+    "QueueTail",
     "Reactor",
     "ReactorStatistics",
     "Record",
@@ -39,9 +43,9 @@ __all__ = [
     "body_crc",
     "check_record",
     "crc32",
+    "decode_properties",
     "decode_record",
     "java_hash",
-    "put_queue_entry",
     "read_entry",
     "record_size",
     "scan_queue",

@@ -2,6 +2,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.mapped_file cimport MappedFile
 
+cdef enum:
+    PWRITE_FROM = 16 * 1024     # batches from this size on are written by one pwrite
+
 cdef struct RecordFields:
     const uint8_t *topic
     int32_t topic_size
@@ -60,4 +63,8 @@ cdef class RecordEncoder:
         bytes body,
         bytes properties,
     ) except -1
+    cdef int64_t stage_fields(
+        self, RecordFields *fields, bytes topic, bytes born_host, bytes body
+    ) except -1
     cpdef commit(self, MappedFile file, bint use_pwrite)
+    cpdef discard(self)

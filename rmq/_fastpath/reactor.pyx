@@ -93,8 +93,7 @@ cdef extern from *:
 
 cdef enum:
     READY_LIMIT = 256                   # connections looked at in one poll
-    EVENT_LIMIT = 4096                  # frames handed over at once; each connection
-                                        # has room for its end besides
+    EVENT_LIMIT = 4096                  # frames handed over at once; ends come on top
     FRAMES_PER_CONNECTION = 512
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000

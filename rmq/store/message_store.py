@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from typing import cast
 
 from rmq._fastpath import (
     RecordEncoder,
@@ -23,11 +24,7 @@ from rmq.errors import DiskFull, StoreError
 from rmq.protocol.message import BatchItem, Message
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
-from rmq.store.commit_log import (
-    PWRITE_FROM,
-    WINDOW_SIZE,
-    CommitLog,
-)
+from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
@@ -45,7 +42,7 @@ from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
-"""Records up to this size break no limit: the least maxMessageSize is 1 KiB."""
+"""Messages up to this size break no limit: the least maxMessageSize is 1 KiB."""
 
 _TRANSACTION_MASK = int(RecordFlag.TRANSACTION_MASK)
 _NOT_QUEUED = (
@@ -56,8 +53,6 @@ _NOT_QUEUED = (
 _PUT_OK = PutStatus.PUT_OK
 """Bound here: looking up an enum's member costs as much as a small call."""
 
-AppendListener = Callable[[str, int, int], None]
-
 
 class MessageStore:
     """Known in Java as `DefaultMessageStore`."""
@@ -66,7 +61,6 @@ class MessageStore:
         self.config = config
         self.directory = DataDirectory(config)
         self.boot_ms = clock.now_ms()
-        self.on_append: AppendListener | None = None
         self.on_flush_wanted: Callable[[], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
         self.refuse_reason: str | None = None
@@ -77,14 +71,15 @@ class MessageStore:
         files = MappedFileQueue(
             self.directory.commit_log, config.commit_log_file_size, self._allocator
         )
-        self._log = CommitLog(files, self._allocator, RecordEncoder(store_host))
+        self._log = log = CommitLog(files, self._allocator, RecordEncoder(store_host))
         self._queues = ConsumeQueues(
             self.directory.consume_queue, config.queue_file_size
         )
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
         self._sync = config.is_sync_flush
-        self._log.always_pwrite = self._sync
+        log.always_pwrite = self._sync
+        self.take_touched = cast("Callable[[], list[ConsumeQueue]]", log.take_touched)
         self._flush_failed = False
         self._is_open = False
         self._reader = reader = StoreReader(
@@ -169,80 +164,60 @@ class MessageStore:
 
     def put(self, message: Message) -> PutResult:
         """Append one message; expected failures are statuses."""
-        body = message.body
-        properties = message.stored_properties().encode()
-        queue = self._queues.get_or_create(message.topic, message.queue_id)
-        size = record_size(
-            len(queue.topic_bytes),
-            len(body),
-            len(properties),
-            len(message.born_host),
-            self._store_host_size,
-        )
+        topic, body = message.topic, message.body
+        properties = message.stored_properties()
+        size = len(body) + len(properties)
         if size > PLAIN_SIZE or self.refuse_reason is not None or not self._is_open:
-            refused = self._refuse(len(body), len(properties))
+            refused = self._refuse(len(body), len(properties.encode()))
             if refused is not None:
                 return PutResult(refused)
-        return self._append(message, queue, body, properties, size)
-
-    def _append(
-        self,
-        message: Message,
-        queue: ConsumeQueue,
-        body: bytes,
-        properties: bytes,
-        size: int,
-    ) -> PutResult:
-        """Write record and entry, then publish."""
-        topic, born_host = queue.topic_bytes, message.born_host
-        is_queued = message.sys_flag & _TRANSACTION_MASK not in _NOT_QUEUED
+        queue = self._queues.get_or_create(topic, message.queue_id)
+        store_ms = self._clock.now_ms()
+        record = (
+            queue,
+            message.sys_flag & _TRANSACTION_MASK not in _NOT_QUEUED,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            store_ms,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            body,
+            properties,
+            None
+            if queue.topic_bytes != SCHEDULE_TOPIC
+            else self._tags.due_time(SCHEDULE_TOPIC, store_ms, properties.encode()),
+        )
         log = self._log
         try:
-            entries = queue.prepare() if is_queued else None
-            file = log.make_room(size)
+            where = log.append(*record)
+            if where is None:
+                self._make_room(queue, message, len(properties.encode()))
+                where = log.append(*record)
         except StoreError as error:
             return PutResult(self._note_failure(error))
         except OSError as error:
             return PutResult(self._write_failed(error))
-        store_ms = self._clock.now_ms()
-        offset = file.base_offset + file.write_position
-        queue_offset = queue.next_offset if is_queued else 0
-        log.encoder.discard()
-        try:
-            log.encoder.append_record(
-                file,
-                entries,
-                topic,
-                message.queue_id,
-                queue_offset,
-                message.flag,
-                message.sys_flag,
-                message.born_timestamp,
-                born_host,
-                store_ms,
-                message.reconsume_times,
-                message.prepared_transaction_offset,
-                body,
-                properties,
-                use_pwrite=size >= PWRITE_FROM or self._sync,
-                tags_code=self._tags.due_time(topic, store_ms, properties)
-                if topic == SCHEDULE_TOPIC
-                else None,
-            )
-        except OSError as error:
-            return PutResult(self._write_failed(error))
-        end_offset = offset + size
-        log.last_store_ms = store_ms
-        counters = self._counters
-        counters.put_messages += 1
-        counters.put_bytes += size
-        if entries is not None:
-            queue.publish(entries, end_offset)
-            if self.on_append is not None:
-                self.on_append(message.topic, message.queue_id, queue_offset + 1)
+        assert where is not None, "there is no room where some was made"
         if self._sync and self.on_flush_wanted is not None:
             self.on_flush_wanted()
-        return PutResult(_PUT_OK, queue_offset, offset, end_offset, store_ms)
+        return PutResult(_PUT_OK, *where, store_ms)
+
+    def _make_room(
+        self, queue: ConsumeQueue, message: Message, properties_size: int
+    ) -> None:
+        """Find room in log and queue, before either is written."""
+        queue.prepare()
+        self._log.make_room(
+            record_size(
+                len(queue.topic_bytes),
+                len(message.body),
+                properties_size,
+                len(message.born_host),
+                self._store_host_size,
+            )
+        )
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
         """Append the items of a client batch side by side; all of them or none."""
@@ -290,11 +265,10 @@ class MessageStore:
             )
             entries.append((offset, sizes[index], log.encoder.tags_code))
             offset += sizes[index]
-        return self._finish_batch(message, queue, entries, store_ms)
+        return self._finish_batch(queue, entries, store_ms)
 
     def _finish_batch(
         self,
-        message: Message,
         queue: ConsumeQueue,
         entries: list[tuple[int, int, int]],
         store_ms: int,
@@ -302,17 +276,14 @@ class MessageStore:
         """Write staged records and their entries, then publish."""
         first = queue.next_offset
         try:
-            end_offset = self._log.commit()
+            end_offset = self._log.commit(len(entries))
         except OSError as error:
             return BatchPutResult(self._write_failed(error))
         for entry in entries:
             queue.prepare()
-            queue.append(*entry)
+            queue.publish(*entry)
+        self._log.mark_touched(queue)
         self._log.last_store_ms = store_ms
-        self._counters.put_messages += len(entries)
-        self._counters.put_bytes += sum(size for _, size, _ in entries)
-        if self.on_append is not None:
-            self.on_append(message.topic, message.queue_id, queue.next_offset)
         if self._sync and self.on_flush_wanted is not None:
             self.on_flush_wanted()
         offsets = tuple(offset for offset, _, _ in entries)
@@ -423,6 +394,8 @@ class MessageStore:
         """Return a picture of the counters and offsets."""
         return StoreStatistics(
             **asdict(self._counters),
+            put_messages=self._log.put_messages,
+            put_bytes=self._log.put_bytes,
             min_physical_offset=self._log.min_offset,
             end_offset=self._log.end_offset,
             durable_offset=self._log.durable.value,

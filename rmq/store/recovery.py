@@ -198,7 +198,7 @@ class Recovery:
             due = self._tags.due_time(record.topic, record.store_ms, record.properties)
             code = record.tags_code if due is None else due
             queue.prepare()
-            queue.append(record.physical_offset, record.size, code)
+            queue.publish(record.physical_offset, record.size, code)
             self.report.entries_added += 1
         self._log.last_store_ms = record.store_ms
         return True
