@@ -129,19 +129,28 @@ class PluginSet:
     def native_claims(self, broker: object) -> list[tuple[str, int, Any]]:
         """Ask for compiled handlers; each code must have a Python handler too."""
         offered: list[tuple[str, int, Any]] = []
+        for name, plugin in self._manager.list_name_plugin():
+            hook = getattr(plugin, "rmq_native_handlers", None)
+            if hook is not None:
+                hook(broker, self._offer_for(name, offered))
+        return offered
 
+    def _offer_for(
+        self, plugin: str, offered: "list[tuple[str, int, Any]]"
+    ) -> Callable[..., None]:
         def register(
             code: int, handler: object, *, ports: tuple[str, ...] = ("main", "fast")
         ) -> None:
             for port in ports:
-                if (port, code) not in self._claims:
+                claim = self._claims.get((port, code))
+                if claim is None:
                     raise PluginError(
-                        repr(handler), f"request code {code} has no Python handler"
+                        plugin, f"request code {code} has no Python handler"
                     )
-                offered.append((port, code, handler))
+                if claim.plugin == plugin:  # else another one took the code over
+                    offered.append((port, code, handler))
 
-        self._manager.hook.rmq_native_handlers(broker=broker, register=register)
-        return offered
+        return register
 
     def gather(self, hook: str, broker: object) -> list[Any]:
         """Call a hook that returns a sequence, and join the answers in order."""

@@ -16,6 +16,7 @@ cdef struct RawHeader:
     Text names[RAW_FIELD_LIMIT]
     Text values[RAW_FIELD_LIMIT]
 
+cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil
 cdef bint scan_header(
     const uint8_t *header, int64_t size, uint8_t serialize_type, RawHeader *raw
 ) noexcept nogil

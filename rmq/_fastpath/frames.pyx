@@ -10,7 +10,7 @@ flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp, memcpy
 
 from typing import NamedTuple
 
@@ -322,6 +322,44 @@ cdef bint scan_header(
     if serialize_type == BINARY_TYPE:
         return _scan_binary(header, header + size, raw)
     return False
+
+
+cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil:
+    """Write a scanned value without its escapes; its size, at most that of the text."""
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef const uint8_t *stop
+    cdef uint8_t *start = out
+    cdef uint8_t c
+    while p < end:
+        stop = NULL
+        if text.escaped:
+            stop = <const uint8_t *>memchr(p, 92, end - p)
+        if stop == NULL:
+            stop = end
+        memcpy(out, p, stop - p)
+        out += stop - p
+        if stop == end:
+            break
+        c = stop[1]
+        p = stop + 2
+        if c == 117:
+            out[0] = <uint8_t>(_hex(stop[4]) << 4 | _hex(stop[5]))
+            p = stop + 6
+        elif c == 98:
+            out[0] = 8
+        elif c == 102:
+            out[0] = 12
+        elif c == 110:
+            out[0] = 10
+        elif c == 114:
+            out[0] = 13
+        elif c == 116:
+            out[0] = 9
+        else:
+            out[0] = c
+        out += 1
+    return <int32_t>(out - start)
 
 
 class ScannedHeader(NamedTuple):

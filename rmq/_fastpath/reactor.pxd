@@ -29,6 +29,7 @@ cdef struct Slot:
     bint is_paused              # frames wait until the outbox is empty
     int32_t handed              # frames that were handed over and not taken yet
     int64_t declined_poll       # the poll in which a frame of it was declined
+    int64_t served_poll         # the poll in which a compiled handler served it
     int32_t peer_size
     uint8_t peer[20]            # address and port as a record stores them
 
@@ -100,6 +101,7 @@ cdef class Reactor:
     cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil
     cdef void mark_dirty(self, uint32_t index) noexcept nogil
     cdef void end_of_drain(self) noexcept nogil
+    cdef void drop_replies(self) noexcept nogil
     cdef bint keep(
         self,
         uint64_t token,

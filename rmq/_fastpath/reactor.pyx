@@ -118,6 +118,7 @@ cpdef enum EventKind:
     HEADER_TOO_LARGE = 5
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
+    NOT_KEPT = 8
 
 cdef uint64_t WATERMARK_ID = <uint64_t>-1
 cdef uint64_t WAKE_ID = <uint64_t>-2
@@ -398,6 +399,7 @@ cdef class Reactor:
         if verdict == DECLINED:
             slot.declined_poll = self.polls
             return False
+        slot.served_poll = self.polls
         if verdict == HELD:
             self.keep(
                 self._token(index), self.held_reply, conn.held.end - self.held_reply,
@@ -410,10 +412,24 @@ cdef class Reactor:
     cdef void end_of_drain(self) noexcept nogil:
         """Let the handlers that served something finish their batch."""
         cdef int32_t i
+        cdef bint is_kept = True
         for i in range(self.native_count):
             if self.natives[i].is_touched:
                 self.natives[i].is_touched = False
-                (<NativeHandler>self.natives[i].handler).end_of_drain()
+                if not (<NativeHandler>self.natives[i].handler).end_of_drain():
+                    is_kept = False
+        if not is_kept:
+            self.drop_replies()
+
+    cdef void drop_replies(self) noexcept nogil:
+        """End the connections that were served in this poll, without their replies."""
+        cdef uint32_t i
+        cdef Slot *slot
+        for i in range(self.slot_count):
+            slot = self.slots[i]
+            if slot.served_poll == self.polls and slot.fd >= 0:
+                slot.out_start = slot.out_end = 0
+                self.fail(i, NOT_KEPT)
 
     def native_counts(self):
         """{(listener, code): (served, declined)} of the compiled handlers."""

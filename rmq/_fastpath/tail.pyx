@@ -33,10 +33,30 @@ cdef class QueueTail:
         self.end_physical = -1
 
     cdef bint has_room(self) noexcept nogil:
-        return self.file is not None and self.file.address != NULL and (
-            self.file._write_position + QueueEntryLayout.ENTRY_SIZE
+        return (
+            self.file is not None
+            and self.file.address != NULL
+            and not self.is_deleted
+            and self.file._write_position + QueueEntryLayout.ENTRY_SIZE
             <= self.file.allocated
         )
+
+    cdef bint has_room_to_spare(self) noexcept nogil:
+        """True if one more message can be staged that does not fill the file."""
+        cdef int64_t size = (self.staged + 1) * QueueEntryLayout.ENTRY_SIZE
+        return (
+            self.has_room()
+            and self.file._write_position + size <= self.file.allocated
+            and self.file._write_position + size < self.file.size
+        )
+
+    cdef int64_t stage(self) noexcept nogil:
+        """Take the offset of a message that `publish` writes at the end of the poll."""
+        self.staged += 1
+        return self.next_offset + self.staged - 1
+
+    cdef void end_staging(self) noexcept nogil:
+        self.staged = 0
 
     cpdef int64_t publish(
         self, int64_t physical_offset, int32_t size, int64_t tags_code
@@ -68,6 +88,14 @@ cdef class LogTail:
         """Where the next record begins, if it fits."""
         return 0 if self.file is None else (
             self.file.base_offset + self.file._write_position
+        )
+
+    cdef int64_t next_offset(self) noexcept nogil:
+        """Where the next staged record will be; there is room for it."""
+        return (
+            self.file.base_offset
+            + self.file._write_position
+            + self.encoder.staged_size
         )
 
     cdef bint has_room(self, int64_t size) noexcept nogil:

@@ -154,6 +154,7 @@ class ConsumeQueues:
         """Remove the queues of a topic and their files; how many there were."""
         queues = self.of_topic(topic)
         for queue in queues:
+            queue.is_deleted = True
             self.files.drop(queue.folder)
             del self._queues[topic, queue.queue_id]
         if queues:
