@@ -71,7 +71,7 @@ LONG_NAMES = (
     "maxReconsumeTimes", "batch",
 )
 SHORT_NAMES = tuple("abcdefghijklm")
-VARYING = (QUEUE_ID, BORN_MS, PROPERTIES)
+VARYING = (TOPIC, QUEUE_ID, BORN_MS, PROPERTIES)
 
 
 cdef bint _read_integer(

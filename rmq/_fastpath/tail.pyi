@@ -15,6 +15,10 @@ class QueueTail:
     file: MappedFile | None
     is_deleted: bool
     def __init__(self, topic: str, queue_id: int) -> None: ...
+    @property
+    def wants_blocks(self) -> bool:
+        """True if the file has more to give and the writer comes near its blocks."""
+
     def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
         """Write and count the entry of a record; its queue offset."""
 

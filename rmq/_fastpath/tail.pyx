@@ -22,6 +22,9 @@ from rmq._fastpath.append cimport (
 from rmq._fastpath.layout cimport QueueEntryLayout, RecordLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 
+cdef enum:
+    LOOK_AHEAD = 256 * 1024     # more than the entries of one poll
+
 
 cdef class QueueTail:
     """Where the next message of one queue gets its entry."""
@@ -49,6 +52,15 @@ cdef class QueueTail:
             and self.file._write_position + size <= self.file.allocated
             and self.file._write_position + size < self.file.size
         )
+
+    @property
+    def wants_blocks(self):
+        """True if the file has more to give and the writer comes near its blocks."""
+        cdef int64_t rest
+        if self.file is None or self.file.allocated >= self.file.size:
+            return False
+        rest = self.file.allocated - self.file._write_position
+        return rest < LOOK_AHEAD and 2 * rest < self.file.allocated
 
     cdef int64_t stage(self) noexcept nogil:
         """Take the offset of a message that `publish` writes at the end of the poll."""

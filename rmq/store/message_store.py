@@ -356,11 +356,16 @@ class MessageStore:
             self.refuse_reason = None
 
     def end_batch(self) -> list[QueueTail]:
-        """Return the queues with new entries since the last call; wake the flush.
+        """Return the queues with new entries since the last call.
+
+        Also wakes the flush, and gives blocks ahead of their writer to busy queues.
 
         Called after each drain and by whoever puts outside of one.
         """
         touched = self._log.take_touched()
+        for queue in touched:
+            if queue.wants_blocks:
+                self._queues.files.extend(queue)
         if touched and self._sync and self.on_flush_wanted is not None:
             self.on_flush_wanted()
         return touched
