@@ -105,7 +105,12 @@ cdef class Reactor:
 
     cdef Native *native_for(self, int32_t listener, int32_t code) noexcept nogil
     cdef Native *read_header(
-        self, Slot *slot, const uint8_t *header, int64_t size, uint8_t kind, Frame *frame
+        self,
+        Slot *slot,
+        const uint8_t *header,
+        int64_t size,
+        uint8_t kind,
+        Frame *frame,
     ) noexcept nogil
     cdef bint serve(self, uint32_t index, const uint8_t *p, int64_t size) noexcept nogil
     cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil

@@ -364,7 +364,12 @@ cdef class Reactor:
         return NULL
 
     cdef Native *read_header(
-        self, Slot *slot, const uint8_t *header, int64_t size, uint8_t kind, Frame *frame
+        self,
+        Slot *slot,
+        const uint8_t *header,
+        int64_t size,
+        uint8_t kind,
+        Frame *frame,
     ) noexcept nogil:
         """Read a header for its compiled handler; NULL if it has none or is not plain.
 

@@ -26,12 +26,11 @@ from rmq._fastpath.append cimport RecordFields, encode_record, encoded_size
 from rmq._fastpath.endian cimport put16, put32
 from rmq._fastpath.frames cimport unescape
 from rmq._fastpath.hashing cimport java_hash_of
-from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
+from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION,
     DECLINED,
     HELD,
-    REPLY_ROOM,
     SERVED,
     Conn,
     Frame,

@@ -8,10 +8,15 @@ Binary headers are cheap to scan and are not learned.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rmq._fastpath.frames cimport RawHeader, scan_integer, scan_string
+from rmq._fastpath.frames cimport (
+    RawHeader,
+    scan_header,
+    scan_integer,
+    scan_string,
+)
 from rmq._fastpath.native cimport Frame, Text
 
 cdef enum:
@@ -113,3 +118,51 @@ cdef bint match_template(
         if template.holes[i].field != OPAQUE_HOLE:
             frame.fields[template.holes[i].field] = values[i]
     return True
+
+
+cdef class Templates:
+    """One learned header at a time, for tests and benchmarks."""
+
+    cdef tuple names
+    cdef list varying
+    cdef Template *template
+
+    def __init__(self, tuple names not None, tuple varying not None):
+        self.names = tuple([name.encode() for name in names])
+        self.varying = [names.index(name) for name in varying]
+
+    def __dealloc__(self):
+        free(self.template)
+
+    def read(self, bytes header not None):
+        """Return (was it recognised, opaque, values by name), or None if not plain."""
+        cdef Frame frame
+        cdef RawHeader raw
+        cdef int32_t varying[HOLE_LIMIT]
+        cdef int32_t i, j
+        cdef int32_t count = <int32_t>len(self.names)
+        cdef bint is_known = self.template != NULL and match_template(
+            self.template, header, len(header), &frame
+        )
+        if not is_known:
+            if not scan_header(header, len(header), 0, &raw):
+                return None
+            frame.opaque = raw.opaque
+            for i in range(count):
+                frame.fields[i].data = NULL
+                for j in range(raw.field_count):
+                    if raw.names[j].data[:raw.names[j].size] == self.names[i]:
+                        frame.fields[i] = raw.values[j]
+            for i in range(len(self.varying)):
+                varying[i] = self.varying[i]
+            free(self.template)
+            self.template = learn_template(
+                header, len(header), &raw, &frame, count,
+                varying, <int32_t>len(self.varying), NULL,
+            )
+        values = {
+            self.names[i]: frame.fields[i].data[:frame.fields[i].size]
+            for i in range(count)
+            if frame.fields[i].data != NULL
+        }
+        return is_known, frame.opaque, values
