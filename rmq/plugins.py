@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pluggy
 
 from rmq import hookspecs
-from rmq.errors import PluginError
+from rmq.errors import ConfigError, PluginError
 
 GROUP = "rmq.plugins"
 ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"
@@ -56,7 +56,13 @@ class PluginSet:
         left_out = set(disabled)
         only = os.environ.get(ONLY_VARIABLE)
         wanted = {name.strip() for name in only.split(",")} if only else None
-        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        installed = entry_points(group=GROUP)
+        if not installed:
+            raise ConfigError(
+                f"no plugin is installed (no entry point of the group {GROUP}), so "
+                "that no request can be served: install the package, or run `make dev`"
+            )
+        for point in sorted(installed, key=lambda point: point.name):
             is_wanted = wanted is None or point.name in wanted
             if is_wanted and point.name not in left_out:
                 self._load_one(point)
