@@ -7,7 +7,7 @@ import pytest
 
 from .toolchains import CLIENT_TOOLCHAINS
 
-NO_SUCH_CALL = "the client has no such call"
+NOT_OFFERED = "the client does not offer it"
 TABLE: dict[tuple[str, str], str] = {}
 
 
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(item, call):
     key = kind().name, " ".join([scenario, *others])
     if report.skipped:
         reason = report.longrepr[2].removeprefix("Skipped: ")
-        TABLE[key] = "-" if reason == NO_SUCH_CALL else reason
+        TABLE[key] = "-" if reason == NOT_OFFERED else reason
     elif report.failed:
         TABLE[key] = "FAILED"
     elif report.when == "call":
@@ -53,7 +53,7 @@ def pytest_terminal_summary(terminalreporter):
     for scenario in scenarios:
         rows.append([scenario, *(TABLE.get((name, scenario), "") for name in clients)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    terminalreporter.section(f"interop (- is: {NO_SUCH_CALL})")
+    terminalreporter.section(f"interop (- is: {NOT_OFFERED})")
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         terminalreporter.write_line("  ".join(cells).rstrip())

@@ -3,7 +3,7 @@
     driver send|push|pull NAMESRV TOPIC COUNT [name=value ...]
 
 They print one JSON object a line: `event` is ready, received (with number, digest,
-queue, offset), failed (error) or done (count).
+queue, offset), failed or warned (error), or done (count).
 
 send: messages `first` … first + COUNT - 1; `mode` sync, async, oneway, batch (tens) or
 orderly (number modulo `queues`); `size` of the bodies; `vip` uses the fast port.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 CLIENTS = Path(__file__).parent / "clients"
 PIP_REQUIREMENT = "rocketmq==0.4.4"
-ALL_BUT_VIP = frozenset({"async", "oneway", "batch", "orderly", "pull"})
+ALL_BUT_VIP = frozenset({"create", "async", "oneway", "batch", "orderly", "pull"})
 MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
@@ -79,18 +79,7 @@ class Java:
     """Java programs of `clients/java` and mqadmin."""
 
     version = "5.5.0"
-    can = frozenset(
-        [
-            "sync",
-            "async",
-            "oneway",
-            "batch",
-            "orderly-send",
-            "orderly-push",
-            "pull",
-            "vip",
-        ]
-    )
+    can = ALL_BUT_VIP | {"vip"}
 
     def __init__(self) -> None:
         self.name = f"Java {self.version}"
@@ -153,9 +142,7 @@ class Pip:
     """The C++ core behind PyPI `rocketmq`."""
 
     name = "pip (C++ core)"
-    can = frozenset(
-        ["sync", "async", "oneway", "batch", "orderly-send", "orderly-push", "pull"]
-    )
+    can = ALL_BUT_VIP
 
     def __init__(self) -> None:
         self._python = cache_folder() / "pip-0.4.4" / "bin" / "python"
@@ -185,9 +172,7 @@ class Go:
     """apache/rocketmq-client-go v2."""
 
     name = "Go 2.1.2"
-    can = frozenset(
-        ["sync", "async", "oneway", "batch", "orderly-send", "orderly-push", "pull"]
-    )
+    can = ALL_BUT_VIP
 
     def __init__(self) -> None:
         self._program = Path()
@@ -213,7 +198,10 @@ class Go:
 
 
 class Node:
-    """ali-ons of npm: promises only, and neither batches, order nor pull."""
+    """ali-ons of npm: promises only.
+
+    It knows neither batches, order nor pull, and gives up on a topic without a route.
+    """
 
     name = "Node ali-ons 3.12.0"
     can = frozenset({"async"})
