@@ -7,8 +7,11 @@ queue, offset), failed or warned (error), or done (count).
 
 send: messages `first` … first + COUNT - 1; `mode` sync, async, oneway, batch (tens) or
 orderly (number modulo `queues`); `size` of the bodies; `vip` uses the fast port.
-push: until standard input ends; `group`, `instance`, `tags`, `model`, `order`.
-pull: every one of `queues` queues of `broker` from `offset` to its end.
+Both take a `namespace`; Java takes `binary` headers and heartbeats of form `v2`.
+push: until standard input ends; `group`, `instance`, `tags`, `model`, `order`,
+`heartbeat` interval in ms.
+pull: COUNT messages from `offset` on in each of `queues` queues of `broker`; Java reads
+the `total` before it seeks.
 """
 
 import json

@@ -166,7 +166,7 @@ def test_pull_with_seek(client, server, made_topic, tmp_path):
     with driving(
         client, tmp_path / "in", "pull", server.namesrv, made_topic, len(expected),
         f"group={made_topic}", f"broker={NAME}", f"queues={QUEUES}",
-        f"offset={skipped}",
+        f"offset={skipped}", f"total={COUNT}",
     ) as consumer:  # fmt: skip
         consumer.finish()
     assert len(expected) == COUNT - skipped * QUEUES
@@ -278,3 +278,48 @@ def test_vip_port(client, topic, tmp_path):
             consumer.wait_received(COUNT)
             consumer.finish()
         assert sorted(consumer.digests) == digests(range(COUNT))
+
+
+def test_binary_header(client, server, made_topic, tmp_path):
+    needs(client, "binary")
+    with pushing(
+        client, tmp_path / "in", server, made_topic, binary="true"
+    ) as consumer:
+        consumer.wait_ready()
+        send(client, tmp_path, server.namesrv, made_topic, COUNT, binary="true")
+        consumer.wait_received(COUNT)
+        consumer.finish()
+    assert sorted(consumer.digests) == digests(range(COUNT))
+
+
+def test_heartbeat_v2(client, server, made_topic, tmp_path):
+    """Heartbeats without subscriptions keep the member and what it subscribes to."""
+    needs(client, "v2")
+    options = {"v2": "true", "heartbeat": 500, "tags": "Tag1"}
+    with pushing(client, tmp_path / "in", server, made_topic, **options) as consumer:
+        consumer.wait_ready()
+        time.sleep(3)
+        send(client, tmp_path, server.namesrv, made_topic, COUNT)
+        consumer.wait_received(COUNT // 3)
+        assert len(wire.members(server.address, made_topic)) == 1
+        records = wire.pull(
+            server.address, made_topic, queues=QUEUES, group=made_topic,
+            flag=wire.BY_HEARTBEAT,
+        )  # fmt: skip
+        consumer.finish()
+    assert sorted(map(digest_of_stored, records)) == digests(range(1, COUNT, 3))
+    assert sorted(consumer.digests) == digests(range(1, COUNT, 3))
+
+
+def test_namespace(client, server, topic, tmp_path):
+    needs(client, "namespace")
+    stored = f"NS%{topic}"
+    wire.make_topic(server.address, stored, QUEUES)
+    with pushing(client, tmp_path / "in", server, topic, namespace="NS") as consumer:
+        consumer.wait_ready()
+        send(client, tmp_path, server.namesrv, topic, COUNT, namespace="NS")
+        consumer.wait_received(COUNT)
+        assert len(wire.members(server.address, f"NS%{topic}")) == 1
+        consumer.finish()
+    assert stored_digests(server, stored) == digests(range(COUNT))
+    assert sorted(consumer.digests) == digests(range(COUNT))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 CLIENTS = Path(__file__).parent / "clients"
 PIP_REQUIREMENT = "rocketmq==0.4.4"
-ALL_BUT_VIP = frozenset({"create", "async", "oneway", "batch", "orderly", "pull"})
+COMMON = frozenset({"create", "async", "oneway", "batch", "orderly", "pull"})
 MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
@@ -79,7 +79,7 @@ class Java:
     """Java programs of `clients/java` and mqadmin."""
 
     version = "5.5.0"
-    can = ALL_BUT_VIP | {"vip"}
+    can = COMMON | {"vip", "binary", "v2", "namespace"}
 
     def __init__(self) -> None:
         self.name = f"Java {self.version}"
@@ -108,13 +108,19 @@ class Java:
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         command = self.command("Driver", *arguments)
-        return [command[0], f"-Duser.home={home}", *command[1:]]
+        properties = [f"-Duser.home={home}"]
+        if "binary=true" in arguments:
+            properties.append("-Drocketmq.serialize.type=ROCKETMQ")
+        if "v2=true" in arguments:
+            properties.append("-Dcom.rocketmq.heartbeat.v2=true")
+        return [command[0], *properties, *command[1:]]
 
 
 class OldJava(Java):
     """The last client of the 4.x line."""
 
     version = "4.9.8"
+    can = Java.can - {"v2"}
 
 
 class JavaServers:
@@ -142,7 +148,7 @@ class Pip:
     """The C++ core behind PyPI `rocketmq`."""
 
     name = "pip (C++ core)"
-    can = ALL_BUT_VIP
+    can = COMMON
 
     def __init__(self) -> None:
         self._python = cache_folder() / "pip-0.4.4" / "bin" / "python"
@@ -172,7 +178,7 @@ class Go:
     """apache/rocketmq-client-go v2."""
 
     name = "Go 2.1.2"
-    can = ALL_BUT_VIP
+    can = COMMON | {"namespace"}
 
     def __init__(self) -> None:
         self._program = Path()
@@ -204,7 +210,7 @@ class Node:
     """
 
     name = "Node ali-ons 3.12.0"
-    can = frozenset({"async"})
+    can = frozenset({"async", "namespace"})
 
     def __init__(self) -> None:
         self._folder = cache_folder() / "node-3.12.0"

@@ -31,6 +31,7 @@ var (
 	count       int
 	options     = map[string]string{}
 	printing    sync.Mutex
+	enough      int32 // 1 when pulls may fail because the consumer is shut down
 )
 
 type report struct {
@@ -131,6 +132,7 @@ func send() {
 		producer.WithNameServer(nameServers),
 		producer.WithSendMsgTimeout(10*time.Second),
 		producer.WithQueueSelector(selector),
+		producer.WithNamespace(text("namespace", "")),
 	)
 	check(err)
 	check(p.Start())
@@ -200,6 +202,7 @@ func push() {
 		consumer.WithNameServer(nameServers),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerModel(model),
+		consumer.WithNamespace(text("namespace", "")),
 		consumer.WithConsumerOrder(text("order", "false") == "true"),
 	)
 	check(err)
@@ -233,8 +236,9 @@ func pull() {
 	for i := 0; i < count; i++ {
 		sayReceived(<-received)
 	}
-	say(report{Event: "done", Count: count})
+	atomic.StoreInt32(&enough, 1)
 	check(c.Shutdown())
+	say(report{Event: "done", Count: count})
 }
 
 // pullQueue reads one queue for as long as anybody wants its messages.
@@ -243,7 +247,9 @@ func pullQueue(c rocketmq.PullConsumer, id int, received chan<- *primitive.Messa
 	for offset := int64(number("offset", 0)); ; {
 		result, err := c.PullFrom(context.Background(), queue, offset, 16)
 		if err != nil {
-			check(err)
+			if atomic.LoadInt32(&enough) == 0 {
+				check(err)
+			}
 			return
 		}
 		if result.Status != primitive.PullFound {

@@ -103,6 +103,7 @@ public class Driver {
         producer.setNamesrvAddr(nameServer);
         producer.setVipChannelEnabled(Boolean.parseBoolean(option("vip", "false")));
         producer.setSendMsgTimeout(10_000);
+        producer.setNamespace(option("namespace", ""));
         producer.start();
         int first = number("first", 0);
         AtomicInteger sent = new AtomicInteger();
@@ -175,6 +176,8 @@ public class Driver {
         consumer.setNamesrvAddr(nameServer);
         consumer.setVipChannelEnabled(Boolean.parseBoolean(option("vip", "false")));
         consumer.setInstanceName(option("instance", "one"));
+        consumer.setNamespace(option("namespace", ""));
+        consumer.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         var model = consumer.getMessageModel(); // its package depends on the version
         consumer.setMessageModel(Enum.valueOf(model.getDeclaringClass(), option("model", "CLUSTERING")));
@@ -206,10 +209,14 @@ public class Driver {
         consumer.start();
         List<MessageQueue> queues = new ArrayList<>(consumer.fetchMessageQueues(topic));
         consumer.assign(queues);
+        long end = System.currentTimeMillis() + 30_000;
+        // read everything first: a pull that is under way would bring messages from before the seek
+        for (int left = number("total", 0); left > 0 && System.currentTimeMillis() < end;) {
+            left -= consumer.poll(500).size();
+        }
         for (MessageQueue queue : queues) {
             consumer.seek(queue, number("offset", 0));
         }
-        long end = System.currentTimeMillis() + 30_000;
         int received = 0;
         while (received < count && System.currentTimeMillis() < end) {
             for (MessageExt message : consumer.poll(500)) {

@@ -48,7 +48,8 @@ function sayReceived(received) {
 
 async function send() {
   const producer = new Producer({
-    httpclient, nameSrv: namesrv, producerGroup: 'interop-producer', maxMessageSize: 4 << 20, sendMsgTimeout: 10000, logger: quiet,
+    httpclient, nameSrv: namesrv, namespace: options.namespace || '',
+    producerGroup: 'interop-producer', maxMessageSize: 4 << 20, sendMsgTimeout: 10000, logger: quiet,
   });
   producer.on('error', error => say({ event: 'failed', error: String(error) }));
   await producer.ready();
@@ -72,6 +73,7 @@ async function push() {
   const consumer = new Consumer({
     httpclient,
     nameSrv: namesrv,
+    namespace: options.namespace || '',
     consumerGroup: options.group || 'interop',
     isBroadcast: options.model === 'BROADCASTING',
     instanceName: options.instance || 'one',
