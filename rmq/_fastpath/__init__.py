@@ -18,6 +18,8 @@ from rmq._fastpath.scan import (
     valid_entries_end,
     walk_log,
 )
+from rmq._fastpath.send_path import SendPath
+from rmq._fastpath.send_table import SendTable
 from rmq._fastpath.tail import LogTail, QueueTail
 from rmq._fastpath.watermark import Watermark
 
@@ -38,6 +40,8 @@ __all__ = [
     "RecordMagic",
     "RecordStatus",
     "ScanStop",
+    "SendPath",
+    "SendTable",
     "WalkedRecord",
     "Watermark",
     "body_crc",

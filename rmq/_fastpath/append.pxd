@@ -47,6 +47,7 @@ cdef class RecordEncoder:
     cdef readonly int64_t tags_code
     cdef readonly bytes store_host
     cdef int reserve(self, int64_t size) except -1
+    cdef bint grow(self, int64_t size) noexcept nogil
     cpdef int64_t stage(
         self,
         bytes topic,

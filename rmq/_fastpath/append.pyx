@@ -77,7 +77,8 @@ cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
     p += fields.topic_size
     put16(p, fields.properties_size)
     p += 2
-    memcpy(p, fields.properties, fields.properties_size)
+    if p != fields.properties:          # a compiled handler put them there itself
+        memcpy(p, fields.properties, fields.properties_size)
     p += fields.properties_size
 
     put32(out + RecordLayout.SIZE_AT, <int32_t>(p - out))
@@ -131,19 +132,29 @@ cdef class RecordEncoder:
 
     cdef int reserve(self, int64_t size) except -1:
         """Make room for `size` more bytes; the buffer stays at its largest use."""
+        if self.staged_size + size > STAGING_LIMIT:
+            raise ValueError(
+                f"a batch of {self.staged_size + size} bytes exceeds {STAGING_LIMIT}"
+            )
+        if not self.grow(size):
+            raise MemoryError
+        return 0
+
+    cdef bint grow(self, int64_t size) noexcept nogil:
+        """As `reserve`, but False where that raises."""
         cdef int64_t wanted = self.staged_size + size
         cdef void *grown
         if wanted <= self.capacity:
-            return 0
+            return True
         if wanted > STAGING_LIMIT:
-            raise ValueError(f"a batch of {wanted} bytes exceeds {STAGING_LIMIT}")
+            return False
         wanted = max(wanted, min(2 * self.capacity, <int64_t>STAGING_LIMIT))
         grown = realloc(self.staging, wanted + SLACK)
         if grown == NULL:
-            raise MemoryError
+            return False
         self.staging = <uint8_t *>grown
         self.capacity = wanted
-        return 0
+        return True
 
     cpdef int64_t stage(
         self,

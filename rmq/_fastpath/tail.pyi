@@ -13,7 +13,12 @@ class QueueTail:
     next_offset: int
     end_physical: int
     file: MappedFile | None
+    is_deleted: bool
     def __init__(self, topic: str, queue_id: int) -> None: ...
+    @property
+    def wants_blocks(self) -> bool:
+        """True if the file has more to give and the writer comes near its blocks."""
+
     def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
         """Write and count the entry of a record; its queue offset."""
 
@@ -25,6 +30,7 @@ class LogTail:
     file: MappedFile | None
     last_store_ms: int
     always_pwrite: bool
+    is_writable: bool
     put_messages: int
     put_bytes: int
     def __init__(self, encoder: RecordEncoder) -> None: ...

@@ -22,6 +22,9 @@ from rmq._fastpath.append cimport (
 from rmq._fastpath.layout cimport QueueEntryLayout, RecordLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 
+cdef enum:
+    LOOK_AHEAD = 256 * 1024     # more than the entries of one poll
+
 
 cdef class QueueTail:
     """Where the next message of one queue gets its entry."""
@@ -33,10 +36,39 @@ cdef class QueueTail:
         self.end_physical = -1
 
     cdef bint has_room(self) noexcept nogil:
-        return self.file is not None and self.file.address != NULL and (
-            self.file._write_position + QueueEntryLayout.ENTRY_SIZE
+        return (
+            self.file is not None
+            and self.file.address != NULL
+            and not self.is_deleted
+            and self.file._write_position + QueueEntryLayout.ENTRY_SIZE
             <= self.file.allocated
         )
+
+    cdef bint has_room_to_spare(self) noexcept nogil:
+        """True if one more message can be staged that does not fill the file."""
+        cdef int64_t size = (self.staged + 1) * QueueEntryLayout.ENTRY_SIZE
+        return (
+            self.has_room()
+            and self.file._write_position + size <= self.file.allocated
+            and self.file._write_position + size < self.file.size
+        )
+
+    @property
+    def wants_blocks(self):
+        """True if the file has more to give and the writer comes near its blocks."""
+        cdef int64_t rest
+        if self.file is None or self.file.allocated >= self.file.size:
+            return False
+        rest = self.file.allocated - self.file._write_position
+        return rest < LOOK_AHEAD and 2 * rest < self.file.allocated
+
+    cdef int64_t stage(self) noexcept nogil:
+        """Take the offset of a message that `publish` writes at the end of the poll."""
+        self.staged += 1
+        return self.next_offset + self.staged - 1
+
+    cdef void end_staging(self) noexcept nogil:
+        self.staged = 0
 
     cpdef int64_t publish(
         self, int64_t physical_offset, int32_t size, int64_t tags_code
@@ -68,6 +100,14 @@ cdef class LogTail:
         """Where the next record begins, if it fits."""
         return 0 if self.file is None else (
             self.file.base_offset + self.file._write_position
+        )
+
+    cdef int64_t next_offset(self) noexcept nogil:
+        """Where the next staged record will be; there is room for it."""
+        return (
+            self.file.base_offset
+            + self.file._write_position
+            + self.encoder.staged_size
         )
 
     cdef bint has_room(self, int64_t size) noexcept nogil:

@@ -34,7 +34,7 @@ class Arrivals:
     def flush(self) -> None:
         """Report what is visible; the rest waits."""
         touched = self._touched
-        for queue in self._store.take_touched():
+        for queue in self._store.end_batch():
             touched[queue.topic, queue.queue_id] = queue.next_offset
         if not touched:
             return

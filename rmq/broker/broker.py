@@ -177,7 +177,7 @@ class Broker:
         context = self.context
         for table in (context.topics, context.groups, context.offsets):
             table.load()
-        context.topics.on_change = context.name_servers.topic_changed
+        context.topics.on_change.append(context.name_servers.topic_changed)
 
     def _connect_plugins(self, tables: dict[str, HandlerTable]) -> None:
         """Ask the hooks once, and put what they give where it belongs."""

@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import cast
 
 from rmq._fastpath import (
+    LogTail,
+    QueueTail,
     RecordEncoder,
     RecordFlag,
     Watermark,
@@ -63,7 +64,7 @@ class MessageStore:
         self.boot_ms = clock.now_ms()
         self.on_flush_wanted: Callable[[], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
-        self.refuse_reason: str | None = None
+        self._refuse_reason: str | None = None
         self._clock = clock
         self._counters = StoreCounters()
         self._store_host_size = len(store_host)
@@ -71,15 +72,14 @@ class MessageStore:
         files = MappedFileQueue(
             self.directory.commit_log, config.commit_log_file_size, self._allocator
         )
-        self._log = log = CommitLog(files, self._allocator, RecordEncoder(store_host))
+        self._log = CommitLog(files, self._allocator, RecordEncoder(store_host))
         self._queues = ConsumeQueues(
             self.directory.consume_queue, config.queue_file_size
         )
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
         self._sync = config.is_sync_flush
-        log.always_pwrite = self._sync
-        self.take_touched = cast("Callable[[], list[ConsumeQueue]]", log.take_touched)
+        self._log.always_pwrite = self._sync
         self._flush_failed = False
         self._is_open = False
         self._reader = reader = StoreReader(
@@ -106,7 +106,7 @@ class MessageStore:
             undo.callback(store._queues.close)
             store._load()
             undo.pop_all()
-        store._is_open = store._reader.is_open = True
+        store._is_open = store._reader.is_open = store._log.is_writable = True
         return store
 
     def _load(self) -> None:
@@ -156,9 +156,28 @@ class MessageStore:
         return self._log.min_offset
 
     @property
+    def refuse_reason(self) -> str | None:
+        """Why puts are refused; None if they are not."""
+        return self._refuse_reason
+
+    @refuse_reason.setter
+    def refuse_reason(self, reason: str | None) -> None:
+        self._refuse_reason = reason
+        self._log.is_writable = self.is_writable
+
+    @property
     def is_writable(self) -> bool:
         """False after a full disk, a failed flush or a close."""
-        return self._is_open and self.refuse_reason is None
+        return self._is_open and self._refuse_reason is None
+
+    @property
+    def log_tail(self) -> LogTail:
+        """Where compiled handlers append."""
+        return self._log
+
+    def queue_tail(self, topic: str, queue_id: int) -> QueueTail | None:
+        """Where compiled handlers append to a queue; None before its first message."""
+        return self._queues.get(topic, queue_id)
 
     # -- put
 
@@ -167,7 +186,7 @@ class MessageStore:
         topic, body = message.topic, message.body
         properties = message.stored_properties()
         size = len(body) + len(properties)
-        if size > PLAIN_SIZE or self.refuse_reason is not None or not self._is_open:
+        if size > PLAIN_SIZE or not self.is_writable:
             refused = self._refuse(len(body), len(properties.encode()))
             if refused is not None:
                 return PutResult(refused)
@@ -290,7 +309,7 @@ class MessageStore:
         return BatchPutResult(PutStatus.PUT_OK, first, offsets, end_offset, store_ms)
 
     def _refuse(self, body_size: int, properties_size: int) -> PutStatus | None:
-        if not self._is_open or self.refuse_reason is not None:
+        if not self.is_writable:
             self._counters.put_failed += 1
             return PutStatus.SERVICE_NOT_AVAILABLE
         if properties_size > MAX_PROPERTIES_SIZE:
@@ -311,8 +330,12 @@ class MessageStore:
         return PutStatus.CREATE_MAPPED_FILE_FAILED
 
     def _write_failed(self, error: OSError) -> PutStatus:
-        self.fail(f"writing {error.filename} failed: {error.strerror}")
+        self.write_failed(error)
         return PutStatus.SERVICE_NOT_AVAILABLE
+
+    def write_failed(self, error: OSError) -> None:
+        """Refuse all further puts: the log cannot be written."""
+        self.fail(f"writing {error.filename} failed: {error.strerror}")
 
     def fail(self, reason: str) -> None:
         """Refuse all further puts: what was promised can no longer be kept."""
@@ -331,6 +354,21 @@ class MessageStore:
             ("the disk", "no disk")
         ):
             self.refuse_reason = None
+
+    def end_batch(self) -> list[QueueTail]:
+        """Return the queues with new entries since the last call.
+
+        Also wakes the flush, and gives blocks ahead of their writer to busy queues.
+
+        Called after each drain and by whoever puts outside of one.
+        """
+        touched = self._log.take_touched()
+        for queue in touched:
+            if queue.wants_blocks:
+                self._queues.files.extend(queue)
+        if touched and self._sync and self.on_flush_wanted is not None:
+            self.on_flush_wanted()
+        return touched
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its records stay in the log until they age."""
@@ -411,7 +449,7 @@ class MessageStore:
         """
         if not self._is_open:
             return
-        self._is_open = self._reader.is_open = False
+        self._is_open = self._reader.is_open = self._log.is_writable = False
         try:
             if self._flush_failed:
                 return

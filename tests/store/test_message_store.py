@@ -38,9 +38,9 @@ def test_put_and_get(open_store, make_message):
     assert result.status is PutStatus.PUT_OK
     assert (result.queue_offset, result.physical_offset) == (0, 0)
     assert result.end_offset == store.end_offset
-    touched = [(q.topic, q.queue_id, q.next_offset) for q in store.take_touched()]
+    touched = [(q.topic, q.queue_id, q.next_offset) for q in store.end_batch()]
     assert touched == [("Topic", 0, 1)]
-    assert store.take_touched() == []
+    assert store.end_batch() == []
     assert bodies(store) == [b"hello"]
     assert store.record_at(0) == store.get("Topic", 0, 0, 1).body
     assert store.record_at(store.end_offset) is None
@@ -490,7 +490,7 @@ def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is
     store.put(make_message(b"kept"))
     store.flush_log()
     end = store.end_offset
-    store.take_touched()
+    store.end_batch()
     descriptor = store._log.files.files[-1].fd
     saved = os.dup(descriptor)
     read_only = os.open(store.directory.commit_log / f"{0:020d}", os.O_RDONLY)
@@ -504,7 +504,7 @@ def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is
     os.close(read_only)
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert (result.queue_offset, result.end_offset) == (0, 0)
-    assert store.take_touched() == []
+    assert store.end_batch() == []
     assert store.end_offset == end
     assert bodies(store) == [b"kept"]
     assert "failed" in store.refuse_reason

@@ -147,11 +147,14 @@ class SendChecks:
         return config
 
 
+def added_flags(config: TopicConfig) -> int:
+    """Return the flags that a topic gives to its messages."""
+    return MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+
+
 def stored_flags(sys_flag: int, config: TopicConfig, connection: Connection) -> int:
     """Return the sender's flags with those that only the broker knows."""
-    flags = sys_flag & ~_OWN_FLAGS
-    if config.topic_filter_type == "MULTI_TAG":
-        flags |= MULTI_TAGS
+    flags = sys_flag & ~_OWN_FLAGS | added_flags(config)
     if len(connection.remote_host) == _IPV6_HOST_SIZE:
         flags |= BORN_HOST_V6
     return flags

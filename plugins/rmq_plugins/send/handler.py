@@ -10,6 +10,7 @@ came, with theirs behind it.
 """
 
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.errors import RequestRejected
@@ -25,6 +26,7 @@ from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import SENT_CODES, Answers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
+from rmq_plugins.send.native import NativeSends
 from rmq_plugins.send.unique_keys import UniqueKeys
 
 _PUT_OK: Final = PutStatus.PUT_OK
@@ -59,6 +61,17 @@ class SendHandler:
         self._special = frozenset(
             {*self._added, *_NOT_PRIORITY, names.POP_CK, names.PRIORITY}
         )
+        self._natives: NativeSends | None = None
+
+    def compiled(self, broker: BrokerContext) -> NativeSends:
+        """Show plain messages to compiled handlers from now on."""
+        self._natives = NativeSends(
+            broker,
+            facts=self._answers.facts,
+            added=self._added_text,
+            specials=self._special - {names.SHARDING_KEY} | self._triggers,
+        )
+        return self._natives
 
     def send(self, request: Command, connection: Connection) -> Command | Held:
         """Store one message, or the batch that the header announces."""
@@ -80,6 +93,8 @@ class SendHandler:
             result = self._put(message)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
+        if self._natives is not None:
+            self._natives.show(config, queue_id)
         status = result.status
         if status is not _PUT_OK and status not in SENT_CODES:
             return self._answers.not_stored(request, status)
@@ -149,6 +164,17 @@ class SendHandler:
                     ResponseCode.SYSTEM_ERROR,
                     f"timed delivery is not enabled, no plugin serves {name}",
                 )
+
+
+_handlers: "WeakKeyDictionary[BrokerContext, SendHandler]" = WeakKeyDictionary()
+
+
+def sends_of(broker: BrokerContext) -> SendHandler:
+    """Return the one handler of this broker; hooks ask for it one by one."""
+    handler = _handlers.get(broker)
+    if handler is None:
+        handler = _handlers[broker] = SendHandler(broker)
+    return handler
 
 
 def _level(properties: dict[str, str]) -> int:
