@@ -7,7 +7,7 @@ SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test test-slow check fix crash interop-smoke bench
+.PHONY: help run dev test test-slow check fix crash interop interop-smoke bench
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
@@ -41,7 +41,10 @@ crash: $(VENV)/.dev  ## kill -9 and torn files
 	$(BIN)/pytest -q -m crash
 
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
-	$(BIN)/pytest -q -s -m interop tests/interop
+	$(BIN)/pytest -q -s -m interop tests/interop/test_smoke.py
+
+interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
+	$(BIN)/pytest -q -m interop tests/interop
 
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py

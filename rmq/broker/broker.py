@@ -24,6 +24,7 @@ from rmq.broker.context import BrokerContext, Service
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
+from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -164,6 +165,7 @@ class Broker:
             consumers=ConsumerTable(
                 groups, notifies=config.notify_consumer_ids_changed_enable
             ),
+            queue_locks=QueueLocks(clock),
             name_servers=names,
             overload=OverloadGuard(store),
             store_host=self._store_host,

@@ -13,6 +13,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
+from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -82,6 +83,7 @@ class BrokerContext:
     groups: GroupTable
     producers: ProducerTable
     consumers: ConsumerTable
+    queue_locks: QueueLocks
     name_servers: NameServers
     overload: OverloadGuard
     store_host: bytes

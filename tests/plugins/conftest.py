@@ -17,6 +17,7 @@ from rmq.broker.context import BrokerContext, Held
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
+from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -213,6 +214,7 @@ def build_context(
         groups=groups,
         producers=ProducerTable(),
         consumers=ConsumerTable(groups, notifies=True),
+        queue_locks=QueueLocks(clock),
         name_servers=NameServers(config, topics, RemotingClient(clock=clock)),
         overload=OverloadGuard(store),
         store_host=host_bytes("127.0.0.1", 10_911),

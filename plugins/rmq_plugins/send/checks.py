@@ -46,6 +46,7 @@ class SendChecks:
     def __init__(self, broker: BrokerContext) -> None:
         self._topics = broker.topics
         self._groups = broker.groups
+        self._queue_locks = broker.queue_locks
         self._overload = broker.overload
         self._clock = broker.clock
         config = broker.config
@@ -113,7 +114,8 @@ class SendChecks:
             and version >= MAX_RECONSUME_TIMES_SINCE
         ):
             most_times = header.max_reconsume_times
-        if message.reconsume_times > most_times:
+        is_spent = message.reconsume_times > most_times
+        if is_spent or self._queue_locks.is_orderly(group):
             self._bury(message, dlq_topic(group))
 
     def _bury(self, message: Message, topic: str) -> None:
