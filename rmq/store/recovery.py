@@ -232,7 +232,7 @@ class Recovery:
 
     def _set_aside(self, file: MappedFile, position: int, status: RecordStatus) -> None:
         """Copy the data of [position, end of file), if there is any."""
-        end = _data_end(file, position)
+        end = data_end(file, position)
         if end <= position:
             return
         self._cut_folder.mkdir(exist_ok=True)
@@ -250,7 +250,7 @@ class Recovery:
         )
 
 
-def _data_end(file: MappedFile, position: int) -> int:
+def data_end(file: MappedFile, position: int) -> int:
     """Return the end of the last non-zero byte at or behind `position`."""
     end = position
     start = position
