@@ -105,6 +105,11 @@ def verify(
 @_commit_log
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @click.option(
+    "--restore",
+    is_flag=True,
+    help="Store again, as new messages, the whole records in DIR/cut.",
+)
+@click.option(
     "-c",
     "--config",
     "path",
@@ -112,7 +117,12 @@ def verify(
     help="The broker's configuration: its delay levels are used.",
 )
 def repair(
-    root: Path, commit_log: Path | None, path: str | None, *, dry_run: bool
+    root: Path,
+    commit_log: Path | None,
+    path: str | None,
+    *,
+    dry_run: bool,
+    restore: bool,
 ) -> None:
     """Cut a damaged end of the log and rebuild queues; nothing is thrown away.
 
@@ -127,7 +137,9 @@ def repair(
             if dry_run:
                 lines = tool.plan_repair(files, on_progress=on_progress).lines()
             else:
-                lines = tool.repair(files, values, on_progress=on_progress)
+                lines = tool.repair(
+                    files, values, restore=restore, on_progress=on_progress
+                )
     for line in lines:
         click.echo(line)
 

@@ -9,6 +9,7 @@ confirm offset. Crash contract: entries may be missing or point beyond the log; 
 cuts and refills. Appends come from the trio thread; `flush` from a worker.
 """
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,7 @@ class ConsumeQueue(QueueTail):
         "_files",
         "folder",
         "min_offset",
+        "stranded",
     )
 
     def __init__(
@@ -62,6 +64,7 @@ class ConsumeQueue(QueueTail):
         super().__init__(topic, queue_id)
         self.folder = folder
         self.min_offset = 0
+        self.stranded: list[int] = []
         self._files = files
         self._file_size = file_size
         self._bases: list[int] = []
@@ -71,8 +74,17 @@ class ConsumeQueue(QueueTail):
         return self._file_size // ENTRY_SIZE
 
     def load(self) -> None:
-        """Find the end: the last valid entry of the last files."""
-        self._bases = segment_offsets(self.folder, self._file_size)
+        """Find the end: the last valid entry of the last files.
+
+        Files behind one that is missing are `stranded`: the log knows their entries.
+        """
+        bases = segment_offsets(self.folder, self._file_size, has_gaps=True)
+        first = bases[0] if bases else 0
+        held = itertools.count(first, self._file_size)
+        self._bases = [
+            base for base, due in zip(bases, held, strict=False) if base == due
+        ]
+        self.stranded = bases[len(self._bases) :]
         end = self._bases[0] if self._bases else 0
         for base in self._bases[-RECOVERED_FILES:]:
             file = self._files.open(self.folder, base)

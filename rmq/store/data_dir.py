@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rmq.errors import StoreError
 from rmq.store.config import StoreConfig
+from rmq.store.foreign import Foreign, find_foreign
 
 _LOCK_TEXT = b"lock"
 _open_roots: set[str] = set()
@@ -27,12 +28,23 @@ class DataDirectory:
         self.config = self.root / "config"
         self.checkpoint = self.root / "checkpoint"
         self.cut = self.root / "cut"
+        self.foreign = Foreign()
+        self._is_strict = config.strict_store
         self.abort = AbortMarker(self.root / "abort")
         self._lock_path = self.root / "lock"
         self._lock = -1
 
     def acquire(self) -> None:
-        """Make the directories and take the lock before anything is touched."""
+        """Make the directories and take the lock before anything is touched.
+
+        A directory that this store cannot serve is refused before that.
+        """
+        self.foreign = find_foreign(self.root)
+        refusals = self.foreign.refusals
+        if self._is_strict:
+            refusals = refusals + self.foreign.notes
+        if refusals:
+            raise StoreError("; ".join(refusals))
         try:
             for folder in (self.commit_log, self.consume_queue, self.config):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ class Foreign:
 
     refusals: list[str] = field(default_factory=list)
     unserved: dict[str, str] = field(default_factory=dict)
+    batch_topics: set[str] = field(default_factory=set)
     waiting: list[str] = field(default_factory=list)
 
     @property
@@ -60,30 +61,28 @@ def find_foreign(root: Path) -> Foreign:
         "logs only"
         for path in sorted(root.glob("dledger-*"))
     ]
-    topics = _table(root / "config" / "topics.json", "topicConfigTable")
-    for topic, config in topics.items():
-        _check_topic(root, topic, config.get("attributes") or {}, foreign)
+    plain, batch = _names(root / "consumequeue"), _names(root / "batchconsumequeue")
+    table = root / "config" / "topics.json"
+    for topic, config in _table(table, "topicConfigTable").items():
+        attributes = config.get("attributes") or {}
+        is_batch = _attribute(attributes, "queue.type") == "BatchCQ"
+        if topic in (plain if is_batch else batch):
+            odd = "consumequeue" if is_batch else "batchconsumequeue"
+            foreign.refusals.append(
+                f"{root / odd / topic} holds queues of another type than {table} says: "
+                "restore the table, or move the directory away"
+            )
+        if is_batch:
+            foreign.batch_topics.add(topic)
+            foreign.unserved[topic] = "its queues are of type BatchCQ"
+        elif "COMPACTION" in _attribute(attributes, "cleanup.policy"):
+            foreign.unserved[topic] = "its clean-up policy is COMPACTION"
     _count_waiting(root, foreign)
     return foreign
 
 
-def _check_topic(
-    root: Path, topic: str, attributes: dict[str, Any], foreign: Foreign
-) -> None:
-    plain = root / "consumequeue" / topic
-    batch = root / "batchconsumequeue" / topic
-    is_batch = _attribute(attributes, "queue.type") == "BatchCQ"
-    odd, kind = (plain, "BatchCQ") if is_batch else (batch, "SimpleCQ")
-    if "/" not in topic and odd.is_dir() and any(odd.rglob("0*")):
-        foreign.refusals.append(
-            f"{odd} holds queues, but {root / 'config' / 'topics.json'} says that "
-            f"the queues of the topic are of type {kind}: restore the table or move "
-            "the directory away"
-        )
-    if is_batch:
-        foreign.unserved[topic] = "its queues are of type BatchCQ"
-    elif "COMPACTION" in _attribute(attributes, "cleanup.policy"):
-        foreign.unserved[topic] = "its clean-up policy is COMPACTION"
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def _attribute(attributes: dict[str, Any], name: str) -> str:

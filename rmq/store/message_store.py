@@ -8,7 +8,7 @@ cannot get room fails before anything is written.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import cast
@@ -30,6 +30,7 @@ from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
 from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
 from rmq.store.results import (
@@ -120,7 +121,7 @@ class MessageStore:
             self._queues,
             self._checkpoint,
             self._tags,
-            cut_folder=self.directory.cut,
+            directory=self.directory,
             was_clean=was_clean,
             check_crc=self.config.check_crc_on_recover,
         )
@@ -132,6 +133,7 @@ class MessageStore:
         self.recovery.notes += [
             f"{path} is no queue and was left alone" for path in foreign
         ]
+        self.recovery.notes += self.directory.foreign.notes
 
     # -- offsets
 
@@ -154,6 +156,11 @@ class MessageStore:
     def min_physical_offset(self) -> int:
         """Start of the log."""
         return self._log.min_offset
+
+    @property
+    def unserved(self) -> Mapping[str, str]:
+        """Topics that are kept but not served, and why."""
+        return self.directory.foreign.unserved
 
     @property
     def is_writable(self) -> bool:
@@ -334,6 +341,7 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its records stay in the log until they age."""
+        QueueEnds.forget(self.directory.config)
         return self._queues.delete_topic(topic)
 
     # -- for worker threads
@@ -422,6 +430,9 @@ class MessageStore:
             if self.refuse_reason is None or self.refuse_reason.startswith(
                 ("the disk", "no disk")
             ):
+                QueueEnds.save(
+                    self.directory.config, self._queues, self._log.end_offset
+                )
                 self.directory.abort.clear()
         finally:
             self._queues.close()

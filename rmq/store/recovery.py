@@ -10,7 +10,6 @@ deleted. Runs before anybody else may use the store.
 import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rmq._fastpath import (
     MappedFile,
@@ -24,7 +23,9 @@ from rmq.errors import RequestRejected
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queues import ConsumeQueues
-from rmq.store.data_dir import sync_directory
+from rmq.store.data_dir import DataDirectory, sync_directory
+from rmq.store.queue_ends import QueueEnds
+from rmq.store.salvage import count_records, data_end
 from rmq.store.tags import TagsCodes
 
 _NOT_QUEUED = (
@@ -44,13 +45,20 @@ class Cut:
     reason: str
     kept_aside: str
     byte_count: int
+    record_count: int = 0
 
     def __str__(self) -> str:
         """One sentence for people."""
-        return (
+        text = (
             f"{self.path}: cut at offset {self.offset} ({self.reason}); "
             f"{self.byte_count} bytes behind it were kept in {self.kept_aside}"
         )
+        if self.record_count:
+            text += (
+                f", {self.record_count} whole records among them: stop the broker and "
+                "run `rmq store repair --restore` to store these again"
+            )
+        return text
 
 
 @dataclass(slots=True)
@@ -63,20 +71,33 @@ class RecoveryReport:
     record_count: int = 0
     entries_added: int = 0
     entries_dropped: int = 0
-    duration_ms: int = 0
+    phases_ms: dict[str, int] = field(default_factory=dict)
     cuts: list[Cut] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    _phase_began: float = field(default_factory=time.monotonic)
+
+    @property
+    def duration_ms(self) -> int:
+        """Milliseconds of all phases."""
+        return sum(self.phases_ms.values())
+
+    def end_phase(self, name: str) -> None:
+        """Note how long it took since the phase before ended."""
+        now = time.monotonic()
+        self.phases_ms[name] = round((now - self._phase_began) * 1000)
+        self._phase_began = now
 
     def lines(self) -> list[str]:
         """Return sentences for the log; none if there is nothing to say."""
         lines = [str(cut) for cut in self.cuts] + self.notes
+        phases = ", ".join(f"{name} {ms}" for name, ms in self.phases_ms.items())
         if not self.was_clean or self.entries_added or self.entries_dropped:
             lines.insert(
                 0,
                 f"recovered the log from offset {self.start_offset} to "
-                f"{self.end_offset} in {self.duration_ms} ms: {self.record_count} "
-                f"records checked, {self.entries_added} queue entries added, "
-                f"{self.entries_dropped} dropped",
+                f"{self.end_offset} in {self.duration_ms} ms ({phases}): "
+                f"{self.record_count} records checked, {self.entries_added} queue "
+                f"entries added, {self.entries_dropped} dropped",
             )
         return lines
 
@@ -91,7 +112,7 @@ class Recovery:
         checkpoint: Checkpoint,
         tags: TagsCodes,
         *,
-        cut_folder: Path,
+        directory: DataDirectory,
         was_clean: bool,
         check_crc: bool = True,
     ) -> None:
@@ -100,28 +121,66 @@ class Recovery:
         self._queues = queues
         self._checkpoint = checkpoint
         self._tags = tags
-        self._cut_folder = cut_folder
+        self._cut_folder = directory.cut
         self._check_crc = check_crc
+        self._queue_ends = QueueEnds.load(directory.config)
+        self._unqueued = directory.foreign.batch_topics
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
         """Recover; afterwards log and queues end at the same message."""
         report = self.report
-        started = time.monotonic()
-        if not report.was_clean:
-            for queue in self._queues:
-                queue.clear_behind()
+        self._clear_queues()
+        report.end_phase("queues")
         report.start_offset = self._start_offset()
         status = self._walk(report.start_offset)
+        lagging = self._lagging_from()
+        if lagging < report.start_offset:
+            report.start_offset = lagging
+            status = self._walk(lagging)
+        report.end_phase("log")
         self._end_log(status)
+        report.end_phase("cut")
         for queue in self._queues:
             report.entries_dropped += queue.truncate(report.end_offset)
             queue.skip_removed(self._files.min_offset)
             assert queue.end_physical <= report.end_offset, queue.folder
             assert queue.min_offset <= queue.next_offset, queue.folder
         self._log.open_end()
-        report.duration_ms = round((time.monotonic() - started) * 1000)
+        report.end_phase("ends")
         return report
+
+    def _clear_queues(self) -> None:
+        """Let no entry stand behind the end of its queue; keep stranded files aside."""
+        for queue in self._queues:
+            if not self.report.was_clean:
+                queue.clear_behind()
+            if not queue.stranded:
+                continue
+            aside = self._cut_folder / "consumequeue" / queue.topic
+            aside = aside / str(queue.queue_id)
+            aside.mkdir(parents=True, exist_ok=True)
+            for base in queue.stranded:
+                name = f"{base:020d}"
+                (queue.folder / name).replace(aside / name)
+            sync_directory(queue.folder)
+            self._note(
+                f"{queue.folder}: files before {queue.stranded[0]:020d} are missing; "
+                f"those behind were moved to {aside} and are built again"
+            )
+
+    def _lagging_from(self) -> int:
+        """Return where the log must be read from for queues that lost entries."""
+        end = self.report.end_offset
+        places = [
+            queue.end_physical
+            for queue in self._queues
+            if queue.stranded and queue.end_physical < end
+        ]
+        for topic, queue_id, place in self._queue_ends.behind(self._queues, end):
+            self._note(f"queue {queue_id} of topic {topic} lost entries: built again")
+            places.append(place)
+        return max(self._files.min_offset, min(places, default=end))
 
     def _start_offset(self) -> int:
         files = self._files.files
@@ -175,6 +234,8 @@ class Recovery:
             return True
         try:
             topic = record.topic.decode()
+            if topic in self._unqueued:
+                return True
             queue = self._queues.get_or_create(topic, record.queue_id)
         except (UnicodeDecodeError, RequestRejected, AssertionError):
             name = record.topic.decode(errors="replace")
@@ -246,22 +307,12 @@ class Recovery:
         sync_directory(self._cut_folder)
         reason = RecordStatus(status).name.lower().replace("_", " ")
         self.report.cuts.append(
-            Cut(file.path, offset, reason, str(target), end - position)
+            Cut(
+                file.path,
+                offset,
+                reason,
+                str(target),
+                end - position,
+                count_records(file, position, end),
+            )
         )
-
-
-def data_end(file: MappedFile, position: int) -> int:
-    """Return the end of the last non-zero byte at or behind `position`."""
-    end = position
-    start = position
-    while True:
-        try:
-            start = os.lseek(file.fd, start, os.SEEK_DATA)
-        except OSError:
-            return end
-        stop = os.lseek(file.fd, start, os.SEEK_HOLE)
-        for part in range(start, stop, _COPY_SIZE):
-            used = file.read(part, min(_COPY_SIZE, stop - part)).rstrip(b"\0")
-            if used:
-                end = part + len(used)
-        start = stop

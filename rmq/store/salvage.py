@@ -5,7 +5,18 @@ are not taken for one. Used by recovery, which counts what it keeps aside, and b
 offline tools.
 """
 
-from rmq._fastpath import MappedFile, RecordMagic, RecordStatus, walk_log
+import os
+from collections.abc import Iterator
+
+from rmq._fastpath import (
+    MappedFile,
+    Record,
+    RecordMagic,
+    RecordStatus,
+    WalkedRecord,
+    decode_record,
+    walk_log,
+)
 
 _MAGICS = tuple(
     int(magic).to_bytes(4, "big")
@@ -15,12 +26,41 @@ _MAGIC_SIZE = 4
 _PART_SIZE = 1 << 20
 
 
+def has_data(file: MappedFile, position: int) -> bool:
+    """Return whether a byte at or behind `position` is not zero."""
+    return any(True for _ in _used_parts(file, position))
+
+
+def data_end(file: MappedFile, position: int) -> int:
+    """Return the end of the last non-zero byte at or behind `position`."""
+    end = position
+    for end in _used_parts(file, position):  # noqa: B007 - the last one
+        pass
+    return end
+
+
+def _used_parts(file: MappedFile, position: int) -> Iterator[int]:
+    """Yield the end of the data of each part that has some; holes are not read."""
+    while True:
+        try:
+            position = os.lseek(file.fd, position, os.SEEK_DATA)
+        except OSError:
+            return
+        stop = os.lseek(file.fd, position, os.SEEK_HOLE)
+        for start in range(position, stop, _PART_SIZE):
+            used = file.read(start, min(_PART_SIZE, stop - start)).rstrip(b"\0")
+            if used:
+                yield start + len(used)
+        position = stop
+
+
 def next_record(file: MappedFile, position: int, end: int | None = None) -> int | None:
     """Return where the first whole record at or behind `position` stands.
 
     Its body may be damaged: lengths and own offset are what counts here.
     """
     end = file.size if end is None else end
+    assert end <= file.size, file.path
     while position < end:
         part = file.read(position, min(_PART_SIZE + _MAGIC_SIZE, end - position))
         for found in _magics(part):
@@ -31,18 +71,25 @@ def next_record(file: MappedFile, position: int, end: int | None = None) -> int 
     return None
 
 
-def count_records(file: MappedFile, position: int, end: int) -> int:
-    """Count the records in [position, end) whose bodies are whole too."""
-    count = 0
+def whole_records(file: MappedFile, position: int, end: int) -> Iterator[WalkedRecord]:
+    """Yield the records in [position, end) whose bodies are whole too."""
     start = next_record(file, position, end)
     while start is not None:
         status, stop, records = walk_log(file, start, end)
-        count += len(records)
-        more = status is RecordStatus.OK and stop < end
-        start = stop if more else next_record(file, max(stop, start + 1), end)
-        if not more and start == stop:  # its body is damaged
-            start = next_record(file, stop + 1, end)
-    return count
+        yield from records
+        is_between = status is RecordStatus.OK and stop < end
+        start = stop if is_between else next_record(file, stop + 1, end)
+
+
+def count_records(file: MappedFile, position: int, end: int) -> int:
+    """Count the `whole_records`."""
+    return sum(1 for _ in whole_records(file, position, end))
+
+
+def records_in(file: MappedFile) -> Iterator[Record]:
+    """Yield the `whole_records` of a file that was kept aside, decoded."""
+    for record in whole_records(file, 0, file.size):
+        yield decode_record(file, record.physical_offset - file.base_offset)
 
 
 def _magics(part: bytes) -> list[int]:

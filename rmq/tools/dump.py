@@ -135,6 +135,7 @@ def _as_object(record: Record, properties: dict[str, str]) -> dict[str, Any]:
 
 
 def _host(data: bytes) -> str:
+    assert len(data) in (8, 20), data
     address = ip_address(data[:-_PORT_SIZE])
     port = int.from_bytes(data[-_PORT_SIZE:], "big")
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

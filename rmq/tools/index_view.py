@@ -71,12 +71,14 @@ class IndexCheck:
         rows = np.searchsorted(starts, wanted)
         found = starts[rows] == wanted
         places = np.arange(low, high)[found]
+        assert len(places) <= len(wanted), self.path
         self._store_ms[places] = block[rows[found], Column.STORE_MS]
 
     def finish(
         self, start_offset: int, end_offset: int, *, is_live: bool
     ) -> list[Damage]:
         """Return what is wrong with the file."""
+        assert start_offset <= end_offset, self.path
         if self.problem:
             return [Damage(str(self.path), 0, self.problem)]
         damages = self._broken_chains()

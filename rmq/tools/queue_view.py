@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rmq._fastpath import MappedFile
 from rmq.store.consume_queue import ENTRY_SIZE, FILLER_SIZE
+from rmq.store.salvage import data_end
 from rmq.tools.store_files import segment_paths
 
 ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
@@ -48,6 +50,7 @@ class QueueView:
 
     def where(self, queue_offset: int) -> tuple[Path, int]:
         """Return the file of an entry, and the position in it."""
+        assert self.file_size > 0, self.folder
         byte = queue_offset * self.entries.itemsize
         base = byte // self.file_size * self.file_size
         return self.folder / f"{base:020d}", byte - base
@@ -79,10 +82,12 @@ def view_queue(folder: Path, entry: np.dtype[np.void] = ENTRY) -> QueueView:
             missing = folder / f"{at:020d}"
             view.problems.append((missing, 0, "the file is missing"))
             parts.append(np.zeros((base - at) // entry.itemsize, entry))
-        parts.append(np.memmap(path, entry, "r", shape=(size // entry.itemsize,)))
+        mapped = np.memmap(path, entry, "r", shape=(size // entry.itemsize,))
+        parts.append(np.asarray(mapped))
         at = base + size
     joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    view.entries = joined[: _used(joined)]
+    view.entries = joined[: -(-_used_bytes(paths) // entry.itemsize) - view.first]
+    assert len(view.entries) <= len(joined), folder
     return view
 
 
@@ -90,7 +95,13 @@ def _none(entry: np.dtype[np.void]) -> NDArray[np.void]:
     return np.zeros(0, entry)
 
 
-def _used(entries: NDArray[np.void]) -> int:
-    """Count the entries up to the last that is not zeros."""
-    used = np.flatnonzero((entries["size"] != 0) | (entries["offset"] != 0))
-    return int(used[-1]) + 1 if len(used) else 0
+def _used_bytes(paths: list[Path]) -> int:
+    """Return where the last entry that is not zeros ends; holes are not read."""
+    for path in reversed(paths):
+        base = int(path.name)
+        file = MappedFile(str(path), path.stat().st_size, writable=False)
+        end = data_end(file, 0)
+        file.close()
+        if end:
+            return base + end
+    return int(paths[0].name)

@@ -12,19 +12,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rmq._fastpath import MappedFile, Record
 from rmq.clock import SystemClock
 from rmq.config import build
 from rmq.errors import StoreError
+from rmq.protocol.message import Message
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE
 from rmq.store.data_dir import DataDirectory
 from rmq.store.message_store import MessageStore
-from rmq.store.salvage import count_records
+from rmq.store.results import PutStatus
+from rmq.store.salvage import count_records, records_in
 from rmq.tools.store_files import StoreFiles, segment_paths
 from rmq.tools.verify import Verdict, Verification
 
 _NO_HOST = bytes(8)
+_RESTORED = ".restored"
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ def plan_repair(
     """Verify, and decide what has to go; nothing is changed."""
     verdict = Verification(store, on_progress=on_progress).run()
     plan = RepairPlan(verdict)
+    assert bool(verdict.damages) >= bool(verdict.damaged_queues), store.root
     plan.moved = sorted(verdict.damaged_queues | verdict.damaged_indexes)
     damage = verdict.log_damage
     if damage is not None:
@@ -77,9 +82,12 @@ def repair(
     store: StoreFiles,
     values: Mapping[str, str],
     *,
+    restore: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
     """Plan and do it; what was done, in sentences.
+
+    `restore` also stores again, as new messages, the whole records that were ever cut.
 
     `values` are the keys of a `broker.conf`, as far as they are known: the delay table
     decides when delayed messages are due whose queues are rebuilt.
@@ -89,15 +97,16 @@ def repair(
     directory.acquire()
     try:
         plan = plan_repair(store, on_progress=on_progress)
-        if plan.is_empty:
+        if plan.is_empty and not restore:
             return plan.lines()
         aside = store.cut / time.strftime("%Y%m%d%H%M%S")
-        directory.abort.set()
+        if not plan.is_empty:
+            directory.abort.set()
         for path in plan.moved:
             target = aside / path.relative_to(store.root)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, target)
-        if store.checkpoint.exists():
+        if not plan.is_empty and store.checkpoint.exists():
             checkpoint = Checkpoint.load(store.checkpoint)
             fresh = replace(checkpoint, logics_physical_offset=0, logics_msg_ms=0)
             fresh.save(store.checkpoint)
@@ -105,9 +114,49 @@ def repair(
         directory.release()
     opened = MessageStore.open(config, clock=SystemClock(), store_host=_NO_HOST)
     try:
-        return plan.lines() + opened.recovery.lines()
+        lines = plan.lines() + opened.recovery.lines()
+        return lines + (_restore(store, opened) if restore else [])
     finally:
         opened.close()
+
+
+def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
+    """Store the records of what was cut behind everything else; what was done."""
+    lines = []
+    for path in segment_paths(store.cut):
+        file = MappedFile(
+            str(path), path.stat().st_size, base_offset=int(path.name), writable=False
+        )
+        count = 0
+        for record in records_in(file):
+            result = opened.put(_message(record))
+            if result.status is not PutStatus.PUT_OK:
+                file.close()
+                raise StoreError(
+                    f"{path}: {count} records were stored again, the next was refused "
+                    f"with {result.status.name}: {opened.refuse_reason}"
+                )
+            count += 1
+        file.close()
+        opened.flush_log()
+        path.rename(path.with_name(path.name + _RESTORED))
+        lines.append(f"{path}: {count} records were stored again as new messages")
+    return lines or ["nothing was ever cut"]
+
+
+def _message(record: Record) -> Message:
+    return Message(
+        record.topic,
+        record.queue_id,
+        record.body,
+        record.flag,
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_offset,
+        properties_text=record.properties.decode(),
+    )
 
 
 def _config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rmq._fastpath import MappedFile, RecordStatus, check_record, walk_log
 from rmq._fastpath import survey_log as survey_file
-from rmq.store.recovery import data_end
-from rmq.store.salvage import next_record
+from rmq.store.salvage import has_data, next_record
 
 BLOCK_RECORDS = 1 << 16
 PART_SIZE = 64 << 20
@@ -78,8 +77,9 @@ class Survey:
         for number, file in enumerate(files):
             if number and file.base_offset != self.end_of(files[number - 1]):
                 self._damaged(file, 0, "the file before it is missing")
-            has_more = any(data_end(other, 0) > 0 for other in files[number + 1 :])
+            has_more = any(has_data(other, 0) for other in files[number + 1 :])
             for count in self._walk(file, rows, has_more=has_more):
+                assert 0 < count <= len(rows), file.path
                 self.record_count += count
                 yield file, rows[:count]
             if not has_more:
@@ -114,6 +114,7 @@ class Survey:
         self, file: MappedFile, position: int, rows: Block
     ) -> tuple[RecordStatus, int, int]:
         """Survey up to the end of a part; a record may reach beyond it."""
+        assert position < file.size, file.path
         part = min(file.size, position + PART_SIZE)
         found = survey_file(file, position, part, rows.data, check_crc=self.check_crc)
         status, stop, count = found
@@ -135,7 +136,7 @@ class Survey:
         self, file: MappedFile, position: int, status: RecordStatus, *, has_more: bool
     ) -> int | None:
         """Return where to go on after no record was found; None at the end."""
-        if status is RecordStatus.END and data_end(file, position) <= position:
+        if status is RecordStatus.END and not has_data(file, position):
             if has_more:
                 self._damaged(file, position, "zeros where a record is due")
             return None
@@ -152,6 +153,7 @@ class Survey:
         if status is RecordStatus.END:
             reason = "zeros where a record is due"
         self._damaged(file, position, reason)
+        assert following is None or following > position, file.path
         return following
 
     def _damaged(self, file: MappedFile, position: int, reason: str) -> None:

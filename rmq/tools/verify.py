@@ -134,6 +134,7 @@ class Verification:
 
     def _check_block(self, file: MappedFile, block: Block) -> None:
         """Compare the records of a block with the entries that they should have."""
+        assert len(block), file.path
         queued = is_queued(block)
         rows = block[queued]
         others = block[~queued]
@@ -283,4 +284,5 @@ def _check_rows(check: _QueueCheck, rows: Block) -> None:
     if check.checks_tags:
         tags = entries["tags"].astype(np.int64)
         fits &= (tags == rows[:, Column.TAGS]) | (tags < _EXT_ADDRESS_BELOW)
+    assert len(numbers) == len(rows), check.folder.path
     check.claimed[numbers[fits]] = True
