@@ -24,6 +24,7 @@ from rmq.store.data_dir import DataDirectory
 from rmq.store.message_store import MessageStore
 from rmq.store.results import PutStatus
 from rmq.store.salvage import count_records, records_in
+from rmq.tools.index_view import view_index
 from rmq.tools.store_files import StoreFiles, segment_paths
 from rmq.tools.verify import Verdict, Verification
 
@@ -63,11 +64,18 @@ def plan_repair(
     store: StoreFiles, *, on_progress: Callable[[int], None] | None = None
 ) -> RepairPlan:
     """Verify, and decide what has to go; nothing is changed."""
-    verdict = Verification(store, on_progress=on_progress).run()
+    verdict = Verification(store, is_live=False, on_progress=on_progress).run()
     plan = RepairPlan(verdict)
     assert bool(verdict.damages) >= bool(verdict.damaged_queues), store.root
     plan.moved = sorted(verdict.damaged_queues | verdict.damaged_indexes)
+    if plan.is_empty:
+        return plan
     damage = verdict.log_damage
+    plan.moved += [
+        path
+        for path in _doubtful_indexes(store, damage.offset if damage else None)
+        if path not in plan.moved
+    ]
     if damage is not None:
         plan.cut_offset = damage.offset
         with store.open_log() as files:
@@ -76,6 +84,17 @@ def plan_repair(
                 if start < file.size:
                     plan.records_behind += count_records(file, start, file.size)
     return plan
+
+
+def _doubtful_indexes(store: StoreFiles, cut_offset: int | None) -> list[Path]:
+    """Return index files that name cut records, or whose header is not to date."""
+    paths = store.index_paths()
+    doubtful = set(paths[-1:]) if store.abort.exists() else set()
+    if cut_offset is not None:
+        doubtful |= {
+            path for path in paths if view_index(path).header.end_offset >= cut_offset
+        }
+    return sorted(doubtful)
 
 
 def repair(

@@ -5,10 +5,7 @@ a log have one size, and all queue files of a store too.  Files that vanish betw
 listing and the opening were cleaned by a broker and are passed over.
 """
 
-import fcntl
-import os
 import re
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +13,9 @@ from pathlib import Path
 
 from rmq._fastpath import MappedFile
 from rmq.errors import StoreError
+from rmq.store.data_dir import is_locked
 
 _NAME = re.compile(r"\d{20}")
-_FLOCK = struct.Struct("hhqqi4x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +49,7 @@ class StoreFiles:
     @property
     def is_in_use(self) -> bool:
         """True if a broker holds the lock; asking does not take it."""
-        try:
-            descriptor = os.open(self.root / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-            answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
-        finally:
-            os.close(descriptor)
-        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        return is_locked(self.root)
 
     def log_paths(self) -> list[Path]:
         """Files of the log in the order of their offsets; an empty last one counts not.

@@ -74,13 +74,14 @@ class Verification:
         *,
         check_crc: bool = True,
         index_slots: int = 0,
+        is_live: bool | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> None:
         self._store = store
         self._check_crc = check_crc
         self._index_slots = index_slots
         self._on_progress = on_progress
-        self._is_live = store.is_in_use
+        self._is_live = store.is_in_use if is_live is None else is_live
         self._queues: dict[QueueKey, _QueueCheck] = {}
         self._unknown: dict[int, str] = {}
         self._batch: dict[int, list[NDArray[np.int64]]] = {}
