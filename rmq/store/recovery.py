@@ -25,7 +25,7 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory, sync_directory
 from rmq.store.queue_ends import QueueEnds
-from rmq.store.salvage import count_records, data_end
+from rmq.store.salvage import data_end, whole_records
 from rmq.store.tags import TagsCodes
 
 _NOT_QUEUED = (
@@ -34,6 +34,8 @@ _NOT_QUEUED = (
 )
 _INNER_BATCH = 0x80
 _COPY_SIZE = 1 << 20
+_ZEROS_OF_A_RECORD = 2
+"""A record without properties ends in their length, 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,11 @@ class Recovery:
         end = data_end(file, position)
         if end <= position:
             return
+        count = 0
+        reach = min(file.size, end + _ZEROS_OF_A_RECORD)
+        for record in whole_records(file, position, reach):
+            count += 1
+            end = max(end, record.physical_offset + record.size - file.base_offset)
         self._cut_folder.mkdir(exist_ok=True)
         offset = file.base_offset + position
         target = self._cut_folder / f"{offset:020d}"
@@ -313,6 +320,6 @@ class Recovery:
                 reason,
                 str(target),
                 end - position,
-                count_records(file, position, end),
+                count,
             )
         )

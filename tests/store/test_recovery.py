@@ -240,8 +240,8 @@ def test_the_cut_holds_what_was_cut(open_store, make_message):
     again = open_store()
     [told] = again.recovery.cuts
     aside = again.directory.cut / f"{cut:020d}"
-    assert aside.read_bytes() == before.rstrip(b"\0")
-    assert (told.kept_aside, told.byte_count) == (str(aside), len(before.rstrip(b"\0")))
+    assert aside.read_bytes() == before
+    assert (told.kept_aside, told.byte_count) == (str(aside), len(before))
     assert str(aside) in again.recovery.lines()[1]
 
 
@@ -398,3 +398,24 @@ def test_records_of_impossible_topics_stay_unqueued(open_store, make_message):
     result = again.get("Topic", 0, 2, 1)
     assert decode_record(result.body).body == sent[2]
     assert again.min_offset("Topic", 0) == 2
+
+
+def test_records_behind_a_cut_are_counted(open_store, make_message):
+    store = open_store()
+    _, results = fill(store, make_message, 30)
+    crash(store)
+    damage(store, results[20].physical_offset + 200, b"damage")
+    [told] = open_store().recovery.cuts
+    assert told.record_count == 9
+    assert "9 whole records among them" in str(told)
+    assert "rmq store repair --restore" in str(told)
+
+
+def test_the_report_says_how_long_each_phase_took(open_store, make_message):
+    store = open_store()
+    fill(store, make_message, 30)
+    crash(store)
+    report = open_store().recovery
+    assert list(report.phases_ms) == ["queues", "log", "cut", "ends"]
+    assert report.duration_ms == sum(report.phases_ms.values())
+    assert "log " in report.lines()[0]
