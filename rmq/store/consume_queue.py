@@ -73,8 +73,11 @@ class ConsumeQueue(QueueTail):
     def _file_entries(self) -> int:
         return self._file_size // ENTRY_SIZE
 
-    def load(self) -> None:
+    def load(self, durable_offset: int | None = None) -> None:
         """Find the end: the last valid entry of the last files.
+
+        After a crash any page may be missing that was not flushed: all files are looked
+        at with entries of records at or behind `durable_offset`.
 
         Files behind one that is missing are `stranded`: the log knows their entries.
         """
@@ -86,7 +89,7 @@ class ConsumeQueue(QueueTail):
         ]
         self.stranded = bases[len(self._bases) :]
         end = self._bases[0] if self._bases else 0
-        for base in self._bases[-RECOVERED_FILES:]:
+        for base in self._bases[-self._doubtful_count(durable_offset) :]:
             file = self._files.open(self.folder, base)
             valid = valid_entries_end(file)
             file.write_position = valid
@@ -96,6 +99,20 @@ class ConsumeQueue(QueueTail):
                 break
         self._set_end(end // ENTRY_SIZE)
         self.min_offset = self._bases[0] // ENTRY_SIZE if self._bases else 0
+
+    def _doubtful_count(self, durable_offset: int | None) -> int:
+        """Count the files at the end whose entries are checked."""
+        count = min(len(self._bases), RECOVERED_FILES)
+        if durable_offset is None:
+            return count
+        while count < len(self._bases):
+            offset, size, _ = read_entry(
+                self._files.open(self.folder, self._bases[-count]), 0
+            )
+            if size > 0 and 0 <= offset < durable_offset:
+                break
+            count += 1
+        return count
 
     def prepare(self) -> MappedFile:
         """Have room for the next entry: what `publish` and `LogTail.append` need."""

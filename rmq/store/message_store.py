@@ -114,8 +114,11 @@ class MessageStore:
         was_clean = not self.directory.abort.is_set
         self.directory.abort.set()
         self._log.files.load()
-        foreign = self._queues.load()
         self._checkpoint = Checkpoint.load(self.directory.checkpoint)
+        durable = self._checkpoint.logics_physical_offset
+        if durable > self._log.files.end_offset:
+            durable = 0
+        foreign = self._queues.load(None if was_clean else durable)
         recovery = Recovery(
             self._log,
             self._queues,

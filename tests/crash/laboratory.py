@@ -203,6 +203,7 @@ def messages_of(store):
     for queue in store._queues:
         for offset in range(queue.min_offset, queue.next_offset):
             result = store.get(queue.topic, queue.queue_id, offset, 1)
+            assert result.body, (queue.folder, offset, result, queue.entry(offset))
             record = decode_record(result.body)
             place = record.topic, record.queue_id, record.queue_offset
             assert place == (queue.topic, queue.queue_id, offset)
