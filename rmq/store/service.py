@@ -10,9 +10,11 @@ import heapq
 import itertools
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
+from rmq.errors import DiskFull, StoreError
 from rmq.store.consume_queues import PAGE_SIZE
 from rmq.store.message_store import MessageStore
 
@@ -142,7 +144,10 @@ class StoreService:
         while True:
             await trio.sleep(ALLOCATE_INTERVAL_S)
             if self._store.wants_look_ahead:
-                await self._in_thread(self._store.allocate_ahead, self._side_limiter)
+                with suppress(DiskFull):  # the writer meets it and refuses
+                    await self._in_thread(
+                        self._store.allocate_ahead, self._side_limiter
+                    )
 
     async def _watch_disk(self) -> None:
         while True:
@@ -153,7 +158,15 @@ class StoreService:
         self, work: Callable[[], None], limiter: trio.CapacityLimiter
     ) -> None:
         """Run to the end even if cancelled: a half-done flush helps nobody."""
-        await trio.to_thread.run_sync(work, limiter=limiter)
+        try:
+            await trio.to_thread.run_sync(work, limiter=limiter)
+        except OSError as error:
+            reason = f"writing {error.filename or self._config.root} failed"
+            self._store.fail(f"{reason}: {error.strerror}")
+            raise StoreError(
+                f"{reason}: {error.strerror}; nothing more is stored, and `abort` "
+                "stays so that the next start checks the log"
+            ) from error
 
 
 def _drain(descriptor: int) -> None:

@@ -64,22 +64,23 @@ def number_of(body):
 
 
 @contextmanager
-def broker(folder, flush="ASYNC_FLUSH", *, traced="", bug="", trace=None, **settings):
+def broker(
+    folder, flush="ASYNC_FLUSH", *, traced="", bug="", environment=None, **settings
+):
     """Yield a broker in a process of its own, and its address; killed at the end."""
     values = SETTINGS | {"storePathRootDir": folder, "flushDiskType": flush} | settings
     arguments = [
         part for key, value in values.items() for part in ("--set", f"{key}={value}")
     ]
-    environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    if trace is not None:
-        environment["RMQ_IO_TRACE"] = str(trace)
+    everything = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
+    everything["PYTHONPATH"] = os.pathsep.join(sys.path)
+    everything |= environment or {}
     command = [sys.executable, str(HERE / "broker_main.py"), str(traced), bug]
     with subprocess.Popen(
         [*command, "broker", "--log-level", "warning", *arguments],
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=everything,
     ) as child:
         try:
             lines = []

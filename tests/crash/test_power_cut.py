@@ -60,7 +60,11 @@ def record(tmp_path, traced, flush, bug=""):
     """Run a traced broker under load and kill it; its root, disk and load."""
     root, trace = tmp_path / "store", tmp_path / "trace"
     load = Load(trace=trace)
-    with broker(root, flush, traced=traced, bug=bug, trace=trace) as (_, address):
+    environment = {"RMQ_IO_TRACE": str(trace)}
+    with broker(root, flush, traced=traced, bug=bug, environment=environment) as (
+        _,
+        address,
+    ):
         load.run(address, 1.2)
         time.sleep(0.1)
     assert not load.refused

@@ -419,3 +419,23 @@ def test_the_report_says_how_long_each_phase_took(open_store, make_message):
     assert list(report.phases_ms) == ["queues", "log", "cut", "ends"]
     assert report.duration_ms == sum(report.phases_ms.values())
     assert "log " in report.lines()[0]
+
+
+def test_a_page_lost_long_ago_in_the_queue_is_refilled(open_store, make_message):
+    """More files back than a walk over the last three sees; nothing was flushed."""
+    store = open_store()
+    sent, _ = fill(store, make_message)
+    crash(store)
+    Checkpoint().save(store.directory.checkpoint)
+    path = store.directory.consume_queue / "Topic" / "0" / f"{400:020d}"
+    path.write_bytes(bytes(200))
+    assert all_bodies(open_store()) == sent
+
+
+def test_files_below_the_checkpoint_are_not_looked_at(open_store, make_message):
+    store = open_store()
+    _, results = fill(store, make_message)
+    queue = store._queues.get("Topic", 0)
+    for n, checked in ((0, 10), (1, 10), (11, 9), (75, 3), (99, 3)):
+        assert queue._doubtful_count(results[n].physical_offset) == checked
+    assert queue._doubtful_count(None) == 3
