@@ -227,10 +227,15 @@ class ConsumeQueue(QueueTail):
         kept = self.first_at_or_above(end_physical)
         while kept > self.min_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
             kept -= 1
-        dropped = self.next_offset - kept
-        self.next_offset = kept
+        return self.cut_to(kept)
+
+    def cut_to(self, end: int) -> int:
+        """Drop the entries from queue offset `end` on; how many there were."""
+        assert self.min_offset <= end <= self.next_offset, self.folder
+        dropped = self.next_offset - end
+        self.next_offset = end
         self.clear_behind()
-        self._set_end(kept)
+        self._set_end(end)
         return dropped
 
     def start_over(self) -> int:

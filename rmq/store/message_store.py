@@ -385,6 +385,11 @@ class MessageStore:
         checkpoint.logics_physical_offset = end_offset
         self.save_checkpoint()
 
+    @property
+    def checkpoint_distance(self) -> int:
+        """Bytes of the log behind the place from which a crash would be recovered."""
+        return self._log.end_offset - self._checkpoint.logics_physical_offset
+
     def save_checkpoint(self) -> None:
         """Write the checkpoint as it is."""
         self._checkpoint.confirm_offset = self._log.durable.value

@@ -8,24 +8,30 @@ deleted. Runs before anybody else may use the store.
 """
 
 import os
+import struct
 import time
 from dataclasses import dataclass, field
+from typing import cast
 
 from rmq._fastpath import (
     MappedFile,
     RecordFlag,
+    RecordLayout,
     RecordStatus,
     WalkedRecord,
     check_record,
+    survey_log,
+    topic_hash,
     walk_log,
 )
 from rmq.errors import RequestRejected
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
+from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory, sync_directory
 from rmq.store.queue_ends import QueueEnds
-from rmq.store.salvage import data_end, whole_records
+from rmq.store.salvage import data_end, next_record, whole_records
 from rmq.store.tags import TagsCodes
 
 _NOT_QUEUED = (
@@ -34,6 +40,13 @@ _NOT_QUEUED = (
 )
 _INNER_BATCH = 0x80
 _COPY_SIZE = 1 << 20
+_BLOCK_RECORDS = 4096
+_ROW_FIELDS = 8
+_HEAD = struct.Struct(">i8xi4xqq")
+"""Size, queue id, queue offset and own offset of a record."""
+
+CHECKED_BEHIND = 64 << 20
+"""Bytes before the checkpoint that a start after a crash checks once more."""
 _ZEROS_OF_A_RECORD = 2
 """A record without properties ends in their length, 0."""
 
@@ -127,6 +140,8 @@ class Recovery:
         self._check_crc = check_crc
         self._queue_ends = QueueEnds.load(directory.config)
         self._unqueued = directory.foreign.batch_topics
+        rows = bytearray(_BLOCK_RECORDS * _ROW_FIELDS * 8)
+        self._rows = memoryview(rows).cast("q", (_BLOCK_RECORDS, _ROW_FIELDS))
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
@@ -157,6 +172,7 @@ class Recovery:
         for queue in self._queues:
             if not self.report.was_clean:
                 queue.clear_behind()
+                self._drop_astray(queue)
             if not queue.stranded:
                 continue
             aside = self._cut_folder / "consumequeue" / queue.topic
@@ -170,6 +186,36 @@ class Recovery:
                 f"{queue.folder}: files before {queue.stranded[0]:020d} are missing; "
                 f"those behind were moved to {aside} and are built again"
             )
+
+    def _drop_astray(self, queue: ConsumeQueue) -> None:
+        """Drop entries at the end that name no record of the queue.
+
+        A power cut leaves entries whose records were lost; what has none cannot say how
+        far the queue has come.
+        """
+        kept = queue.next_offset
+        if queue.end_physical <= self._durable_offset():
+            return
+        while kept > queue.min_offset and not self._names_record(queue, kept - 1):
+            kept -= 1
+        if kept < queue.next_offset:
+            self.report.entries_dropped += queue.cut_to(kept)
+
+    def _durable_offset(self) -> int:
+        """Return up to where entries are vouched for; 0 if that cannot be true."""
+        durable = self._checkpoint.logics_physical_offset
+        return durable if durable <= self._files.end_offset else 0
+
+    def _names_record(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        offset, size, _ = queue.entry(queue_offset)
+        if size == FILLER_SIZE:
+            return True
+        file = self._files.find(offset)
+        position = 0 if file is None else offset - file.base_offset
+        if file is None or position + RecordLayout.SYS_FLAG_AT > file.size:
+            return False
+        found = _HEAD.unpack(file.read(position, _HEAD.size))
+        return found == (size, queue.queue_id, queue_offset, offset)
 
     def _lagging_from(self) -> int:
         """Return where the log must be read from for queues that lost entries."""
@@ -193,8 +239,19 @@ class Recovery:
             return dispatched
         for file in reversed(files):
             if self._vouched_for(file):
-                return file.base_offset
+                return self._near_checkpoint(file)
         return self._files.min_offset
+
+    def _near_checkpoint(self, file: MappedFile) -> int:
+        """Return where to begin in a file: at its start, or not far before the end.
+
+        What is durable is checked again for a while, in case a disk did not keep it.
+        """
+        durable = self._checkpoint.logics_physical_offset - file.base_offset
+        if not CHECKED_BEHIND < durable <= file.size:
+            return file.base_offset
+        place = next_record(file, durable - CHECKED_BEHIND, durable)
+        return file.base_offset + (place or 0)
 
     def _vouched_for(self, file: MappedFile) -> bool:
         """Return whether all entries of records before this file are known durable."""
@@ -210,24 +267,56 @@ class Recovery:
     def _walk(self, start: int) -> RecordStatus:
         """Check and dispatch records from `start`; why the walk ended."""
         self.report.end_offset = start
+        ends = self._known_ends()
         file = self._files.find(start)
         while file is not None:
             position = max(0, self.report.end_offset - file.base_offset)
             status = RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
-                status, position, records = walk_log(
-                    file, position, file.size, check_crc=self._check_crc
+                status, position, count = survey_log(
+                    file, position, file.size, self._rows, check_crc=self._check_crc
                 )
-                for record in records:
-                    if not self._dispatch(record) and start > self._files.min_offset:
-                        return self._walk(self._files.min_offset)
-                self.report.record_count += len(records)
+                is_whole = self._dispatch_rows(file, count, ends)
+                if not is_whole and start > self._files.min_offset:
+                    return self._walk(self._files.min_offset)
+                self.report.record_count += count
             if status not in (RecordStatus.OK, RecordStatus.BLANK):
                 self.report.end_offset = file.base_offset + position
                 return status
             self.report.end_offset = file.base_offset + file.size
             file = self._files.find(self.report.end_offset)
         return RecordStatus.END
+
+    def _known_ends(self) -> dict[tuple[int, int], int]:
+        """Return the end of each queue in the log, by hash of its topic and queue id.
+
+        A hash that two topics share says nothing about either.
+        """
+        ends: dict[tuple[int, int], int] = {}
+        topics: dict[int, str] = {}
+        for queue in self._queues:
+            topic = topic_hash(queue.topic_bytes)
+            if topics.setdefault(topic, queue.topic) == queue.topic:
+                ends[topic, queue.queue_id] = queue.end_physical
+            else:
+                ends[topic, queue.queue_id] = -1
+        return ends
+
+    def _dispatch_rows(
+        self, file: MappedFile, count: int, ends: dict[tuple[int, int], int]
+    ) -> bool:
+        """Dispatch the records that may lack an entry; False if some before do."""
+        rows = cast("list[list[int]]", self._rows[:count].tolist() if count else [])
+        for offset, size, store_ms, queue_id, *_, topic in rows:
+            if offset + size <= ends.get((topic, queue_id), -1):
+                continue
+            _, _, records = walk_log(
+                file, offset - file.base_offset, file.size, check_crc=False, limit=1
+            )
+            if not self._dispatch(records[0]):
+                return False
+            self._log.last_store_ms = store_ms
+        return True
 
     def _dispatch(self, record: WalkedRecord) -> bool:
         """Give the record its entry; False if entries before it are missing."""

@@ -20,6 +20,9 @@ from rmq.store.message_store import MessageStore
 
 ALLOCATE_INTERVAL_S = 0.05
 DISK_CHECK_INTERVAL_S = 10.0
+CHECKPOINT_DISTANCE = 128 << 20
+"""Bytes of log after which the checkpoint moves: what a start after a crash reads."""
+
 WAITER_LIMIT = 100_000
 """Callers of `wait_durable`; each is a request that holds memory elsewhere too."""
 
@@ -131,6 +134,7 @@ class StoreService:
         while True:
             await trio.sleep(config.queue_flush_interval_ms / 1000)
             due = trio.current_time() - last >= thorough_s
+            due |= self._store.checkpoint_distance >= CHECKPOINT_DISTANCE
             if due:
                 last = trio.current_time()
 
