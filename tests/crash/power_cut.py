@@ -112,18 +112,16 @@ class Disk:
         """Return the offset below which all of the log is on the disk for certain."""
         end = 0
         logs = sorted(name for name in self.files if "/commitlog/" in name)
-        for name in logs:
+        for number, name in enumerate(logs):
             file = self.files[name]
             base = int(Path(name).name)
-            if base != end:
-                break
+            assert base == end, name
             if file.open_pages:
                 return base + min(file.open_pages) * PAGE
-            end = base + file.written_end
             if not file.is_synced:
-                break
-            if file.written_end + PAGE > file.size:
-                end = base + file.size
+                return base
+            is_last = number + 1 == len(logs)
+            end = base + (file.written_end if is_last else file.size)
         return end
 
     def write_image(self, root, target, chance):
