@@ -15,6 +15,8 @@ from rmq._fastpath.scan import (
     WalkedRecord,
     read_entry,
     scan_queue,
+    survey_log,
+    topic_hash,
     valid_entries_end,
     walk_log,
 )
@@ -53,7 +55,9 @@ __all__ = [
     "read_entry",
     "record_size",
     "scan_queue",
+    "survey_log",
     "tags_code",
+    "topic_hash",
     "valid_entries_end",
     "walk_log",
 ]

@@ -8,6 +8,8 @@ of `HookUtils`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import BatchItem, Message
 from rmq.protocol.topics import (
     MAX_RETRY_TOPIC_LENGTH,
@@ -31,6 +33,7 @@ class PutPipeline:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._unserved = store.unserved
         self._interceptors: tuple[PutInterceptor, ...] = ()
         self.triggers: set[str] = set()
 
@@ -42,6 +45,7 @@ class PutPipeline:
 
     def put(self, message: Message) -> PutResult:
         """Store one message."""
+        self._check_served(message.topic)
         if self._interceptors and not self.triggers.isdisjoint(message.properties):
             for interceptor in self._interceptors:
                 if not interceptor.triggers.isdisjoint(message.properties):
@@ -52,9 +56,18 @@ class PutPipeline:
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
         """Store the items of a batch side by side."""
+        self._check_served(message.topic)
         if len(message.topic) > MAX_TOPIC_LENGTH:
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         return self._store.put_batch(message, items)
+
+    def _check_served(self, topic: str) -> None:
+        """Refuse to add to queues of a kind that this store does not write."""
+        if topic in self._unserved:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic[{topic}] is not served: {self._unserved[topic]}",
+            )
 
 
 def _may_be_long(topic: str) -> bool:

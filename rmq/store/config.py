@@ -151,6 +151,20 @@ class StoreConfig:
         high=100,
         doc="percent of the disk in use at which sends are refused",
     )
+    strict_store: bool = option(
+        False,
+        key="rmq.strictStore",
+        doc="refuse a store with topics or waiting messages that are not served",
+    )
+    store_type: str = option(
+        "default", key="storeType", doc="default; queues in RocksDB are not supported"
+    )
+    config_manager_version: str = option(
+        "v1", key="configManagerVersion", doc="v1; tables in RocksDB are not supported"
+    )
+    use_dledger: bool = option(
+        False, key="enableDLegerCommitLog", doc="false; DLedger is not supported"
+    )
     delay_levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         key="messageDelayLevel",
@@ -163,6 +177,20 @@ class StoreConfig:
             raise ConfigError(
                 f"storePathCommitLog={self.commit_log_dir}: several commit-log "
                 "directories are not supported; name one"
+            )
+        for key, value, known in (
+            ("storeType", self.store_type, "default"),
+            ("configManagerVersion", self.config_manager_version, "v1"),
+        ):
+            if value != known:
+                raise ConfigError(
+                    f"{key}={value}: rmq cannot read what RocksDB holds; only {known} "
+                    "is supported"
+                )
+        if self.use_dledger:
+            raise ConfigError(
+                "enableDLegerCommitLog=true: rmq cannot read DLedger logs; only plain "
+                "commit logs are supported"
             )
         if self.broker_role is BrokerRole.SLAVE:
             raise ConfigError("brokerRole=SLAVE: replication is not supported yet")

@@ -9,6 +9,7 @@ confirm offset. Crash contract: entries may be missing or point beyond the log; 
 cuts and refills. Appends come from the trio thread; `flush` from a worker.
 """
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,7 @@ class ConsumeQueue(QueueTail):
         "_files",
         "folder",
         "min_offset",
+        "stranded",
     )
 
     def __init__(
@@ -62,6 +64,7 @@ class ConsumeQueue(QueueTail):
         super().__init__(topic, queue_id)
         self.folder = folder
         self.min_offset = 0
+        self.stranded: list[int] = []
         self._files = files
         self._file_size = file_size
         self._bases: list[int] = []
@@ -70,11 +73,23 @@ class ConsumeQueue(QueueTail):
     def _file_entries(self) -> int:
         return self._file_size // ENTRY_SIZE
 
-    def load(self) -> None:
-        """Find the end: the last valid entry of the last files."""
-        self._bases = segment_offsets(self.folder, self._file_size)
+    def load(self, durable_offset: int | None = None) -> None:
+        """Find the end: the last valid entry of the last files.
+
+        After a crash any page may be missing that was not flushed: all files are looked
+        at with entries of records at or behind `durable_offset`.
+
+        Files behind one that is missing are `stranded`: the log knows their entries.
+        """
+        bases = segment_offsets(self.folder, self._file_size, has_gaps=True)
+        first = bases[0] if bases else 0
+        held = itertools.count(first, self._file_size)
+        self._bases = [
+            base for base, due in zip(bases, held, strict=False) if base == due
+        ]
+        self.stranded = bases[len(self._bases) :]
         end = self._bases[0] if self._bases else 0
-        for base in self._bases[-RECOVERED_FILES:]:
+        for base in self._bases[-self._doubtful_count(durable_offset) :]:
             file = self._files.open(self.folder, base)
             valid = valid_entries_end(file)
             file.write_position = valid
@@ -84,6 +99,20 @@ class ConsumeQueue(QueueTail):
                 break
         self._set_end(end // ENTRY_SIZE)
         self.min_offset = self._bases[0] // ENTRY_SIZE if self._bases else 0
+
+    def _doubtful_count(self, durable_offset: int | None) -> int:
+        """Count the files at the end whose entries are checked."""
+        count = min(len(self._bases), RECOVERED_FILES)
+        if durable_offset is None:
+            return count
+        while count < len(self._bases):
+            offset, size, _ = read_entry(
+                self._files.open(self.folder, self._bases[-count]), 0
+            )
+            if size > 0 and 0 <= offset < durable_offset:
+                break
+            count += 1
+        return count
 
     def prepare(self) -> MappedFile:
         """Have room for the next entry: what `publish` and `LogTail.append` need."""
@@ -198,10 +227,15 @@ class ConsumeQueue(QueueTail):
         kept = self.first_at_or_above(end_physical)
         while kept > self.min_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
             kept -= 1
-        dropped = self.next_offset - kept
-        self.next_offset = kept
+        return self.cut_to(kept)
+
+    def cut_to(self, end: int) -> int:
+        """Drop the entries from queue offset `end` on; how many there were."""
+        assert self.min_offset <= end <= self.next_offset, self.folder
+        dropped = self.next_offset - end
+        self.next_offset = end
         self.clear_behind()
-        self._set_end(kept)
+        self._set_end(end)
         return dropped
 
     def start_over(self) -> int:

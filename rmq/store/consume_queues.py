@@ -129,8 +129,11 @@ class ConsumeQueues:
         """Count the queues."""
         return len(self._queues)
 
-    def load(self) -> list[Path]:
-        """Find all queues; returns folders that are no queues and were left alone."""
+    def load(self, durable_offset: int | None = None) -> list[Path]:
+        """Find all queues; returns folders that are no queues and were left alone.
+
+        After a crash, entries of records below `durable_offset` are known durable.
+        """
         foreign = []
         for topic_folder in sorted(self._folder.iterdir()):
             for folder in (
@@ -140,7 +143,7 @@ class ConsumeQueues:
                     foreign.append(folder)
                     continue
                 queue = self.get_or_create(topic_folder.name, int(folder.name))
-                queue.load()
+                queue.load(durable_offset)
         return foreign
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -8,7 +8,7 @@ cannot get room fails before anything is written.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 
@@ -31,6 +31,7 @@ from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
 from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
 from rmq.store.results import (
@@ -113,14 +114,17 @@ class MessageStore:
         was_clean = not self.directory.abort.is_set
         self.directory.abort.set()
         self._log.files.load()
-        foreign = self._queues.load()
         self._checkpoint = Checkpoint.load(self.directory.checkpoint)
+        durable = self._checkpoint.logics_physical_offset
+        if durable > self._log.files.end_offset:
+            durable = 0
+        foreign = self._queues.load(None if was_clean else durable)
         recovery = Recovery(
             self._log,
             self._queues,
             self._checkpoint,
             self._tags,
-            cut_folder=self.directory.cut,
+            directory=self.directory,
             was_clean=was_clean,
             check_crc=self.config.check_crc_on_recover,
         )
@@ -132,6 +136,7 @@ class MessageStore:
         self.recovery.notes += [
             f"{path} is no queue and was left alone" for path in foreign
         ]
+        self.recovery.notes += self.directory.foreign.notes
 
     # -- offsets
 
@@ -164,6 +169,11 @@ class MessageStore:
     def refuse_reason(self, reason: str | None) -> None:
         self._refuse_reason = reason
         self._log.is_writable = self.is_writable
+
+    @property
+    def unserved(self) -> Mapping[str, str]:
+        """Topics that are kept but not served, and why."""
+        return self.directory.foreign.unserved
 
     @property
     def is_writable(self) -> bool:
@@ -372,6 +382,7 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its records stay in the log until they age."""
+        QueueEnds.forget(self.directory.config)
         return self._queues.delete_topic(topic)
 
     # -- for worker threads
@@ -411,6 +422,11 @@ class MessageStore:
         checkpoint.logics_msg_ms = store_ms
         checkpoint.logics_physical_offset = end_offset
         self.save_checkpoint()
+
+    @property
+    def checkpoint_distance(self) -> int:
+        """Bytes of the log behind the place from which a crash would be recovered."""
+        return self._log.end_offset - self._checkpoint.logics_physical_offset
 
     def save_checkpoint(self) -> None:
         """Write the checkpoint as it is."""
@@ -460,6 +476,9 @@ class MessageStore:
             if self.refuse_reason is None or self.refuse_reason.startswith(
                 ("the disk", "no disk")
             ):
+                QueueEnds.save(
+                    self.directory.config, self._queues, self._log.end_offset
+                )
                 self.directory.abort.clear()
         finally:
             self._queues.close()

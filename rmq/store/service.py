@@ -10,14 +10,19 @@ import heapq
 import itertools
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
+from rmq.errors import DiskFull, StoreError
 from rmq.store.consume_queues import PAGE_SIZE
 from rmq.store.message_store import MessageStore
 
 ALLOCATE_INTERVAL_S = 0.05
 DISK_CHECK_INTERVAL_S = 10.0
+CHECKPOINT_DISTANCE = 128 << 20
+"""Bytes of log after which the checkpoint moves: what a start after a crash reads."""
+
 WAITER_LIMIT = 100_000
 """Callers of `wait_durable`; each is a request that holds memory elsewhere too."""
 
@@ -129,6 +134,7 @@ class StoreService:
         while True:
             await trio.sleep(config.queue_flush_interval_ms / 1000)
             due = trio.current_time() - last >= thorough_s
+            due |= self._store.checkpoint_distance >= CHECKPOINT_DISTANCE
             if due:
                 last = trio.current_time()
 
@@ -142,7 +148,10 @@ class StoreService:
         while True:
             await trio.sleep(ALLOCATE_INTERVAL_S)
             if self._store.wants_look_ahead:
-                await self._in_thread(self._store.allocate_ahead, self._side_limiter)
+                with suppress(DiskFull):  # the writer meets it and refuses
+                    await self._in_thread(
+                        self._store.allocate_ahead, self._side_limiter
+                    )
 
     async def _watch_disk(self) -> None:
         while True:
@@ -153,7 +162,15 @@ class StoreService:
         self, work: Callable[[], None], limiter: trio.CapacityLimiter
     ) -> None:
         """Run to the end even if cancelled: a half-done flush helps nobody."""
-        await trio.to_thread.run_sync(work, limiter=limiter)
+        try:
+            await trio.to_thread.run_sync(work, limiter=limiter)
+        except OSError as error:
+            reason = f"writing {error.filename or self._config.root} failed"
+            self._store.fail(f"{reason}: {error.strerror}")
+            raise StoreError(
+                f"{reason}: {error.strerror}; nothing more is stored, and `abort` "
+                "stays so that the next start checks the log"
+            ) from error
 
 
 def _drain(descriptor: int) -> None:

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from rmq.errors import StoreError
 from rmq.store import service as service_module
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
@@ -181,7 +182,8 @@ async def test_a_failed_flush_ends_the_service(open_store, make_message, monkeyp
             failed = group
     while isinstance(failed, BaseExceptionGroup):
         [failed] = failed.exceptions
-    assert isinstance(failed, OSError)
+    assert isinstance(failed, StoreError)
+    assert "writing the log failed: Input/output error" in str(failed)
     assert store.durable.value == 0
     assert not store.is_writable
 

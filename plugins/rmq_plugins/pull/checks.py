@@ -46,6 +46,7 @@ class PullChecks:
         self._topics = broker.topics
         self._groups = broker.groups
         self._consumers = broker.consumers
+        self._unserved = broker.store.unserved
         self._name = config.broker_ip1 or broker.address
         self._is_readable = is_readable(config.broker_permission)
         self._allows_lite_pull = config.lite_pull_message_enable
@@ -104,6 +105,11 @@ class PullChecks:
         if not is_readable(topic.perm):
             raise PullForbidden(
                 FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden"
+            )
+        if name in self._unserved:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic[{name}] is not served: {self._unserved[name]}",
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RequestRejected(
