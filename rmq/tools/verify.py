@@ -171,11 +171,16 @@ class Verification:
         verdict.entry_count += len(entries)
         damages = [Damage(str(path), at, why) for path, at, why in view.problems]
         offsets = entries["offset"].astype(np.int64)
-        doubtful = view.real() & ~check.claimed & (offsets >= verdict.start_offset)
+        # records that were cleaned away are before all others, new ones behind them
+        claimed = np.flatnonzero(check.claimed)
+        first, last = (claimed[0], claimed[-1]) if len(claimed) else (len(offsets), -1)
+        places = np.arange(len(offsets))
+        is_gone = (offsets < verdict.start_offset) & (offsets >= 0) & (places < first)
+        doubtful = view.real() & ~check.claimed & ~is_gone
         doubtful |= entries["size"] <= 0
-        ends = offsets + entries["size"]
         if self._is_live:
-            doubtful &= ends <= verdict.end_offset
+            ends = offsets + entries["size"]
+            doubtful &= (ends <= verdict.end_offset) | (places < last)
         for index in np.flatnonzero(doubtful)[:DAMAGE_LIMIT].tolist():
             path, at = view.where(view.first + index)
             offset, size = int(offsets[index]), int(entries["size"][index])
