@@ -37,8 +37,8 @@ fix: $(VENV)/.dev  ## format and mend what can be mended by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-crash: $(VENV)/.dev  ## kill -9 and torn files
-	$(BIN)/pytest -q -m crash
+crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more
+	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
 
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
 	$(BIN)/pytest -q -s -m interop tests/interop/test_smoke.py

@@ -7,6 +7,7 @@ from rmq._fastpath import (
     QueueTail,
     RecordEncoder,
     scan_queue,
+    survey_log,
     walk_log,
 )
 
@@ -52,3 +53,10 @@ def bench_scan(benchmark, queue, count, tag_codes):
 @pytest.mark.parametrize("check_crc", [False, True])
 def bench_walk_1000_records(benchmark, log, check_crc):
     benchmark(walk_log, log, 0, log.write_position, check_crc=check_crc)
+
+
+@pytest.mark.parametrize("check_crc", [False, True])
+def bench_survey_1000_records(benchmark, log, check_crc):
+    rows = memoryview(bytearray(8 * 8 * 1_000)).cast("q", (1_000, 8))
+    end = log.write_position
+    benchmark(survey_log, log, 0, end, rows, check_crc=check_crc)

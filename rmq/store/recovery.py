@@ -19,7 +19,6 @@ from rmq._fastpath import (
     RecordLayout,
     RecordStatus,
     WalkedRecord,
-    check_record,
     survey_log,
     topic_hash,
     walk_log,
@@ -255,13 +254,12 @@ class Recovery:
 
     def _vouched_for(self, file: MappedFile) -> bool:
         """Return whether all entries of records before this file are known durable."""
-        status, _ = check_record(file, check_crc=self._check_crc)
-        if status is not RecordStatus.OK:
+        _, _, records = walk_log(file, 0, file.size, check_crc=self._check_crc, limit=1)
+        if not records:
             return False
         durable = self._checkpoint.logics_physical_offset
         if durable > 0:
             return file.base_offset <= durable
-        _, _, records = walk_log(file, 0, file.size, check_crc=False, limit=1)
         return 0 < records[0].store_ms <= self._checkpoint.logics_msg_ms
 
     def _walk(self, start: int) -> RecordStatus:

@@ -71,6 +71,7 @@ def view_queue(folder: Path, entry: np.dtype[np.void] = ENTRY) -> QueueView:
         return QueueView(folder, 0, np.zeros(0, entry), 0)
     size = paths[0].stat().st_size // entry.itemsize * entry.itemsize
     view = QueueView(folder, int(paths[0].name) // entry.itemsize, _none(entry), size)
+    used = _used_bytes(paths)  # first: what is copied later is not older
     parts: list[NDArray[np.void]] = []
     at = int(paths[0].name)
     for path in paths:
@@ -86,7 +87,7 @@ def view_queue(folder: Path, entry: np.dtype[np.void] = ENTRY) -> QueueView:
         parts.append(np.asarray(mapped))
         at = base + size
     joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    view.entries = joined[: -(-_used_bytes(paths) // entry.itemsize) - view.first]
+    view.entries = joined[: -(-used // entry.itemsize) - view.first]
     assert len(view.entries) <= len(joined), folder
     return view
 

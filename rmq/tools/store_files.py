@@ -34,6 +34,7 @@ class StoreFiles:
         self.root = root
         self.commit_log = commit_log or root / "commitlog"
         self.consume_queue = root / "consumequeue"
+        self.queue_ext = root / "consumequeue_ext"
         self.batch_queue = root / "batchconsumequeue"
         self.index = root / "index"
         self.config = root / "config"

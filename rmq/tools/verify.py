@@ -27,7 +27,7 @@ DAMAGE_LIMIT = 1_000
 """Places that are named; more of them tell nothing new."""
 
 _EXT_ADDRESS_BELOW = -(1 << 31)
-"""Tags codes below are addresses in `consumequeue_ext`."""
+"""Tags codes below may be addresses in `consumequeue_ext`, where that exists."""
 
 QueueKey = tuple[int, int]
 
@@ -61,6 +61,7 @@ class _QueueCheck:
     view: QueueView
     claimed: NDArray[np.bool_]
     checks_tags: bool
+    may_be_address: bool
     missing: list[tuple[int, int]] = field(default_factory=list)
     missing_count: int = 0
 
@@ -131,6 +132,7 @@ class Verification:
                 view,
                 np.zeros(len(view.entries), np.bool_),
                 topic != SCHEDULE_TOPIC,
+                (self._store.queue_ext / folder.topic).is_dir(),
             )
 
     def _check_block(self, file: MappedFile, block: Block) -> None:
@@ -169,11 +171,16 @@ class Verification:
         verdict.entry_count += len(entries)
         damages = [Damage(str(path), at, why) for path, at, why in view.problems]
         offsets = entries["offset"].astype(np.int64)
-        doubtful = view.real() & ~check.claimed & (offsets >= verdict.start_offset)
+        # records that were cleaned away are before all others, new ones behind them
+        claimed = np.flatnonzero(check.claimed)
+        first, last = (claimed[0], claimed[-1]) if len(claimed) else (len(offsets), -1)
+        places = np.arange(len(offsets))
+        is_gone = (offsets < verdict.start_offset) & (offsets >= 0) & (places < first)
+        doubtful = view.real() & ~check.claimed & ~is_gone
         doubtful |= entries["size"] <= 0
-        ends = offsets + entries["size"]
         if self._is_live:
-            doubtful &= ends <= verdict.end_offset
+            ends = offsets + entries["size"]
+            doubtful &= (ends <= verdict.end_offset) | (places < last)
         for index in np.flatnonzero(doubtful)[:DAMAGE_LIMIT].tolist():
             path, at = view.where(view.first + index)
             offset, size = int(offsets[index]), int(entries["size"][index])
@@ -284,6 +291,9 @@ def _check_rows(check: _QueueCheck, rows: Block) -> None:
     )
     if check.checks_tags:
         tags = entries["tags"].astype(np.int64)
-        fits &= (tags == rows[:, Column.TAGS]) | (tags < _EXT_ADDRESS_BELOW)
+        same = tags == rows[:, Column.TAGS]
+        if check.may_be_address:
+            same |= tags < _EXT_ADDRESS_BELOW
+        fits &= same
     assert len(numbers) == len(rows), check.folder.path
     check.claimed[numbers[fits]] = True

@@ -111,7 +111,11 @@ class Disk:
     def durable_log_end(self):
         """Return the offset below which all of the log is on the disk for certain."""
         end = 0
-        logs = sorted(name for name in self.files if "/commitlog/" in name)
+        logs = sorted(
+            name
+            for name, file in self.files.items()
+            if "/commitlog/" in name and file.written_end
+        )  # one that was made ahead says nothing about those before
         for number, name in enumerate(logs):
             file = self.files[name]
             base = int(Path(name).name)

@@ -481,3 +481,16 @@ def test_the_distance_to_the_checkpoint(open_store, make_message):
     assert store.checkpoint_distance == results[-1].end_offset
     store.flush_queues(thorough=True)
     assert store.checkpoint_distance == 0
+
+
+@pytest.mark.parametrize("at", [0, 4, 28, 84, 200])
+def test_damage_where_a_file_begins(open_store, make_message, at):
+    store = open_store()
+    sent, results = fill(store, make_message)
+    crash(store)
+    Checkpoint().save(store.directory.checkpoint)
+    first = next(n for n, r in enumerate(results) if r.physical_offset == 65536)
+    damage(store, 65536 + at, b"\x01")
+    again = open_store()
+    assert again.end_offset == 65536
+    assert all_bodies(again) == sent[:first]

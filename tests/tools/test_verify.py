@@ -103,12 +103,25 @@ def test_a_flipped_bit_of_a_record_is_found(filled, field):
     assert not verify(filled).damages
 
 
-@pytest.mark.parametrize("at", range(ENTRY_SIZE))
-def test_a_flipped_bit_of_a_queue_entry_is_found(filled, at):
+@pytest.mark.parametrize("number", [0, 50, 99])
+def test_a_flipped_bit_of_a_queue_entry_is_found(filled, number):
+    """Every bit: a sign that turns must not pass for an entry of a cleaned record."""
     path = filled / "consumequeue" / "Topic" / "1" / f"{0:020d}"
-    flip(path, 50 * ENTRY_SIZE + at, at % 8)
-    [damage] = verify(filled).damages
-    assert (damage.path, damage.offset) == (str(path), 50 * ENTRY_SIZE)
+    for at in range(ENTRY_SIZE):
+        for bit in range(8):
+            flip(path, number * ENTRY_SIZE + at, bit)
+            [damage] = verify(filled).damages
+            place = str(path), number * ENTRY_SIZE
+            assert (damage.path, damage.offset) == place, (at, bit)
+            flip(path, number * ENTRY_SIZE + at, bit)
+
+
+def test_entries_of_cleaned_records_are_no_damage(filled):
+    StoreFiles(filled).log_paths()[0].unlink()
+    verdict = verify(filled)
+    assert not verdict.damages
+    assert verdict.start_offset == 65536
+    assert verdict.record_count < 300
 
 
 def test_a_queue_offset_or_queue_id_is_missed_by_its_queue(filled):
