@@ -117,7 +117,7 @@ class BrokerConfig:
         doc="how long a pull is held while longPollingEnable is false",
     )
     enable_property_filter: bool = option(
-        False, key="enablePropertyFilter", doc="filter by SQL92; not supported yet"
+        False, key="enablePropertyFilter", doc="let consumers filter by SQL92"
     )
     enable_mixed_message_type: bool = option(
         False, key="enableMixedMessageType", doc="allow topics of type MIXED"
