@@ -216,8 +216,10 @@ class _Builder(Transformer[Token, Node]):
         test = _SEARCHES[word]
 
         def search(properties: Mapping[str, str]) -> bool:
+            if not part:
+                return False  # the left side is not even looked at
             value = evaluate(properties)
-            if not part or not isinstance(value, str):
+            if not isinstance(value, str):
                 return False
             return test(value, part) is wanted
 

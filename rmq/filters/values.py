@@ -14,7 +14,8 @@ MAX_LONG: Final = 2**63 - 1
 INTEGER_DIGITS: Final = 4_000
 """Python converts no longer texts; Java's numbers have 19 digits."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?\d+")
+_BEYOND_16_BITS = re.compile("[\U00010000-\U0010ffff]")
 _SPACES: Final = "".join(map(chr, range(33)))
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
@@ -36,8 +37,12 @@ Value = str | bool | int | float | None
 
 
 def parse_integer(text: str, largest: int) -> int:
-    """Read a number as `Integer.valueOf` and `Long.valueOf` do."""
-    if len(text) > INTEGER_DIGITS or _INTEGER.fullmatch(text) is None:
+    """Read a number as `Integer.valueOf` and `Long.valueOf` do: any script's digits."""
+    if (
+        len(text) > INTEGER_DIGITS
+        or _INTEGER.fullmatch(text) is None
+        or _BEYOND_16_BITS.search(text)
+    ):
         raise NotComparableError(f'For input string: "{text}"')
     number = int(text)
     if not -largest - 1 <= number <= largest:

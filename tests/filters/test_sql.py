@@ -4,7 +4,15 @@ import pytest
 
 from rmq.filters.sql import MAX_DEPTH, MAX_LENGTH, SelectorError, compile_selector
 
-P = {"a": "5", "b": "x", "c": "it's", "t": "TRUE", "big": "3000000000", "d": "5.5"}
+P = {
+    "a": "5",
+    "b": "x",
+    "c": "it's",
+    "t": "TRUE",
+    "big": "3000000000",
+    "d": "5.5",
+    "arab": "٣",
+}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +45,8 @@ P = {"a": "5", "b": "x", "c": "it's", "t": "TRUE", "big": "3000000000", "d": "5.
         ("c NOT STARTSWITH 'it'", False),
         ("c ENDSWITH ''", False),
         ("c NOT ENDSWITH ''", False),
+        ("NOT ((5 = b) ENDSWITH '')", True),  # what would fail is not looked at
+        ("arab > 2", True),
         ("t = true", True),
         ("TRUE = t", False),
         ("t", False),

@@ -62,7 +62,8 @@ class Java:
 
     def prepare(self) -> None:
         sources = sorted((CLIENTS / "java").glob("*.java"))
-        mark = self._libraries / ".complete"
+        pom = (CLIENTS / "java" / "pom.xml").read_bytes()
+        mark = self._libraries / f".complete-{hashlib.sha256(pom).hexdigest()[:16]}"
         if not mark.exists():
             run(
                 [
