@@ -8,6 +8,7 @@ queues anew; members of broadcast groups take every queue and are not told.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rmq.broker.mismatch import SubscriptionMismatches
 from rmq.broker.tables.groups import GroupTable
 from rmq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq.protocol.codes import RequestCode
@@ -93,6 +94,7 @@ class ConsumerTable:
         self._settings = groups
         self._notifies = notifies
         self._groups: dict[str, ConsumerGroup] = {}
+        self.mismatches = SubscriptionMismatches()
 
     def register(
         self,
@@ -118,6 +120,7 @@ class ConsumerTable:
         changed = before is None or before.client_id != client_id
         group.members[connection] = Member(client_id, language, version, now_ms)
         changed = _subscribe(group, data.subscription_data_set) or changed
+        self.mismatches.note(name, client_id, data.subscription_data_set)
         if changed:
             self._notify(group)
         return changed
@@ -139,6 +142,8 @@ class ConsumerTable:
         if known is None or known.members.pop(connection, None) is None:
             return
         assert connection not in known.members, client_id
+        left = {member.client_id for member in known.members.values()}
+        self.mismatches.keep(group, left)
         if known.members:
             self._notify(known)
         else:
