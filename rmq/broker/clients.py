@@ -5,7 +5,7 @@ group's members or topics is told to all of them (request 40), so that they divi
 queues anew; members of broadcast groups take every queue and are not told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rmq.broker.mismatch import SubscriptionMismatches
@@ -90,9 +90,16 @@ class ProducerTable:
 class ConsumerTable:
     """Known in Java as `ConsumerManager`."""
 
-    def __init__(self, groups: GroupTable, *, notifies: bool) -> None:
+    def __init__(
+        self,
+        groups: GroupTable,
+        *,
+        notifies: bool,
+        on_gone: Callable[[str], None],
+    ) -> None:
         self._settings = groups
         self._notifies = notifies
+        self._on_gone = on_gone
         self._groups: dict[str, ConsumerGroup] = {}
         self.mismatches = SubscriptionMismatches()
 
@@ -148,6 +155,7 @@ class ConsumerTable:
             self._notify(known)
         else:
             del self._groups[group]
+            self._on_gone(group)
 
     def on_close(self, connection: Connection) -> None:
         """Forget a consumer whose connection is gone, in all its groups."""

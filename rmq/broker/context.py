@@ -13,6 +13,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -80,6 +81,7 @@ class BrokerContext:
     topics: TopicTable
     offsets: OffsetTable
     groups: GroupTable
+    filters: FilterTable
     producers: ProducerTable
     consumers: ConsumerTable
     name_servers: NameServers

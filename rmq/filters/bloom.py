@@ -27,6 +27,7 @@ def bloom_shape(error_percent: int, expected: int) -> BloomShape:
     bits = math.ceil(
         expected * (math.log(1 / rate) / math.log(2)) * (1.0 / math.log(2))
     )
+    assert hashes > 0, f"{error_percent} percent need no hash"
     return BloomShape(hashes, 8 * math.ceil(bits / 8))
 
 
@@ -39,6 +40,7 @@ def bloom_positions(text: str, shape: BloomShape) -> list[int]:
         combined = (first + i * second) & 0xFFFFFFFF
         if combined >= 2**31:
             combined ^= 0xFFFFFFFF
+        assert 0 <= combined < 2**31, combined
         positions.append(combined % shape.bits)
     return positions
 

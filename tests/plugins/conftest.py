@@ -17,6 +17,7 @@ from rmq.broker.context import BrokerContext, Held
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -198,7 +199,8 @@ def build_context(
         GroupTable(folder, clock, config),
     )
     offsets = OffsetTable(folder, clock, version_step=500)
-    for table in (topics, groups, offsets):
+    filters = FilterTable(folder, clock, config)
+    for table in (topics, groups, filters, offsets):
         table.load()
     return BrokerContext(
         config=config,
@@ -211,8 +213,9 @@ def build_context(
         topics=topics,
         offsets=offsets,
         groups=groups,
+        filters=filters,
         producers=ProducerTable(),
-        consumers=ConsumerTable(groups, notifies=True),
+        consumers=ConsumerTable(groups, notifies=True, on_gone=filters.unregister),
         name_servers=NameServers(config, topics, RemotingClient(clock=clock)),
         overload=OverloadGuard(store),
         store_host=host_bytes("127.0.0.1", 10_911),

@@ -43,6 +43,7 @@ class HeartbeatHandler:
         self._groups = broker.groups
         self._consumers = broker.consumers
         self._producers = broker.producers
+        self._filters = broker.filters
         self._allows_sql = broker.config.enable_property_filter
         self._keeps_producers = broker.config.enable_register_producer
 
@@ -127,6 +128,7 @@ class HeartbeatHandler:
                 perm=_RETRY_PERM,
                 sys_flag=TOPIC_UNIT_SUB if consumer.unit_mode else 0,
             )
+        self._filters.register(group, consumer.subscription_data_set)
         self._consumers.register(
             consumer,
             client_id,

@@ -49,6 +49,7 @@ class PullChecks:
         self._consumers = broker.consumers
         self._name = config.broker_ip1 or broker.address
         self._is_readable = is_readable(config.broker_permission)
+        self._filters = broker.filters
         self._allows_sql = config.enable_property_filter
         self._allows_lite_pull = config.lite_pull_message_enable
 
@@ -155,6 +156,8 @@ class PullChecks:
                 f"the consumer's subscription not exist{FAQ}",
             )
         if subscription.sub_version >= header.sub_version:
+            if not is_tag_type(subscription.expression_type):
+                self._check_selector(header)
             return self._filter(subscription.sub_string, subscription.expression_type)
         if is_tag_type(subscription.expression_type):
             return PullFilter()
@@ -162,6 +165,21 @@ class PullChecks:
             ResponseCode.SUBSCRIPTION_NOT_LATEST,
             "the consumer's subscription not latest",
         )
+
+    def _check_selector(self, header: PullMessageRequestHeader) -> None:
+        """Reject a pull whose selector was wrong, or is newer than the known one."""
+        known = self._filters.get(header.topic, header.consumer_group)
+        if known is None:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be "
+                "wrong!",
+            )
+        if known.client_version < header.sub_version:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
 
     def _filter(self, expression: str | None, kind: str | None) -> PullFilter:
         return build_filter(expression, kind, allows_sql=self._allows_sql)
