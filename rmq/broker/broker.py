@@ -25,6 +25,7 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -143,6 +144,7 @@ class Broker:
         folder = store.directory.config
         topics = TopicTable(folder, clock, config)
         groups = GroupTable(folder, clock, config)
+        filters = FilterTable(folder, clock, config)
         names = NameServers(config, topics, self._client)
         names.addresses = name_servers
         names.address = self.advertised.address
@@ -161,9 +163,12 @@ class Broker:
                 folder, clock, config.consumer_offset_update_version_step
             ),
             groups=groups,
+            filters=filters,
             producers=ProducerTable(),
             consumers=ConsumerTable(
-                groups, notifies=config.notify_consumer_ids_changed_enable
+                groups,
+                notifies=config.notify_consumer_ids_changed_enable,
+                on_gone=filters.unregister,
             ),
             queue_locks=QueueLocks(clock),
             name_servers=names,
@@ -175,7 +180,12 @@ class Broker:
 
     def _load_tables(self) -> None:
         context = self.context
-        for table in (context.topics, context.groups, context.offsets):
+        for table in (
+            context.topics,
+            context.groups,
+            context.filters,
+            context.offsets,
+        ):
             table.load()
         context.topics.on_change.append(context.name_servers.topic_changed)
 
@@ -216,7 +226,7 @@ class Broker:
         )
         nursery.start_soon(
             housekeeping.save_tables,
-            (context.topics, context.groups),
+            (context.topics, context.groups, context.filters),
             housekeeping.SAVE_INTERVAL_S,
         )
         nursery.start_soon(
@@ -257,7 +267,12 @@ class Broker:
         if context is not None:
             if context.arrivals.flush in self._server.after_drain:
                 self._server.after_drain.remove(context.arrivals.flush)
-            tables = (context.topics, context.groups, context.offsets)
+            tables = (
+                context.topics,
+                context.groups,
+                context.filters,
+                context.offsets,
+            )
             await housekeeping.save_now(tables)
         try:
             store.close()

@@ -5,9 +5,10 @@ group's members or topics is told to all of them (request 40), so that they divi
 queues anew; members of broadcast groups take every queue and are not told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from rmq.broker.mismatch import SubscriptionMismatches
 from rmq.broker.tables.groups import GroupTable
 from rmq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq.protocol.codes import RequestCode
@@ -89,10 +90,18 @@ class ProducerTable:
 class ConsumerTable:
     """Known in Java as `ConsumerManager`."""
 
-    def __init__(self, groups: GroupTable, *, notifies: bool) -> None:
+    def __init__(
+        self,
+        groups: GroupTable,
+        *,
+        notifies: bool,
+        on_gone: Callable[[str], None],
+    ) -> None:
         self._settings = groups
         self._notifies = notifies
+        self._on_gone = on_gone
         self._groups: dict[str, ConsumerGroup] = {}
+        self.mismatches = SubscriptionMismatches()
 
     def register(
         self,
@@ -118,6 +127,7 @@ class ConsumerTable:
         changed = before is None or before.client_id != client_id
         group.members[connection] = Member(client_id, language, version, now_ms)
         changed = _subscribe(group, data.subscription_data_set) or changed
+        self.mismatches.note(name, client_id, data.subscription_data_set)
         if changed:
             self._notify(group)
         return changed
@@ -139,10 +149,13 @@ class ConsumerTable:
         if known is None or known.members.pop(connection, None) is None:
             return
         assert connection not in known.members, client_id
+        left = {member.client_id for member in known.members.values()}
+        self.mismatches.keep(group, left)
         if known.members:
             self._notify(known)
         else:
             del self._groups[group]
+            self._on_gone(group)
 
     def on_close(self, connection: Connection) -> None:
         """Forget a consumer whose connection is gone, in all its groups."""

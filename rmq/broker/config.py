@@ -117,7 +117,26 @@ class BrokerConfig:
         doc="how long a pull is held while longPollingEnable is false",
     )
     enable_property_filter: bool = option(
-        False, key="enablePropertyFilter", doc="filter by SQL92; not supported yet"
+        False, key="enablePropertyFilter", doc="let consumers filter by SQL92"
+    )
+    max_error_rate_of_bloom_filter: int = option(
+        20,
+        key="maxErrorRateOfBloomFilter",
+        low=1,
+        high=50,
+        doc="percent; shapes bloomFilterData in consumerFilter.json",
+    )
+    expect_consumer_num_use_filter: int = option(
+        32,
+        key="expectConsumerNumUseFilter",
+        low=1,
+        doc="groups of a topic; shapes bloomFilterData in consumerFilter.json",
+    )
+    filter_data_clean_time_span_ms: int = option(
+        86_400_000,
+        key="filterDataCleanTimeSpan",
+        low=0,
+        doc="how long the selector of a group that left is kept",
     )
     enable_mixed_message_type: bool = option(
         False, key="enableMixedMessageType", doc="allow topics of type MIXED"

@@ -14,6 +14,7 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -81,6 +82,7 @@ class BrokerContext:
     topics: TopicTable
     offsets: OffsetTable
     groups: GroupTable
+    filters: FilterTable
     producers: ProducerTable
     consumers: ConsumerTable
     queue_locks: QueueLocks

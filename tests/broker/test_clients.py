@@ -37,7 +37,7 @@ def groups(tmp_path):
 
 @pytest.fixture
 def consumers(groups):
-    return ConsumerTable(groups, notifies=True)
+    return ConsumerTable(groups, notifies=True, on_gone=print)
 
 
 def data(*topics, group="G", model="CLUSTERING", version=0):
@@ -94,7 +94,7 @@ def test_nobody_is_told_where_that_is_not_wanted(groups, consumers):
         )
     )
     join(consumers, peer, data("T", group="H"))
-    silent = ConsumerTable(groups, notifies=False)
+    silent = ConsumerTable(groups, notifies=False, on_gone=print)
     join(silent, peer, data("T"))
     assert peer.told == []
 

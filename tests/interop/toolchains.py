@@ -60,7 +60,7 @@ def digest_of(files: list[Path]) -> str:
 
 def download_jars(folder: Path, version: str, *artifacts: str) -> None:
     """Fetch artifacts of RocketMQ with all that they need, once."""
-    mark = folder / ".complete"
+    mark = folder / f".complete-{'-'.join(artifacts)}"
     if mark.exists():
         return
     for artifact in artifacts:
@@ -91,7 +91,7 @@ class Java:
         return absent("java", "javac", "mvn")
 
     def prepare(self) -> None:
-        download_jars(self._libraries, self.version, "tools")
+        download_jars(self._libraries, self.version, "tools", "filter")
         sources = sorted((CLIENTS / "java").glob("*.java"))
         name = f"java-classes-{self.version}-{digest_of(sources)}"
         self._classes = cache_folder() / name

@@ -45,6 +45,13 @@ def lines_of(path: Path) -> int:
     return len(path.read_text().splitlines())
 
 
+def code_lines_of(path: Path) -> int:
+    """Lines with code on them: text for readers is not what a budget should save."""
+    text = path.read_text()
+    text = re.sub(r'^\s*"""(?:[^"]|"(?!""))*"""\s*$', "", text, flags=re.MULTILINE)
+    return len(re.findall(r"^(?!\s*#)(?=.*\S)", text, flags=re.MULTILINE))
+
+
 def test_file_sizes():
     lifted, too_long = [], []
     for path in product(".py", ".pyx"):
@@ -78,7 +85,7 @@ def test_whole_size(suffix):
         for path in product(suffix)
         if not path.relative_to(ROOT).as_posix().startswith(NOT_COUNTED)
     ]
-    assert sum(map(lines_of, counted)) <= BUDGET[suffix]
+    assert sum(map(code_lines_of, counted)) <= BUDGET[suffix]
 
 
 def test_no_leftover_marks():

@@ -18,6 +18,7 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -199,7 +200,8 @@ def build_context(
         GroupTable(folder, clock, config),
     )
     offsets = OffsetTable(folder, clock, version_step=500)
-    for table in (topics, groups, offsets):
+    filters = FilterTable(folder, clock, config)
+    for table in (topics, groups, filters, offsets):
         table.load()
     return BrokerContext(
         config=config,
@@ -212,8 +214,9 @@ def build_context(
         topics=topics,
         offsets=offsets,
         groups=groups,
+        filters=filters,
         producers=ProducerTable(),
-        consumers=ConsumerTable(groups, notifies=True),
+        consumers=ConsumerTable(groups, notifies=True, on_gone=filters.unregister),
         queue_locks=QueueLocks(clock),
         name_servers=NameServers(config, topics, RemotingClient(clock=clock)),
         overload=OverloadGuard(store),
