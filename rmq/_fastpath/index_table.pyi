@@ -55,11 +55,18 @@ class IndexTable:
         """Write the header to the file."""
 
     def add_records(
-        self, log: MappedFile, position: int, end: int, done: int = 0
+        self, log: MappedFile, position: int, stop: int, end: int, done: int = 0
     ) -> tuple[RecordStatus, int, int]:
-        """Enter the keys of the records in [position, end)."""
+        """Enter the keys of the records that start in [position, stop)."""
 
     def find(
-        self, topic: bytes, key: bytes, *, is_tags: bool, begin_ms: int, end_ms: int
+        self,
+        topic: bytes,
+        key: bytes,
+        *,
+        is_tags: bool,
+        begin_ms: int,
+        end_ms: int,
+        limit: int = 4096,
     ) -> list[int]:
-        """Physical offsets that may have the key, the newest first."""
+        """At most `limit` physical offsets that may have the key, the newest first."""

@@ -62,13 +62,13 @@ cdef void find_keys(
         stop = <const uint8_t *>memchr(p, 2, end - p)
         if stop == NULL:
             stop = end
-        if stop - p > 5 and p[0] == c"T" and memcmp(p, b"TAGS\x01", 5) == 0:
+        if stop - p > 5 and memcmp(p, b"TAGS\x01", 5) == 0:
             found.tags = p + 5
             found.tags_size = stop - found.tags
-        elif stop - p > 5 and p[0] == c"K" and memcmp(p, b"KEYS\x01", 5) == 0:
+        elif stop - p > 5 and memcmp(p, b"KEYS\x01", 5) == 0:
             found.keys = p + 5
             found.keys_size = stop - found.keys
-        elif stop - p > 9 and p[0] == c"U" and memcmp(p, b"UNIQ_KEY\x01", 9) == 0:
+        elif stop - p > 9 and memcmp(p, b"UNIQ_KEY\x01", 9) == 0:
             found.unique = p + 9
             found.unique_size = stop - found.unique
         p = stop + 1
@@ -290,13 +290,19 @@ cdef class IndexTable:
         self.end_ms = store_ms
 
     def add_records(
-        self, MappedFile log not None, int64_t position, int64_t end, int64_t done=0
+        self,
+        MappedFile log not None,
+        int64_t position,
+        int64_t stop,
+        int64_t end,
+        int64_t done=0,
     ):
-        """Enter the keys of the records in [position, end).
+        """Enter the keys of the records that start in [position, stop), end below `end`.
 
         `done` keys of the first record are in the file before.  Returns (status,
-        position, done): OK at the end, BLANK at the end of the log file, SHORT if this
-        file is full or has no more blocks; anything else is no record.
+        position, done): OK if `stop` was reached, or before it if this file is full or
+        has no more blocks; BLANK at the end of the log file; anything else is no
+        record.
         """
         cdef RecordParts parts
         cdef RecordKeys found
@@ -312,7 +318,7 @@ cdef class IndexTable:
         log.holders += 1
         self.file.holders += 1
         with nogil:
-            while position < end:
+            while has_room and position < min(stop, end):
                 p = log.address + position
                 status = split_record(p, end - position, False, &parts)
                 if status != OK:
@@ -330,8 +336,8 @@ cdef class IndexTable:
                     number += 1
                     if number <= done:
                         continue
-                    if self.entry_count >= room:
-                        has_room = False
+                    has_room = self.entry_count < room
+                    if not has_room:
                         break
                     self.add(
                         key_hash(
@@ -341,14 +347,11 @@ cdef class IndexTable:
                         parts.store_ms,
                     )
                     done = number
-                if not has_room:
-                    break
-                done = 0
-                position += parts.size
+                if has_room:
+                    done = 0
+                    position += parts.size
         self.file.holders -= 1
         log.holders -= 1
-        if not has_room:
-            return Status.SHORT, position, done
         return Status(status), position, done
 
     def find(
@@ -359,8 +362,9 @@ cdef class IndexTable:
         bint is_tags,
         int64_t begin_ms,
         int64_t end_ms,
+        int64_t limit=4096,
     ):
-        """Physical offsets that may have the key, the newest first.
+        """At most `limit` physical offsets that may have the key, the newest first.
 
         Other keys with the same hash are among them, and times are right to a second
         or two: the reader looks at the records.
@@ -373,9 +377,12 @@ cdef class IndexTable:
         number = <int32_t>get32(
             self.file.address + HEADER_SIZE + (value % self.slot_count) * SLOT_SIZE
         )
-        while 0 < number < count and looked < CHAIN_LIMIT:
+        while 0 < number < count and looked < CHAIN_LIMIT and len(offsets) < limit:
             entry = self.file.address + self.entries_at + number * ENTRY_SIZE
-            time_ms = self.begin_ms + <int64_t><int32_t>get32(entry + 12) * 1000
+            # the first entry's seconds count from the begin of the file before
+            time_ms = self.begin_ms
+            if number > 1:
+                time_ms += <int64_t><int32_t>get32(entry + 12) * 1000
             if <int32_t>get32(entry) == value:
                 if begin_ms - 1000 <= time_ms <= end_ms:
                     offsets.append(<int64_t>get64(entry + 4))

@@ -23,6 +23,7 @@ from rmq.errors import DiskFull, StoreError
 from rmq.protocol.message import BatchItem, Message
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
+from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import (
     PWRITE_FROM,
     WINDOW_SIZE,
@@ -32,6 +33,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
+from rmq.store.index import MessageIndex
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
@@ -81,6 +83,14 @@ class MessageStore:
         self._queues = ConsumeQueues(
             self.directory.consume_queue, config.queue_file_size
         )
+        self.index = MessageIndex(
+            self.directory.index,
+            self._log,
+            clock,
+            slot_count=config.index_slots,
+            entry_limit=config.index_entries,
+        )
+        self.cleaner = Cleaner(config, clock, self._log, self._queues, self.index)
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
         self._sync = config.is_sync_flush
@@ -109,6 +119,7 @@ class MessageStore:
             undo.callback(store.directory.release)
             undo.callback(store._log.close)
             undo.callback(store._queues.close)
+            undo.callback(store.index.close)
             store._load()
             undo.pop_all()
         store._is_open = store._reader.is_open = True
@@ -134,6 +145,7 @@ class MessageStore:
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset
         )
+        self.recovery.notes += self.index.load(checkpoint, was_clean=was_clean)
         self.recovery.notes += [
             f"{path} is no queue and was left alone" for path in foreign
         ]
@@ -348,10 +360,14 @@ class MessageStore:
         self.refuse_reason = reason
         self._counters.put_failed += 1
 
+    def used_ratio(self) -> int:
+        """Percent of the disk in use."""
+        usage = shutil.disk_usage(self.directory.commit_log)
+        return 100 - usage.free * 100 // usage.total
+
     def check_disk(self) -> None:
         """Refuse puts while the disk is nearly full, allow them again afterwards."""
-        usage = shutil.disk_usage(self.directory.root)
-        used_ratio = 100 - usage.free * 100 // usage.total
+        used_ratio = self.used_ratio()
         full = f"the disk of {self.directory.root} is {used_ratio} % full"
         if used_ratio >= self.config.disk_warning_ratio:
             if self.refuse_reason is None:
@@ -360,6 +376,34 @@ class MessageStore:
             ("the disk", "no disk")
         ):
             self.refuse_reason = None
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_messages: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        is_tags: bool = False,
+    ) -> list[int]:
+        """Log offsets of the newest messages with this key or these tags, in order.
+
+        Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
+        Messages that the index does not cover yet are found by reading the log.
+        """
+        limit = min(max_messages, self.config.query_max_count)
+        if limit <= 0 or not self.config.index_enabled:
+            return []
+        return self.index.query(
+            topic,
+            key,
+            is_tags=is_tags,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            end_offset=self.confirm_offset,
+            limit=limit,
+        )
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its records stay in the log until they age."""
@@ -406,7 +450,19 @@ class MessageStore:
     def save_checkpoint(self) -> None:
         """Write the checkpoint as it is."""
         self._checkpoint.confirm_offset = self._log.durable.value
+        self._checkpoint.index_msg_ms = self.index.full_end_ms
         self._checkpoint.save(self.directory.checkpoint)
+
+    @property
+    def index_lag(self) -> int:
+        """Bytes of the log that the index does not cover yet."""
+        if not self.config.index_enabled:
+            return 0
+        return max(0, self.confirm_offset - self.index.next_offset)
+
+    def build_index(self) -> None:
+        """Index the next part of what the index does not cover."""
+        self.index.build(self.confirm_offset)
 
     @property
     def wants_look_ahead(self) -> bool:
@@ -444,13 +500,16 @@ class MessageStore:
                 return
             if self._log.files.files:
                 self.flush_queues(thorough=True)
-            else:
-                self.save_checkpoint()
+                while self.index_lag:
+                    self.build_index()
+                self.index.flush()
+            self.save_checkpoint()
             if self.refuse_reason is None or self.refuse_reason.startswith(
                 ("the disk", "no disk")
             ):
                 self.directory.abort.clear()
         finally:
+            self.index.close()
             self._queues.close()
             self._log.close()
             self.directory.release()
