@@ -13,6 +13,7 @@ checkpoint is removed at load, and the worker builds it anew from the log.
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from rmq._fastpath import (
@@ -216,7 +217,7 @@ class MessageIndex:
         [begin_ms, end_ms], below `end_offset`.
         """
         where = topic.encode(), key.encode()
-        times = {"begin_ms": begin_ms, "end_ms": end_ms, "is_tags": is_tags}
+        scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)
         start = self.next_offset
         tables = self.tables[::-1]
         found: set[int] = set()
@@ -226,11 +227,7 @@ class MessageIndex:
             if file.base_offset + file.size <= start or len(found) >= limit:
                 break
             if first < last:
-                found.update(
-                    find_in_log(
-                        file, first, last, *where, **times, limit=limit - len(found)
-                    )
-                )
+                found.update(scan(file, first, last, *where, limit=limit - len(found)))
         for offset in _candidates(tables, where, begin_ms, end_ms, is_tags=is_tags):
             if len(found) >= limit:
                 break
@@ -240,9 +237,7 @@ class MessageIndex:
             position = offset - candidate.base_offset
             end = min(end_offset - candidate.base_offset, candidate.size)
             found.update(
-                find_in_log(
-                    candidate, position, end, *where, **times, limit=1, only_first=True
-                )
+                scan(candidate, position, end, *where, limit=1, only_first=True)
             )
         return sorted(found)
 

@@ -205,9 +205,7 @@ class StoreService:
             elif number % QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         index_files = cleaner.take_index_files()
-        await self._in_thread(
-            partial(cleaner.discard, index_files), self._side_limiter
-        )
+        await self._in_thread(partial(cleaner.discard, index_files), self._side_limiter)
 
     async def _watch_disk(self) -> None:
         while True:

@@ -19,9 +19,7 @@ def full_store(open_store, make_message, clock):
         for number in range(400):
             text = f"KEYS\x01k{number}\x02"
             queue_id = int(number < 50)
-            store.put(
-                make_message(bytes(500), queue_id=queue_id, properties_text=text)
-            )
+            store.put(make_message(bytes(500), queue_id=queue_id, properties_text=text))
         store.flush_log()
         while store.index_lag:
             store.build_index()
@@ -34,6 +32,10 @@ def full_store(open_store, make_message, clock):
 
 def bases(store):
     return [file.base_offset for file in store._log.files.files]
+
+
+def log_names(store):
+    return sorted(os.listdir(store.directory.commit_log))
 
 
 @pytest.fixture
@@ -73,13 +75,11 @@ async def test_expired_files_go_but_the_last(full_store, disk, clock, reason):
         store.cleaner.request()
     if reason == "disk":
         disk(80)
-    paths = [file.path for file in store._log.files.files]
+    names = log_names(store)
     clock.ms += 73 * HOUR_MS
     await StoreService(store).clean()
     assert len(bases(store)) == 1
-    assert [os.path.exists(path) for path in paths] == [False] * (len(paths) - 1) + [
-        True
-    ]
+    assert log_names(store) == names[-1:]
 
 
 async def test_queues_and_index_follow(full_store, disk, clock, tmp_path):
@@ -147,7 +147,7 @@ async def test_a_batch_at_a_time(full_store, disk):
 
 async def test_what_is_not_indexed_stays(full_store, disk):
     store = full_store()
-    store.index.next_offset = 70_000
+    store.index.next_offset = 65536
     disk(86)
     await StoreService(store).clean()
     assert bases(store)[0] == 65536
@@ -163,7 +163,7 @@ async def test_held_files_stay_until_their_time(full_store, disk, clock):
     clock.ms += 120_000
     await StoreService(store).clean()
     assert bases(store)[0] > 0
-    assert not os.path.exists(file.path)
+    assert file.path.rsplit("/")[-1] not in log_names(store)
     assert not file.is_closed
     view.release()
     await StoreService(store).clean()
