@@ -113,6 +113,7 @@ class Cleaner:
     def discard(self, files: list[MappedFile]) -> None:
         """Unlink files and unmap them as soon as nobody holds them."""
         for file in files:
+            assert file.writable, file.path
             with suppress(FileNotFoundError):
                 file.unlink()
         self._unclosed += files

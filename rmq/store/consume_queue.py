@@ -241,6 +241,7 @@ class ConsumeQueue:
             self.min_offset = self.next_offset
         else:
             self.min_offset = self.first_at_or_above(min_physical)
+        assert self.min_offset <= self.next_offset, self.folder
         unused = [
             base
             for base in self._bases[:-1]

@@ -149,6 +149,7 @@ class MessageIndex:
                 reached = file.size
             elif status is not RecordStatus.OK:
                 raise CorruptLog(file.path, base + reached, f"no record: {status.name}")
+            assert base + reached >= self.next_offset, file.path
             self.next_offset = base + reached
             if table.is_full:
                 self._finish(table)
@@ -267,6 +268,7 @@ class MessageIndex:
     def flush(self) -> None:
         """Write the newest file's header and make the file durable."""
         if self.tables:
+            assert all(table.is_full for table in self.tables[:-1]), self._folder
             self.tables[-1].save()
             self.tables[-1].file.flush()
 

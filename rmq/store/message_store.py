@@ -98,9 +98,10 @@ class MessageStore:
         self._flush_failed = False
         self._is_open = False
         self._reader = reader = StoreReader(
-            config, self._log, self._queues, self._counters
+            config, self._log, self._queues, self.index, self._counters
         )
         self.get = reader.get
+        self.query = reader.query
         self.record_at = reader.record_at
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset
@@ -376,34 +377,6 @@ class MessageStore:
             ("the disk", "no disk")
         ):
             self.refuse_reason = None
-
-    def query(
-        self,
-        topic: str,
-        key: str,
-        max_messages: int,
-        begin_ms: int,
-        end_ms: int,
-        *,
-        is_tags: bool = False,
-    ) -> list[int]:
-        """Log offsets of the newest messages with this key or these tags, in order.
-
-        Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
-        Messages that the index does not cover yet are found by reading the log.
-        """
-        limit = min(max_messages, self.config.query_max_count)
-        if limit <= 0 or not self.config.index_enabled:
-            return []
-        return self.index.query(
-            topic,
-            key,
-            is_tags=is_tags,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            end_offset=self.confirm_offset,
-            limit=limit,
-        )
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its records stay in the log until they age."""

@@ -44,6 +44,14 @@ async def test_under_async_flush_a_waiter_is_served_too(
     nursery.cancel_scope.cancel()
 
 
+async def until(is_so):
+    """Look again and again: a worker thread does what is waited for."""
+    is_over = is_so()
+    while not is_over:
+        await trio.sleep(0.01)
+        is_over = is_so()
+
+
 @pytest.mark.parametrize("max_lag", [1 << 20, -1])
 async def test_the_index_follows_the_log(open_store, make_message, nursery, max_lag):
     store = open_store()
@@ -53,8 +61,7 @@ async def test_the_index_follows_the_log(open_store, make_message, nursery, max_
         store.put(make_message(properties_text=f"KEYS\x01k{number}\x02"))
     assert store.index_lag
     with trio.fail_after(10):
-        while store.index_lag:
-            await trio.sleep(0.01)
+        await until(lambda: not store.index_lag)
     assert store.index.tables[-1].entry_count == 11
     nursery.cancel_scope.cancel()
 
@@ -69,12 +76,10 @@ async def test_an_index_that_cannot_be_written_is_tried_again(
     store.put(make_message(properties_text="KEYS\x01k\x02"))
     await nursery.start(StoreService(store).run)
     with trio.fail_after(10):
-        while "index" not in caplog.text:
-            await trio.sleep(0.01)
+        await until(lambda: "index" in caplog.text)
         assert store.query("Topic", "k", 1, 0, 2**62) == [0]
         in_the_way.unlink()
-        while store.index_lag:
-            await trio.sleep(0.01)
+        await until(lambda: not store.index_lag)
     nursery.cancel_scope.cancel()
 
 
