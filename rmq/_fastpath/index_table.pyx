@@ -297,9 +297,9 @@ cdef class IndexTable:
         int64_t end,
         int64_t done=0,
     ):
-        """Enter the keys of the records that start in [position, stop), end below `end`.
+        """Enter the keys of the records that start in [position, stop).
 
-        `done` keys of the first record are in the file before.  Returns (status,
+        They end at or below `end`.  `done` keys of the first record are in the file before.  Returns (status,
         position, done): OK if `stop` was reached, or before it if this file is full or
         has no more blocks; BLANK at the end of the log file; anything else is no
         record.
@@ -377,7 +377,9 @@ cdef class IndexTable:
         number = <int32_t>get32(
             self.file.address + HEADER_SIZE + (value % self.slot_count) * SLOT_SIZE
         )
-        while 0 < number < count and looked < CHAIN_LIMIT and len(offsets) < limit:
+        while 0 < number < count and looked < CHAIN_LIMIT:
+            if len(offsets) >= limit:
+                break
             entry = self.file.address + self.entries_at + number * ENTRY_SIZE
             # the first entry's seconds count from the begin of the file before
             time_ms = self.begin_ms
