@@ -299,10 +299,10 @@ cdef class IndexTable:
     ):
         """Enter the keys of the records that start in [position, stop).
 
-        They end at or below `end`.  `done` keys of the first record are in the file before.  Returns (status,
-        position, done): OK if `stop` was reached, or before it if this file is full or
-        has no more blocks; BLANK at the end of the log file; anything else is no
-        record.
+        They end at or below `end`.  `done` keys of the first record are in the file
+        before.  Returns (status, position, done): OK if `stop` was reached, or before
+        it if this file is full or has no more blocks; BLANK at the end of the log file;
+        anything else is no record.
         """
         cdef RecordParts parts
         cdef RecordKeys found
