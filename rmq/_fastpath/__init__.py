@@ -4,6 +4,7 @@ from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
 from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
 from rmq._fastpath.hashing import java_hash, tags_code
+from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
@@ -27,6 +28,7 @@ from rmq._fastpath.watermark import Watermark
 
 __all__ = [
     "EventKind",
+    "IndexTable",
     "LogTail",
     "MappedFile",
     "NativeHandler",
@@ -51,6 +53,8 @@ __all__ = [
     "crc32",
     "decode_properties",
     "decode_record",
+    "find_in_log",
+    "index_file_size",
     "java_hash",
     "read_entry",
     "record_size",

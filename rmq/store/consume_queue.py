@@ -45,6 +45,10 @@ class QueueFiles(Protocol):
         """Unmap all files of a folder."""
         ...
 
+    def forget(self, folder: Path, base: int) -> None:
+        """Unmap one file."""
+        ...
+
 
 class ConsumeQueue(QueueTail):
     """The entries of one topic and queue. Known in Java as `ConsumeQueue`."""
@@ -219,6 +223,28 @@ class ConsumeQueue(QueueTail):
             if size != FILLER_SIZE and physical_offset >= min_physical_offset:
                 return
             self.min_offset += 1
+
+    def clean(self, min_physical: int) -> list[Path]:
+        """Raise `min_offset` past records before `min_physical`; files no longer used.
+
+        The files are forgotten here and unlinked by the caller; the last one stays.
+        """
+        if self.end_physical < 0 or self.min_offset >= self.next_offset:
+            return []
+        if self.end_physical <= min_physical:
+            self.min_offset = self.next_offset
+        else:
+            self.min_offset = self.first_at_or_above(min_physical)
+        assert self.min_offset <= self.next_offset, self.folder
+        unused = [
+            base
+            for base in self._bases[:-1]
+            if base + self._file_size <= self.min_offset * ENTRY_SIZE
+        ]
+        for base in unused:
+            self._bases.remove(base)
+            self._files.forget(self.folder, base)
+        return [self.folder / f"{base:020d}" for base in unused]
 
     def truncate(self, end_physical: int) -> int:
         """Drop the entries of records at or behind `end_physical`; how many."""

@@ -82,6 +82,13 @@ class MappedQueueFiles:
             with suppress(BufferError):
                 file.close()
 
+    def forget(self, folder: Path, base: int) -> None:
+        """Unmap one file; if it is being flushed it goes when that ends."""
+        file = self._mapped.pop((folder, base), None)
+        if file is not None:
+            with suppress(BufferError):
+                file.close()
+
     def dirty(self) -> list[MappedFile]:
         """Files with entries that are not known to be durable.
 

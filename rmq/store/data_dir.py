@@ -28,6 +28,7 @@ class DataDirectory:
         self.root = config.root
         self.commit_log = Path(config.commit_log_dir or self.root / "commitlog")
         self.consume_queue = self.root / "consumequeue"
+        self.index = self.root / "index"
         self.config = self.root / "config"
         self.checkpoint = self.root / "checkpoint"
         self.cut = self.root / "cut"

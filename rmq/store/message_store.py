@@ -2,58 +2,31 @@
 
 One thread (the trio thread) puts and gets; that thread with the GIL is the store's
 lock.  `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a
-time.  Reading is in `reader.py`.
-Order of a put: room in the log and in the queue, log bytes, queue entry, publish.  What
-cannot get room fails before anything is written.
+time.  Writing is in `writer.py`, reading in `reader.py`.
 """
 
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from rmq._fastpath import (
-    LogTail,
-    QueueTail,
-    RecordEncoder,
-    RecordFlag,
-    Watermark,
-    record_size,
-)
+from rmq._fastpath import LogTail, QueueTail, RecordEncoder, Watermark
 from rmq.clock import Clock
-from rmq.errors import DiskFull, StoreError
-from rmq.protocol.message import BatchItem, Message
+from rmq.errors import StoreError
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
+from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
+from rmq.store.index import MessageIndex
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
-from rmq.store.results import (
-    BatchPutResult,
-    PutResult,
-    PutStatus,
-)
 from rmq.store.stats import StoreCounters, StoreStatistics
-from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
-
-MAX_PROPERTIES_SIZE = 32_767
-PLAIN_SIZE = 512
-"""Messages up to this size break no limit: the least maxMessageSize is 1 KiB."""
-
-_TRANSACTION_MASK = int(RecordFlag.TRANSACTION_MASK)
-_NOT_QUEUED = (
-    int(RecordFlag.TRANSACTION_PREPARED),
-    int(RecordFlag.TRANSACTION_ROLLBACK),
-)
-
-_PUT_OK = PutStatus.PUT_OK
-"""Bound here: looking up an enum's member costs as much as a small call."""
+from rmq.store.tags import TagsCodes
+from rmq.store.writer import StoreWriter
 
 
 class MessageStore:
@@ -65,10 +38,7 @@ class MessageStore:
         self.boot_ms = clock.now_ms()
         self.on_flush_wanted: Callable[[], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
-        self._refuse_reason: str | None = None
-        self._clock = clock
         self._counters = StoreCounters()
-        self._store_host_size = len(store_host)
         self._allocator = FileAllocator(WINDOW_SIZE)
         files = MappedFileQueue(
             self.directory.commit_log, config.commit_log_file_size, self._allocator
@@ -77,16 +47,34 @@ class MessageStore:
         self._queues = ConsumeQueues(
             self.directory.consume_queue, config.queue_file_size
         )
+        self.index = MessageIndex(
+            self.directory.index,
+            self._log,
+            clock,
+            slot_count=config.index_slots,
+            entry_limit=config.index_entries,
+        )
+        self.cleaner = Cleaner(config, clock, self._log, self._queues, self.index)
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
         self._sync = config.is_sync_flush
         self._log.always_pwrite = self._sync
         self._flush_failed = False
         self._is_open = False
+        self._writer = writer = StoreWriter(
+            config, clock, self._log, self._queues, self._tags, self._counters
+        )
+        self.put = writer.put
+        self.put_batch = writer.put_batch
+        self.fail = writer.fail
+        self.write_failed = writer.write_failed
+        self.check_disk = writer.check_disk
+        self.used_ratio = writer.used_ratio
         self._reader = reader = StoreReader(
-            config, self._log, self._queues, self._counters
+            config, self._log, self._queues, self.index, self._counters
         )
         self.get = reader.get
+        self.query = reader.query
         self.record_at = reader.record_at
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset
@@ -105,9 +93,10 @@ class MessageStore:
             undo.callback(store.directory.release)
             undo.callback(store._log.close)
             undo.callback(store._queues.close)
+            undo.callback(store.index.close)
             store._load()
             undo.pop_all()
-        store._is_open = store._reader.is_open = store._log.is_writable = True
+        store._is_open = store._reader.is_open = store._writer.is_open = True
         return store
 
     def _load(self) -> None:
@@ -133,6 +122,7 @@ class MessageStore:
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset
         )
+        self.recovery.notes += self.index.load(checkpoint, was_clean=was_clean)
         self.recovery.notes += [
             f"{path} is no queue and was left alone" for path in foreign
         ]
@@ -163,12 +153,7 @@ class MessageStore:
     @property
     def refuse_reason(self) -> str | None:
         """Why puts are refused; None if they are not."""
-        return self._refuse_reason
-
-    @refuse_reason.setter
-    def refuse_reason(self, reason: str | None) -> None:
-        self._refuse_reason = reason
-        self._log.is_writable = self.is_writable
+        return self._writer.refuse_reason
 
     @property
     def unserved(self) -> Mapping[str, str]:
@@ -178,7 +163,7 @@ class MessageStore:
     @property
     def is_writable(self) -> bool:
         """False after a full disk, a failed flush or a close."""
-        return self._is_open and self._refuse_reason is None
+        return self._writer.is_writable
 
     @property
     def log_tail(self) -> LogTail:
@@ -189,181 +174,7 @@ class MessageStore:
         """Where compiled handlers append to a queue; None before its first message."""
         return self._queues.get(topic, queue_id)
 
-    # -- put
-
-    def put(self, message: Message) -> PutResult:
-        """Append one message; expected failures are statuses."""
-        topic, body = message.topic, message.body
-        properties = message.stored_properties()
-        size = len(body) + len(properties)
-        if size > PLAIN_SIZE or not self.is_writable:
-            refused = self._refuse(len(body), len(properties.encode()))
-            if refused is not None:
-                return PutResult(refused)
-        queue = self._queues.get_or_create(topic, message.queue_id)
-        store_ms = self._clock.now_ms()
-        record = (
-            queue,
-            message.sys_flag & _TRANSACTION_MASK not in _NOT_QUEUED,
-            message.flag,
-            message.sys_flag,
-            message.born_timestamp,
-            message.born_host,
-            store_ms,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            body,
-            properties,
-            None
-            if queue.topic_bytes != SCHEDULE_TOPIC
-            else self._tags.due_time(SCHEDULE_TOPIC, store_ms, properties.encode()),
-        )
-        log = self._log
-        try:
-            where = log.append(*record)
-            if where is None:
-                self._make_room(queue, message, len(properties.encode()))
-                where = log.append(*record)
-        except StoreError as error:
-            return PutResult(self._note_failure(error))
-        except OSError as error:
-            return PutResult(self._write_failed(error))
-        assert where is not None, "there is no room where some was made"
-        if self._sync and self.on_flush_wanted is not None:
-            self.on_flush_wanted()
-        return PutResult(_PUT_OK, *where, store_ms)
-
-    def _make_room(
-        self, queue: ConsumeQueue, message: Message, properties_size: int
-    ) -> None:
-        """Find room in log and queue, before either is written."""
-        queue.prepare()
-        self._log.make_room(
-            record_size(
-                len(queue.topic_bytes),
-                len(message.body),
-                properties_size,
-                len(message.born_host),
-                self._store_host_size,
-            )
-        )
-
-    def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
-        """Append the items of a client batch side by side; all of them or none."""
-        assert items, "a batch has at least one item"
-        queue = self._queues.get_or_create(message.topic, message.queue_id)
-        topic = queue.topic_bytes
-        parts = [
-            (item.body, item.properties_text.encode(), item.flag) for item in items
-        ]
-        for body, properties, _ in parts:
-            refused = self._refuse(len(body), len(properties))
-            if refused is not None:
-                return BatchPutResult(refused)
-        hosts = len(message.born_host), self._store_host_size
-        sizes = [record_size(len(topic), len(b), len(p), *hosts) for b, p, _ in parts]
-        log = self._log
-        if not log.fits(sum(sizes)):
-            return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
-        try:
-            queue.reserve(len(items))
-            file = log.make_room(sum(sizes))
-        except StoreError as error:
-            return BatchPutResult(self._note_failure(error))
-        except OSError as error:
-            return BatchPutResult(self._write_failed(error))
-        offset = file.base_offset + file.write_position
-        store_ms = self._clock.now_ms()
-        log.encoder.discard()
-        entries = []
-        for index, (body, properties, flag) in enumerate(parts):
-            log.encoder.stage(
-                topic,
-                message.queue_id,
-                queue.next_offset + index,
-                offset,
-                flag,
-                message.sys_flag,
-                message.born_timestamp,
-                message.born_host,
-                store_ms,
-                message.reconsume_times,
-                0,
-                body,
-                properties,
-            )
-            entries.append((offset, sizes[index], log.encoder.tags_code))
-            offset += sizes[index]
-        return self._finish_batch(queue, entries, store_ms)
-
-    def _finish_batch(
-        self,
-        queue: ConsumeQueue,
-        entries: list[tuple[int, int, int]],
-        store_ms: int,
-    ) -> BatchPutResult:
-        """Write staged records and their entries, then publish."""
-        first = queue.next_offset
-        try:
-            end_offset = self._log.commit(len(entries))
-        except OSError as error:
-            return BatchPutResult(self._write_failed(error))
-        for entry in entries:
-            queue.prepare()
-            queue.publish(*entry)
-        self._log.mark_touched(queue)
-        self._log.last_store_ms = store_ms
-        if self._sync and self.on_flush_wanted is not None:
-            self.on_flush_wanted()
-        offsets = tuple(offset for offset, _, _ in entries)
-        return BatchPutResult(PutStatus.PUT_OK, first, offsets, end_offset, store_ms)
-
-    def _refuse(self, body_size: int, properties_size: int) -> PutStatus | None:
-        if not self.is_writable:
-            self._counters.put_failed += 1
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        if properties_size > MAX_PROPERTIES_SIZE:
-            return PutStatus.PROPERTIES_SIZE_EXCEEDED
-        largest = self.config.max_message_size
-        if body_size > largest:
-            return PutStatus.MESSAGE_ILLEGAL
-        if not self._log.fits(body_size + properties_size + 512):
-            return PutStatus.MESSAGE_ILLEGAL
-        return None
-
-    def _note_failure(self, error: StoreError) -> PutStatus:
-        """No room: nothing was written, and the next put may try again."""
-        self._counters.put_failed += 1
-        if isinstance(error, DiskFull):
-            self.refuse_reason = str(error)
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        return PutStatus.CREATE_MAPPED_FILE_FAILED
-
-    def _write_failed(self, error: OSError) -> PutStatus:
-        self.write_failed(error)
-        return PutStatus.SERVICE_NOT_AVAILABLE
-
-    def write_failed(self, error: OSError) -> None:
-        """Refuse all further puts: the log cannot be written."""
-        self.fail(f"writing {error.filename} failed: {error.strerror}")
-
-    def fail(self, reason: str) -> None:
-        """Refuse all further puts: what was promised can no longer be kept."""
-        self.refuse_reason = reason
-        self._counters.put_failed += 1
-
-    def check_disk(self) -> None:
-        """Refuse puts while the disk is nearly full, allow them again afterwards."""
-        usage = shutil.disk_usage(self.directory.root)
-        used_ratio = 100 - usage.free * 100 // usage.total
-        full = f"the disk of {self.directory.root} is {used_ratio} % full"
-        if used_ratio >= self.config.disk_warning_ratio:
-            if self.refuse_reason is None:
-                self.refuse_reason = full
-        elif self.refuse_reason and self.refuse_reason.startswith(
-            ("the disk", "no disk")
-        ):
-            self.refuse_reason = None
+    # -- after puts
 
     def end_batch(self) -> list[QueueTail]:
         """Return the queues with new entries since the last call.
@@ -431,7 +242,19 @@ class MessageStore:
     def save_checkpoint(self) -> None:
         """Write the checkpoint as it is."""
         self._checkpoint.confirm_offset = self._log.durable.value
+        self._checkpoint.index_msg_ms = self.index.full_end_ms
         self._checkpoint.save(self.directory.checkpoint)
+
+    @property
+    def index_lag(self) -> int:
+        """Bytes of the log that the index does not cover yet."""
+        if not self.config.index_enabled:
+            return 0
+        return max(0, self.confirm_offset - self.index.next_offset)
+
+    def build_index(self) -> None:
+        """Index the next part of what the index does not cover."""
+        self.index.build(self.confirm_offset)
 
     @property
     def wants_look_ahead(self) -> bool:
@@ -465,14 +288,16 @@ class MessageStore:
         """
         if not self._is_open:
             return
-        self._is_open = self._reader.is_open = self._log.is_writable = False
+        self._is_open = self._reader.is_open = self._writer.is_open = False
         try:
             if self._flush_failed:
                 return
             if self._log.files.files:
                 self.flush_queues(thorough=True)
-            else:
-                self.save_checkpoint()
+                while self.index_lag:
+                    self.build_index()
+                self.index.flush()
+            self.save_checkpoint()
             if self.refuse_reason is None or self.refuse_reason.startswith(
                 ("the disk", "no disk")
             ):
@@ -481,6 +306,7 @@ class MessageStore:
                 )
                 self.directory.abort.clear()
         finally:
+            self.index.close()
             self._queues.close()
             self._log.close()
             self.directory.release()

@@ -95,7 +95,7 @@ def test_a_refusal_names_its_cause(open_store):
     store = open_store()
     guard = OverloadGuard(store)
     assert guard.reject_send() is None
-    store.refuse_reason = "no disk space for x"
+    store.fail("no disk space for x")
     code, remark = guard.reject_send()
     assert code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "no disk space for x" in remark

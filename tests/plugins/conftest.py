@@ -9,6 +9,7 @@ import pytest
 import rmq_plugins.admin
 import rmq_plugins.client
 import rmq_plugins.pull
+import rmq_plugins.query
 import rmq_plugins.send
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
@@ -34,6 +35,7 @@ from rmq.store.service import StoreService
 PLUGINS = (
     rmq_plugins.send,
     rmq_plugins.pull,
+    rmq_plugins.query,
     rmq_plugins.client,
     rmq_plugins.admin,
 )
@@ -244,6 +246,8 @@ def open_broker(tmp_path: Path, clock: ManualClock) -> Iterator[OpenBroker]:
             root_dir=str(tmp_path / f"store{len(stores)}"),
             commit_log_file_size=16 << 20,
             queue_file_size=20_000,
+            index_slots=500,
+            index_entries=2_000,
             **(store or {}),
         )
         opened = MessageStore.open(

@@ -458,9 +458,11 @@ def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
     wanted = []
     store.on_flush_wanted = lambda: wanted.append(store.end_offset)
     store.put(make_message(b"first"))
+    store.end_batch()
     store.flush_log()
     items = [BatchItem(0, bytes([n]), "") for n in range(3)]
     result = store.put_batch(make_message(), items)
+    store.end_batch()
     assert wanted == [store.durable.value, result.end_offset]
     assert store.max_offset("Topic", 0) == 1
     assert store.get("Topic", 0, 1, 1).status is GetStatus.OFFSET_OVERFLOW_ONE

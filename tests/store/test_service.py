@@ -45,6 +45,45 @@ async def test_under_async_flush_a_waiter_is_served_too(
     nursery.cancel_scope.cancel()
 
 
+async def until(is_so):
+    """Look again and again: a worker thread does what is waited for."""
+    is_over = is_so()
+    while not is_over:
+        await trio.sleep(0.01)
+        is_over = is_so()
+
+
+@pytest.mark.parametrize("max_lag", [1 << 20, -1])
+async def test_the_index_follows_the_log(open_store, make_message, nursery, max_lag):
+    store = open_store()
+    object.__setattr__(store.config, "index_max_lag", max_lag)
+    await nursery.start(StoreService(store).run)
+    for number in range(10):
+        store.put(make_message(properties_text=f"KEYS\x01k{number}\x02"))
+    assert store.index_lag
+    with trio.fail_after(10):
+        await until(lambda: not store.index_lag)
+    assert store.index.tables[-1].entry_count == 11
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_index_that_cannot_be_written_is_tried_again(
+    open_store, make_message, nursery, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(service_module, "INDEX_RETRY_S", 0.01)
+    store = open_store()
+    in_the_way = tmp_path / "store" / "index"
+    in_the_way.write_text("")
+    store.put(make_message(properties_text="KEYS\x01k\x02"))
+    await nursery.start(StoreService(store).run)
+    with trio.fail_after(10):
+        await until(lambda: "index" in caplog.text)
+        assert store.query("Topic", "k", 1, 0, 2**62) == [0]
+        in_the_way.unlink()
+        await until(lambda: not store.index_lag)
+    nursery.cancel_scope.cancel()
+
+
 class Watch:
     """What a service called on its store, and at which second."""
 
