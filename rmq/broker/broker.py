@@ -255,7 +255,12 @@ class Broker:
         if context is not None:
             if context.arrivals.flush in self._server.after_drain:
                 self._server.after_drain.remove(context.arrivals.flush)
-            tables = (context.topics, context.groups, context.offsets)
+            tables = (
+                context.topics,
+                context.groups,
+                context.offsets,
+                *context.tables,
+            )
             await housekeeping.save_now(tables)
         try:
             store.close()

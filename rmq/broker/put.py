@@ -40,12 +40,19 @@ class PutPipeline:
         self.triggers.clear()
         self.triggers.update(*(each.triggers for each in self._interceptors))
 
-    def put(self, message: Message) -> PutResult:
-        """Store one message."""
+    def put(self, message: Message, passed: str = "") -> PutResult:
+        """Store one message; interceptors of the property `passed` had it before."""
         if self._interceptors and not self.triggers.isdisjoint(message.properties):
             for interceptor in self._interceptors:
-                if not interceptor.triggers.isdisjoint(message.properties):
+                triggers = interceptor.triggers
+                if passed not in triggers and not triggers.isdisjoint(
+                    message.properties
+                ):
                     interceptor.intercept(message)
+        return self.append(message)
+
+    def append(self, message: Message) -> PutResult:
+        """Store a message as it is, because the interceptors have had it before."""
         if len(message.topic) > MAX_TOPIC_LENGTH and not _may_be_long(message.topic):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         return self._store.put(message)

@@ -9,7 +9,9 @@ import pytest
 import rmq_plugins.admin
 import rmq_plugins.client
 import rmq_plugins.pull
+import rmq_plugins.schedule
 import rmq_plugins.send
+import rmq_plugins.transaction
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
@@ -34,6 +36,8 @@ PLUGINS = (
     rmq_plugins.pull,
     rmq_plugins.client,
     rmq_plugins.admin,
+    rmq_plugins.transaction,
+    rmq_plugins.schedule,
 )
 NOON_MS = 1_795_262_400_000
 
@@ -76,7 +80,23 @@ class Caller:
         self.ports: dict[int, tuple[str, ...]] = {}
         self.opaque = 0
         for plugin in PLUGINS:
-            plugin.rmq_handlers(broker, self.register)
+            if hasattr(plugin, "rmq_handlers"):
+                plugin.rmq_handlers(broker, self.register)
+        broker.put.intercept(self.gather("rmq_put_interceptors"))
+        self.is_listening = False
+
+    def gather(self, hook: str) -> list[Any]:
+        """Return what all plugins give for a hook."""
+        hooks = [getattr(plugin, hook, None) for plugin in PLUGINS]
+        return [each for call in hooks if call for each in call(self.broker)]
+
+    def report_arrivals(self) -> None:
+        """Tell the listeners what came, as the end of a drain does."""
+        if not self.is_listening:
+            listeners = self.gather("rmq_arrival_listeners")
+            self.broker.arrivals.listen(tuple(listeners))
+            self.is_listening = True
+        self.broker.arrivals.flush()
 
     def register(
         self,

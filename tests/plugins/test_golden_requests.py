@@ -15,10 +15,8 @@ from rmq.broker.context import Held
 from rmq.protocol.frames import decode
 
 EXCEPTIONS = {
-    ("broker", 23): "delayed delivery is refused until a plugin serves it",
     ("broker", 24): "timed delivery is refused until a plugin serves it",
     ("broker", 25): "timed delivery is refused until a plugin serves it",
-    ("broker", 27): "transactions are refused until a plugin serves them",
     ("broker", 29): "a batch whose lengths lie is illegal (13), not an exception (1)",
     ("broker", 101): "tags newer than the heartbeat are served unfiltered, not 25",
     ("broker", 151): "there is no reset of offsets yet that a pull could meet",
@@ -95,7 +93,7 @@ def test_java_and_rmq_answer_alike(make_caller, exchanges):
         result = caller.handle(request)
         answer = result.response if isinstance(result, Held) else result
         if not exchange.answer:
-            assert request.is_oneway
+            assert request.is_oneway or answer is None
             continue
         replayed += 1
         found = _differences(answer, decode(exchange.answer))
