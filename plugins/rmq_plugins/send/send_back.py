@@ -2,9 +2,9 @@
 
 The record is read at its offset in the log and stored anew for the retry topic of the
 group: the same body and flags, one more attempt, RETRY_TOPIC and ORIGIN_MESSAGE_ID of
-the first message. It comes again after the delay level that the consumer asks for; 0 leaves the
-choice to the broker, which waits one level longer each time. After the last attempt, or
-for a negative level, it goes to the group's dead letters at once.
+the first message. It comes again after the delay level that the consumer
+asks for; 0 leaves the choice to the broker, which waits one level longer each time.
+After the last attempt, or for a negative level, it goes to the dead letters at once.
 
 The retry policy of a group has no part in this: Java's broker stores it for proxies.
 """
