@@ -210,6 +210,11 @@ class BrokerConfig:
         low=1,
         doc="hours after which an open transaction is given up",
     )
+    use_server_side_reset_offset: bool = option(
+        True,
+        key="useServerSideResetOffset",
+        doc="a reset of offsets is told at the next pull; false pushes it to clients",
+    )
     store_reply_message_enable: bool = option(
         True, key="storeReplyMessageEnable", doc="store replies besides pushing them"
     )

@@ -6,7 +6,7 @@ of `HookUtils`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq.protocol.message import BatchItem, Message
 from rmq.protocol.topics import (
@@ -17,6 +17,16 @@ from rmq.protocol.topics import (
 )
 from rmq.store.message_store import MessageStore
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
+
+STORED: Final = frozenset(
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Outcomes after which a message is in the log."""
 
 
 class PutInterceptor(NamedTuple):

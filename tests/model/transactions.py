@@ -4,7 +4,7 @@ OPEN, COMMITTED, ROLLED_BACK, GIVEN_UP = "open", "committed", "rolled back", "gi
 
 
 class ModelTransactions:
-    """The first word counts; a transaction that was given up may come back by a crash."""
+    """The first word counts; what was given up may come back by a crash."""
 
     def __init__(self):
         self.states = {}

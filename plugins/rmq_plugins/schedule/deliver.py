@@ -18,12 +18,13 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rmq.broker.context import BrokerContext
+from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.message import Message, StoredMessage, decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, validate_topic
-from rmq.store.results import GetStatus, PutStatus
+from rmq.store.results import GetStatus
 from rmq_plugins.schedule.levels import DelayOffsets
 
 logger = logging.getLogger(__name__)
@@ -37,14 +38,6 @@ MAX_SLEEP_MS: Final = 1_000
 RETRY_MS: Final = 10_000
 """Pause of a level after a message could not be stored."""
 
-_STORED: Final = frozenset(
-    {
-        PutStatus.PUT_OK,
-        PutStatus.FLUSH_DISK_TIMEOUT,
-        PutStatus.FLUSH_SLAVE_TIMEOUT,
-        PutStatus.SLAVE_NOT_AVAILABLE,
-    }
-)
 _QUEUE_ID: Final = re.compile("[0-9]{1,9}")
 _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
@@ -187,7 +180,7 @@ class Deliveries:
             return True
         message.topic, message.queue_id = topic, int(queue_id)
         message.prepared_transaction_offset = 0
-        return self._append(message).status in _STORED
+        return self._append(message).status in STORED
 
     def _is_address(self, topic: str, queue_id: str) -> bool:
         """Whether a message can be stored there; a store of others may say anything."""

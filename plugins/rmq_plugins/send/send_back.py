@@ -13,6 +13,7 @@ import random
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -28,8 +29,6 @@ from rmq.protocol.flags import (
 from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq.protocol.message import Message, StoredMessage, decode_stored
 from rmq.protocol.topics import dlq_topic, retry_topic
-from rmq.store.results import PutStatus
-from rmq_plugins.send.answers import SENT_CODES
 from rmq_plugins.send.checks import FAQ, MAX_RECONSUME_TIMES_SINCE
 
 FIRST_LEVEL: Final = 3
@@ -77,7 +76,7 @@ class SendBackHandler:
             message.set_property(names.DELAY, str(level))
         assert message.reconsume_times == record.reconsume_times + 1
         status = self._put.put(message, names.TRAN_MSG).status
-        if status is not PutStatus.PUT_OK and status not in SENT_CODES:
+        if status not in STORED:
             return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
         return request.reply()
 

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rmq.broker.context import BrokerContext
+from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -38,7 +39,7 @@ from rmq.protocol.topics import (
     is_dlq_topic,
     is_retry_topic,
 )
-from rmq.store.results import GetStatus, PutStatus
+from rmq.store.results import GetStatus
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ class HalfLog:
         if times:
             message.set_property(names.TRANSACTION_CHECK_TIMES, str(times))
         result = self._append(message)
-        if result.status is not PutStatus.PUT_OK:
+        if result.status not in STORED:
             return None
         assert result.queue_offset > record.queue_offset, "a renewed half comes later"
         self._live[root] = result.queue_offset
@@ -184,7 +185,7 @@ class HalfLog:
         self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=_READ_WRITE)
         message = record.again()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
-        return self._append(message).status is PutStatus.PUT_OK
+        return self._append(message).status in STORED
 
     # -- ended transactions
 
@@ -219,7 +220,7 @@ class HalfLog:
             TRANS_OP_HALF_TOPIC, 0, body, 0, 0, now_ms, self._host, 0, 0, properties
         )
         result = self._append(op)
-        if result.status is not PutStatus.PUT_OK:
+        if result.status not in STORED:
             return False
         self._written.append((result.queue_offset, max(ended)))
         self._unwritten = []

@@ -8,6 +8,7 @@ nothing is known of it any more.
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection, Held
+from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -45,14 +46,6 @@ _REFUSALS: Final = {
         "OS page cache busy, please try another machine",
     ),
 }
-_STORED: Final = frozenset(
-    {
-        PutStatus.PUT_OK,
-        PutStatus.FLUSH_DISK_TIMEOUT,
-        PutStatus.FLUSH_SLAVE_TIMEOUT,
-        PutStatus.SLAVE_NOT_AVAILABLE,
-    }
-)
 
 
 class TransactionHandler:
@@ -109,7 +102,7 @@ class TransactionHandler:
         self, request: Command, record: StoredMessage, live: int
     ) -> Command | Held:
         result = self._put(self._final(record), names.TRAN_MSG)
-        if result.status not in _STORED:
+        if result.status not in STORED:
             unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
         assert result.end_offset > record.physical_offset, "a commit follows its half"
