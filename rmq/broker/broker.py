@@ -272,6 +272,7 @@ class Broker:
                 context.groups,
                 context.filters,
                 context.offsets,
+                *context.tables,
             )
             await housekeeping.save_now(tables)
         try:

@@ -47,6 +47,7 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, Member]] = {}
+        self._connections: dict[str, Connection] = {}
 
     def register(
         self,
@@ -62,6 +63,8 @@ class ProducerTable:
             return
         members = self._groups.setdefault(group, {})
         members[connection] = Member(client_id, language, version, now_ms)
+        assert connection.is_open, f"{client_id} registered over a closed connection"
+        self._connections[client_id] = connection
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
         """Forget a producer that says goodbye."""
@@ -74,11 +77,18 @@ class ProducerTable:
         """Forget a producer whose connection is gone."""
         for group, members in list(self._groups.items()):
             if connection in members:
-                self.unregister(group, members[connection].client_id, connection)
+                client_id = members[connection].client_id
+                self.unregister(group, client_id, connection)
+                if self._connections.get(client_id) is connection:
+                    del self._connections[client_id]
 
     def members(self, group: str) -> dict[Connection, Member]:
         """Return the producers of a group."""
         return dict(self._groups.get(group, {}))
+
+    def connection(self, client_id: str) -> Connection | None:
+        """Return the connection over which a producer registered last."""
+        return self._connections.get(client_id)
 
     def all(self) -> Iterator[tuple[str, Connection, Member]]:
         """Yield every producer with its group."""

@@ -17,6 +17,7 @@ from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.persist import JsonTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
 from rmq.native import NativeHandler
@@ -33,6 +34,7 @@ __all__ = [
     "Guard",
     "Handler",
     "Held",
+    "JsonTable",
     "PutInterceptor",
     "RegisterHandler",
     "RegisterNative",
@@ -93,4 +95,6 @@ class BrokerContext:
     boot_ms: int
     plugin_configs: dict[str, Any] = field(default_factory=dict)
     on_close: list[Callable[[Connection], None]] = field(default_factory=list)
-    on_stop: list[Callable[[], None]] = field(default_factory=list)
+    on_stop: list[Callable[[], object]] = field(default_factory=list)
+    tables: list[JsonTable] = field(default_factory=list)
+    """Tables of plugins; the broker saves them when it stops."""

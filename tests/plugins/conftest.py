@@ -1,16 +1,22 @@
 """A broker context on a real store, and a caller that talks to its built-in plugins."""
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import rmq_plugins.admin
 import rmq_plugins.client
 import rmq_plugins.pull
 import rmq_plugins.query
+import rmq_plugins.relay
+import rmq_plugins.reply
+import rmq_plugins.schedule
 import rmq_plugins.send
+import rmq_plugins.transaction
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
@@ -23,7 +29,7 @@ from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
-from rmq.errors import RequestRejected
+from rmq.errors import InvokeTimeout, RequestRejected
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.message import host_bytes
@@ -38,6 +44,10 @@ PLUGINS = (
     rmq_plugins.query,
     rmq_plugins.client,
     rmq_plugins.admin,
+    rmq_plugins.transaction,
+    rmq_plugins.schedule,
+    rmq_plugins.reply,
+    rmq_plugins.relay,
 )
 NOON_MS = 1_795_262_400_000
 
@@ -66,8 +76,20 @@ class RecordingConnection:
     def send_nowait(self, command: Command) -> None:
         self.sent.append(command)
 
+    async def invoke(self, command: Command, timeout_ms: int) -> Command:
+        self.sent.append(command)
+        return self.answer(command, timeout_ms)
+
+    def answer(self, command: Command, timeout_ms: int) -> Command:
+        """What the peer says to a request; tests replace it."""
+        raise InvokeTimeout(f"no answer within {timeout_ms} ms")
+
     def close(self, reason: str = "") -> None:
         self.is_open = False
+
+
+async def _finish(work: Coroutine[Any, Any, Any]) -> Any:
+    return await work
 
 
 class Caller:
@@ -80,7 +102,23 @@ class Caller:
         self.ports: dict[int, tuple[str, ...]] = {}
         self.opaque = 0
         for plugin in PLUGINS:
-            plugin.rmq_handlers(broker, self.register)
+            if hasattr(plugin, "rmq_handlers"):
+                plugin.rmq_handlers(broker, self.register)
+        broker.put.intercept(self.gather("rmq_put_interceptors"))
+        self.is_listening = False
+
+    def gather(self, hook: str) -> list[Any]:
+        """Return what all plugins give for a hook."""
+        hooks = [getattr(plugin, hook, None) for plugin in PLUGINS]
+        return [each for call in hooks if call for each in call(self.broker)]
+
+    def report_arrivals(self) -> None:
+        """Tell the listeners what came, as the end of a drain does."""
+        if not self.is_listening:
+            listeners = self.gather("rmq_arrival_listeners")
+            self.broker.arrivals.listen(tuple(listeners))
+            self.is_listening = True
+        self.broker.arrivals.flush()
 
     def register(
         self,
@@ -98,7 +136,8 @@ class Caller:
         """Return what the handler returned, or the answer to what it raised."""
         connection = connection or self.connection
         try:
-            return self.handlers[request.code](request, connection)
+            result = self.handlers[request.code](request, connection)
+            return trio.run(_finish, result) if inspect.iscoroutine(result) else result
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
 

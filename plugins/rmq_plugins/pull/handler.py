@@ -64,7 +64,8 @@ class PullHandler:
         """Answer with messages, or keep the request until there are some."""
         header = request.header(PullMessageRequestHeader)
         answer, result = self._run(request, header, connection)
-        if result is not None and header.sys_flag & PULL_COMMIT_OFFSET:
+        commits = header.sys_flag & PULL_COMMIT_OFFSET
+        if result is not None and commits and not _is_reset(result):
             self._commit(header, connection)
         if (
             answer.code != ResponseCode.PULL_NOT_FOUND
@@ -124,7 +125,12 @@ class PullHandler:
         return _answer(request, header, plan, result), result
 
     def _read(self, header: PullMessageRequestHeader, plan: PullPlan) -> GetResult:
-        """Ask the store."""
+        """Ask the store, unless the group is to go on somewhere else."""
+        where = header.topic, header.queue_id
+        reset = self._offsets.take_reset(header.consumer_group, *where)
+        if reset is not None:
+            low, high = self._store.min_offset(*where), self._store.max_offset(*where)
+            return GetResult(GetStatus.OFFSET_RESET, reset, low, high)
         max_bytes = header.max_msg_bytes
         if max_bytes is not None and max_bytes <= 0:
             max_bytes = None
@@ -209,6 +215,11 @@ def _none(result: GetResult, offset: int) -> GetResult:
         message_count=0,
         body=b"",
     )
+
+
+def _is_reset(result: GetResult) -> bool:
+    """Whether the offset that came with the pull is a thing of the past."""
+    return result.status is GetStatus.OFFSET_RESET
 
 
 def _answer(

@@ -1,4 +1,6 @@
-"""Sending messages: requests 10 SEND_MESSAGE, 310 SEND_MESSAGE_V2, 320 a batch."""
+"""Sending messages: requests 10 SEND_MESSAGE, 310 SEND_MESSAGE_V2, 320 a batch,
+36 CONSUMER_SEND_MSG_BACK.
+"""
 
 from rmq.broker.context import BrokerContext, RegisterHandler, RegisterNative
 from rmq.hookspecs import hookimpl
@@ -6,6 +8,7 @@ from rmq.native import SendPath
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.flags import PERM_WRITE
 from rmq_plugins.send.handler import sends_of
+from rmq_plugins.send.send_back import SendBackHandler
 
 
 @hookimpl
@@ -15,6 +18,8 @@ def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
     register(RequestCode.SEND_MESSAGE, handler.send)
     register(RequestCode.SEND_MESSAGE_V2, handler.send)
     register(RequestCode.SEND_BATCH_MESSAGE, handler.send)
+    back = SendBackHandler(broker)
+    register(RequestCode.CONSUMER_SEND_MSG_BACK, back.send_back)
 
 
 @hookimpl

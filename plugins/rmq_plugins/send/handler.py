@@ -140,26 +140,32 @@ class SendHandler:
 
     def _serve_special(self, message: Message, config: TopicConfig) -> None:
         """See to properties that mean something, before the text is written anew."""
-        self._check_served(message.properties)
+        self._check_served(message.properties, message.reconsume_times)
         message.remove_property(names.POP_CK)
         message.queue_id = _queue_by_priority(message, config)
 
-    def _check_served(self, properties: dict[str, str]) -> None:
-        """Refuse what no plugin serves: as a plain message it would come at once."""
-        if properties.get(names.TRAN_MSG, "").lower() == "true" and (
+    def _check_served(self, properties: dict[str, str], reconsume_times: int) -> None:
+        """Refuse what no plugin serves: as a plain message it would come at once.
+
+        A delay level goes before a time; a retry that waits is no transaction any more.
+        """
+        is_delayed = _level(properties) > 0
+        is_retry = is_delayed and reconsume_times > 0
+        is_half = properties.get(names.TRAN_MSG, "").lower() == "true" and not is_retry
+        if is_half and (
             self._rejects_transactions or names.TRAN_MSG not in self._triggers
         ):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 "the broker sending transaction message is forbidden",
             )
-        if _level(properties) > 0 and names.DELAY not in self._triggers:
+        if is_delayed and names.DELAY not in self._triggers:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 "delayed delivery is not enabled, no plugin serves the property DELAY",
             )
         for name in _TIMERS:
-            if name in properties and name not in self._triggers:
+            if name in properties and name not in self._triggers and not is_delayed:
                 raise RequestRejected(
                     ResponseCode.SYSTEM_ERROR,
                     f"timed delivery is not enabled, no plugin serves {name}",
