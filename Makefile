@@ -7,7 +7,7 @@ SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test test-slow check fix crash interop-smoke bench spark bench-spark
+.PHONY: help run dev test test-slow check fix crash interop interop-smoke bench spark bench-spark
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
@@ -37,11 +37,14 @@ fix: $(VENV)/.dev  ## format and mend what can be mended by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-crash: $(VENV)/.dev  ## kill -9 and torn files
-	$(BIN)/pytest -q -m crash
+crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more
+	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
 
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
-	$(BIN)/pytest -q -s -m interop tests/interop
+	$(BIN)/pytest -q -s -m interop tests/interop/test_smoke.py
+
+interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
+	$(BIN)/pytest -q -m interop tests/interop
 
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py

@@ -1,6 +1,7 @@
 """Builds the compiled modules of rmq/_fastpath; everything else is in pyproject.toml.
 
-RMQ_TRACE=1 gives the checked build: bounds checks and line tracing for coverage.
+RMQ_TRACE=1 gives the checked build: bounds checks, line tracing for coverage, and the
+events of `io_trace.h`.
 """
 
 import os
@@ -29,7 +30,9 @@ extensions = [
         [str(source)],
         depends=[str(path) for path in sorted(source.parent.glob("*.h"))],
         extra_compile_args=["-O1" if TRACE else "-O3", "-std=gnu11"],
-        define_macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
+        define_macros=[("CYTHON_TRACE_NOGIL", "1"), ("RMQ_IO_TRACE", "1")]
+        if TRACE
+        else [],
     )
     for source in sorted(Path("rmq/_fastpath").glob("*.pyx"))
 ]

@@ -1,9 +1,25 @@
 """The public door to compiled code: what plugins may use of `_fastpath`.
 
 A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
-contract, and subclasses `NativeHandler`.
+contract, and subclasses `NativeHandler`.  `SendPath` is the one of the send codes.
 """
 
-from rmq._fastpath import NativeHandler, java_hash, tags_code
+from rmq._fastpath import (
+    LogTail,
+    NativeHandler,
+    QueueTail,
+    SendPath,
+    SendTable,
+    java_hash,
+    tags_code,
+)
 
-__all__ = ["NativeHandler", "java_hash", "tags_code"]
+__all__ = [
+    "LogTail",
+    "NativeHandler",
+    "QueueTail",
+    "SendPath",
+    "SendTable",
+    "java_hash",
+    "tags_code",
+]

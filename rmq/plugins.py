@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pluggy
 
 from rmq import hookspecs
-from rmq.errors import PluginError
+from rmq.errors import ConfigError, PluginError
 
 GROUP = "rmq.plugins"
 ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"
@@ -56,7 +56,13 @@ class PluginSet:
         left_out = set(disabled)
         only = os.environ.get(ONLY_VARIABLE)
         wanted = {name.strip() for name in only.split(",")} if only else None
-        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        installed = entry_points(group=GROUP)
+        if not installed:
+            raise ConfigError(
+                f"no plugin is installed (no entry point of the group {GROUP}), so "
+                "that no request can be served: install the package, or run `make dev`"
+            )
+        for point in sorted(installed, key=lambda point: point.name):
             is_wanted = wanted is None or point.name in wanted
             if is_wanted and point.name not in left_out:
                 self._load_one(point)
@@ -129,19 +135,28 @@ class PluginSet:
     def native_claims(self, broker: object) -> list[tuple[str, int, Any]]:
         """Ask for compiled handlers; each code must have a Python handler too."""
         offered: list[tuple[str, int, Any]] = []
+        for name, plugin in self._manager.list_name_plugin():
+            hook = getattr(plugin, "rmq_native_handlers", None)
+            if hook is not None:
+                hook(broker, self._offer_for(name, offered))
+        return offered
 
+    def _offer_for(
+        self, plugin: str, offered: "list[tuple[str, int, Any]]"
+    ) -> Callable[..., None]:
         def register(
             code: int, handler: object, *, ports: tuple[str, ...] = ("main", "fast")
         ) -> None:
             for port in ports:
-                if (port, code) not in self._claims:
+                claim = self._claims.get((port, code))
+                if claim is None:
                     raise PluginError(
-                        repr(handler), f"request code {code} has no Python handler"
+                        plugin, f"request code {code} has no Python handler"
                     )
-                offered.append((port, code, handler))
+                if claim.plugin == plugin:  # else another one took the code over
+                    offered.append((port, code, handler))
 
-        self._manager.hook.rmq_native_handlers(broker=broker, register=register)
-        return offered
+        return register
 
     def gather(self, hook: str, broker: object) -> list[Any]:
         """Call a hook that returns a sequence, and join the answers in order."""

@@ -3,7 +3,11 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("rmq", deadline=None)
+hypothesis.settings.load_profile("rmq")
 
 ROOT = Path(__file__).resolve().parents[1]
 

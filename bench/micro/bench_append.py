@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import MappedFile, RecordEncoder, put_queue_entry
+from rmq._fastpath import MappedFile, RecordEncoder
 
 BATCH = 200
 PROPERTIES = b"UNIQ_KEY\x01FD000000000000000000000000000002\x02TAGS\x01TagA\x02"
@@ -55,7 +55,3 @@ def bench_put_one(benchmark, file):
         encoder.commit(file, use_pwrite=False)
 
     benchmark(run)
-
-
-def bench_queue_entry(benchmark, file):
-    benchmark(put_queue_entry, file, 40, 1_000, 300, 7)

@@ -4,9 +4,10 @@ import pytest
 
 from rmq._fastpath import (
     MappedFile,
+    QueueTail,
     RecordEncoder,
-    put_queue_entry,
     scan_queue,
+    survey_log,
     walk_log,
 )
 
@@ -22,8 +23,10 @@ LIMITS = {
 def queue(tmp_path):
     file = MappedFile(str(tmp_path / "queue"), 20_000, create=True)
     file.allocate(file.size)
+    tail = QueueTail("t", 0)
+    tail.file = file
     for i in range(1_000):
-        put_queue_entry(file, 20 * i, 300 * i, 300, i % 4)
+        tail.publish(300 * i, 300, i % 4)
     return file
 
 
@@ -50,3 +53,10 @@ def bench_scan(benchmark, queue, count, tag_codes):
 @pytest.mark.parametrize("check_crc", [False, True])
 def bench_walk_1000_records(benchmark, log, check_crc):
     benchmark(walk_log, log, 0, log.write_position, check_crc=check_crc)
+
+
+@pytest.mark.parametrize("check_crc", [False, True])
+def bench_survey_1000_records(benchmark, log, check_crc):
+    rows = memoryview(bytearray(8 * 8 * 1_000)).cast("q", (1_000, 8))
+    end = log.write_position
+    benchmark(survey_log, log, 0, end, rows, check_crc=check_crc)

@@ -1,6 +1,6 @@
 """Compiled leaves: bytes, addresses, descriptors. The rest of rmq imports from here."""
 
-from rmq._fastpath.append import RecordEncoder, put_queue_entry, record_size
+from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
 from rmq._fastpath.columns import (
     COLUMNS,
@@ -11,9 +11,11 @@ from rmq._fastpath.columns import (
 )
 from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
 from rmq._fastpath.hashing import java_hash, tags_code
+from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.properties import decode_properties
 from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
 from rmq._fastpath.scan import (
     QueueScan,
@@ -21,20 +23,28 @@ from rmq._fastpath.scan import (
     WalkedRecord,
     read_entry,
     scan_queue,
+    survey_log,
+    topic_hash,
     valid_entries_end,
     walk_log,
 )
+from rmq._fastpath.send_path import SendPath
+from rmq._fastpath.send_table import SendTable
+from rmq._fastpath.tail import LogTail, QueueTail
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
     "COLUMNS",
     "ColumnReader",
     "EventKind",
+    "IndexTable",
+    "LogTail",
     "MappedFile",
     "Measured",
     "NativeHandler",
     "QueueEntryLayout",
     "QueueScan",
+    "QueueTail",
     "Reactor",
     "ReactorStatistics",
     "Record",
@@ -44,19 +54,25 @@ __all__ = [
     "RecordMagic",
     "RecordStatus",
     "ScanStop",
+    "SendPath",
+    "SendTable",
     "WalkedRecord",
     "Watermark",
     "body_crc",
     "check_record",
     "crc32",
+    "decode_properties",
     "decode_record",
+    "find_in_log",
     "find_record",
+    "index_file_size",
     "java_hash",
-    "put_queue_entry",
     "read_entry",
     "record_size",
     "scan_queue",
+    "survey_log",
     "tags_code",
+    "topic_hash",
     "valid_entries_end",
     "walk_chain",
     "walk_log",

@@ -2,6 +2,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.mapped_file cimport MappedFile
 
+cdef enum:
+    PWRITE_FROM = 16 * 1024     # batches from this size on are written by one pwrite
+
 cdef struct RecordFields:
     const uint8_t *topic
     int32_t topic_size
@@ -44,6 +47,7 @@ cdef class RecordEncoder:
     cdef readonly int64_t tags_code
     cdef readonly bytes store_host
     cdef int reserve(self, int64_t size) except -1
+    cdef bint grow(self, int64_t size) noexcept nogil
     cpdef int64_t stage(
         self,
         bytes topic,
@@ -60,4 +64,8 @@ cdef class RecordEncoder:
         bytes body,
         bytes properties,
     ) except -1
+    cdef int64_t stage_fields(
+        self, RecordFields *fields, bytes topic, bytes born_host, bytes body
+    ) except -1
     cpdef commit(self, MappedFile file, bint use_pwrite)
+    cpdef discard(self)

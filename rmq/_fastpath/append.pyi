@@ -30,33 +30,6 @@ class RecordEncoder:
     ) -> int:
         """Encode one record behind the staged ones; its size. Sets `tags_code`."""
 
-    def append_record(
-        self,
-        log: MappedFile,
-        queue: MappedFile | None,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        store_ms: int,
-        reconsume_times: int,
-        prepared_offset: int,
-        body: bytes,
-        properties: bytes,
-        *,
-        use_pwrite: bool,
-        tags_code: int | None = None,
-    ) -> int:
-        """Stage and commit one record, then write its queue entry; the record's size.
-
-        Both files must have room.  `queue` is None for a record without an entry;
-        `tags_code` replaces the hash of its tags.  An OSError means that nothing was
-        published and the record is still staged.
-        """
-
     def stage_blank(self, rest: int) -> None:
         """Stage the record that ends a file with `rest` bytes left."""
 
@@ -77,12 +50,3 @@ def record_size(
     store_host_size: int = 8,
 ) -> int:
     """Bytes that a record of these parts takes."""
-
-def put_queue_entry(
-    file: MappedFile,
-    position: int,
-    physical_offset: int,
-    size: int,
-    tags_code: int,
-) -> None:
-    """Write one queue entry at `position` of a queue file."""

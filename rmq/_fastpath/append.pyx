@@ -77,7 +77,8 @@ cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
     p += fields.topic_size
     put16(p, fields.properties_size)
     p += 2
-    memcpy(p, fields.properties, fields.properties_size)
+    if p != fields.properties:          # a compiled handler put them there itself
+        memcpy(p, fields.properties, fields.properties_size)
     p += fields.properties_size
 
     put32(out + RecordLayout.SIZE_AT, <int32_t>(p - out))
@@ -131,19 +132,29 @@ cdef class RecordEncoder:
 
     cdef int reserve(self, int64_t size) except -1:
         """Make room for `size` more bytes; the buffer stays at its largest use."""
+        if self.staged_size + size > STAGING_LIMIT:
+            raise ValueError(
+                f"a batch of {self.staged_size + size} bytes exceeds {STAGING_LIMIT}"
+            )
+        if not self.grow(size):
+            raise MemoryError
+        return 0
+
+    cdef bint grow(self, int64_t size) noexcept nogil:
+        """As `reserve`, but False where that raises."""
         cdef int64_t wanted = self.staged_size + size
         cdef void *grown
         if wanted <= self.capacity:
-            return 0
+            return True
         if wanted > STAGING_LIMIT:
-            raise ValueError(f"a batch of {wanted} bytes exceeds {STAGING_LIMIT}")
+            return False
         wanted = max(wanted, min(2 * self.capacity, <int64_t>STAGING_LIMIT))
         grown = realloc(self.staging, wanted + SLACK)
         if grown == NULL:
-            raise MemoryError
+            return False
         self.staging = <uint8_t *>grown
         self.capacity = wanted
-        return 0
+        return True
 
     cpdef int64_t stage(
         self,
@@ -163,9 +174,26 @@ cdef class RecordEncoder:
     ) except -1:
         """Encode one record behind the staged ones; its size. Sets `tags_code`."""
         cdef RecordFields fields
+        fields.properties = properties
+        fields.properties_size = len(properties)
+        fields.queue_id = queue_id
+        fields.flag = flag
+        fields.sys_flag = sys_flag
+        fields.reconsume_times = reconsume_times
+        fields.queue_offset = queue_offset
+        fields.physical_offset = physical_offset
+        fields.born_ms = born_ms
+        fields.store_ms = store_ms
+        fields.prepared_offset = prepared_offset
+        return self.stage_fields(&fields, topic, born_host, body)
+
+    cdef int64_t stage_fields(
+        self, RecordFields *fields, bytes topic, bytes born_host, bytes body
+    ) except -1:
+        """Check the parts, complete the fields with them and encode the record."""
         cdef int64_t size
-        if len(properties) > RecordLayout.PROPERTIES_LIMIT:
-            raise ValueError(f"properties of {len(properties)} bytes")
+        if not 0 <= fields.properties_size <= RecordLayout.PROPERTIES_LIMIT:
+            raise ValueError(f"properties of {fields.properties_size} bytes")
         if not 0 < len(topic) <= RecordLayout.V2_TOPIC_LIMIT:
             raise ValueError(f"a topic of {len(topic)} bytes")
         if len(body) > STAGING_LIMIT:
@@ -176,21 +204,10 @@ cdef class RecordEncoder:
         fields.topic_size = len(topic)
         fields.body = body
         fields.body_size = len(body)
-        fields.properties = properties
-        fields.properties_size = len(properties)
         fields.born_host = born_host
         fields.born_host_size = len(born_host)
         fields.store_host = self.store_host
         fields.store_host_size = len(self.store_host)
-        fields.queue_id = queue_id
-        fields.flag = flag
-        fields.sys_flag = sys_flag
-        fields.reconsume_times = reconsume_times
-        fields.queue_offset = queue_offset
-        fields.physical_offset = physical_offset
-        fields.born_ms = born_ms
-        fields.store_ms = store_ms
-        fields.prepared_offset = prepared_offset
         size = encoded_size(
             fields.topic_size,
             fields.body_size,
@@ -198,60 +215,9 @@ cdef class RecordEncoder:
             fields.born_host_size + fields.store_host_size,
         )
         self.reserve(size)
-        encode_record(self.staging + self.staged_size, &fields)
+        encode_record(self.staging + self.staged_size, fields)
         self.staged_size += size
         self.tags_code = tags_code_of(fields.properties, fields.properties_size)
-        return size
-
-    def append_record(
-        self,
-        MappedFile log not None,
-        MappedFile queue,
-        bytes topic not None,
-        int32_t queue_id,
-        int64_t queue_offset,
-        int32_t flag,
-        int32_t sys_flag,
-        int64_t born_ms,
-        bytes born_host not None,
-        int64_t store_ms,
-        int32_t reconsume_times,
-        int64_t prepared_offset,
-        bytes body not None,
-        bytes properties not None,
-        *,
-        bint use_pwrite,
-        object tags_code=None,
-    ):
-        """Stage and commit one record, then write its queue entry; the record's size.
-
-        Both files must have room.  `queue` is None for a record without an entry;
-        `tags_code` replaces the hash of its tags.  An OSError means that nothing was
-        published and the record is still staged.
-        """
-        cdef int64_t offset = log.base_offset + log._write_position
-        cdef int64_t size, code = 0
-        assert self.staged_size == 0, f"{self.staged_size} bytes were never committed"
-        if queue is not None:
-            queue._check_write(
-                queue._write_position, QueueEntryLayout.ENTRY_SIZE, queue.allocated
-            )
-        if tags_code is not None:
-            code = tags_code
-        size = self.stage(
-            topic, queue_id, queue_offset, offset, flag, sys_flag, born_ms, born_host,
-            store_ms, reconsume_times, prepared_offset, body, properties,
-        )
-        self.commit(log, use_pwrite)
-        if queue is not None:
-            store_entry(
-                queue,
-                queue._write_position,
-                offset,
-                <int32_t>size,
-                self.tags_code if tags_code is None else code,
-            )
-            queue._write_position += QueueEntryLayout.ENTRY_SIZE
         return size
 
     def stage_blank(self, int32_t rest):
@@ -278,7 +244,7 @@ cdef class RecordEncoder:
         file._write_position += self.staged_size
         self.staged_size = 0
 
-    def discard(self):
+    cpdef discard(self):
         """Forget what is staged."""
         self.staged_size = 0
 
@@ -309,14 +275,3 @@ cdef int store_entry(
     put64(entry + QueueEntryLayout.ENTRY_TAGS_AT, tags)
     file.store(position, entry, QueueEntryLayout.ENTRY_SIZE)
     return 0
-
-
-def put_queue_entry(
-    MappedFile file not None,
-    int64_t position,
-    int64_t physical_offset,
-    int32_t size,
-    int64_t tags_code,
-):
-    """Write one queue entry at `position` of a queue file."""
-    store_entry(file, position, physical_offset, size, tags_code)

@@ -10,12 +10,43 @@ flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp, memcpy
 
 from typing import NamedTuple
 
 from rmq._fastpath.endian cimport get16, get32
 from rmq._fastpath.native cimport Text
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #ifdef __SSE2__
+    #include <emmintrin.h>
+    /* The first byte of a string that is a quote, an escape, a control character or
+       not ASCII; never reads beyond the end. */
+    static inline const uint8_t *rmq_skip_plain(const uint8_t *p, const uint8_t *end) {
+        const __m128i quote = _mm_set1_epi8(34), escape = _mm_set1_epi8(92);
+        const __m128i space = _mm_set1_epi8(32);
+        for (; end - p >= 16; p += 16) {
+            __m128i part = _mm_loadu_si128((const __m128i *)p);
+            __m128i found = _mm_or_si128(_mm_cmpeq_epi8(part, quote),
+                                         _mm_cmpeq_epi8(part, escape));
+            /* signed: bytes from 0x80 on are below a space as well */
+            found = _mm_or_si128(found, _mm_cmplt_epi8(part, space));
+            int mask = _mm_movemask_epi8(found);
+            if (mask) return p + __builtin_ctz(mask);
+        }
+        while (p < end && *p >= 32 && *p < 128 && *p != 34 && *p != 92) p++;
+        return p;
+    }
+    #else
+    static inline const uint8_t *rmq_skip_plain(const uint8_t *p, const uint8_t *end) {
+        while (p < end && *p >= 32 && *p < 128 && *p != 34 && *p != 92) p++;
+        return p;
+    }
+    #endif
+    """
+    const uint8_t *rmq_skip_plain(const uint8_t *p, const uint8_t *end) noexcept nogil
 
 cdef enum:
     JSON_TYPE = 0
@@ -71,7 +102,7 @@ cdef const uint8_t *_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
     return p + more + 1
 
 
-cdef const uint8_t *_string(
+cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil:
     """Read a string from behind its quote; returns behind the closing one, or NULL."""
@@ -79,6 +110,9 @@ cdef const uint8_t *_string(
     text.data = p
     text.escaped = False
     while p < end:
+        p = rmq_skip_plain(p, end)
+        if p == end:
+            return NULL
         if p[0] == 34:
             text.size = <int32_t>(p - text.data)
             return p + 1
@@ -109,7 +143,7 @@ cdef const uint8_t *_string(
     return NULL
 
 
-cdef const uint8_t *_integer(
+cdef const uint8_t *scan_integer(
     const uint8_t *p, const uint8_t *end, int32_t *value
 ) noexcept nogil:
     """Read a whole number of 32 bits; NULL if it is not just that."""
@@ -142,7 +176,7 @@ cdef bint _is(const Text *text, const char *name, int32_t size) noexcept nogil:
 cdef bint _known(const RawHeader *raw, const Text *name) noexcept nogil:
     cdef int32_t i
     for i in range(raw.field_count):
-        if raw.names[i].size == name.size:
+        if raw.names[i].size == name.size and raw.names[i].data[0] == name.data[0]:
             if memcmp(raw.names[i].data, name.data, name.size) == 0:
                 return True
     return False
@@ -157,7 +191,7 @@ cdef const uint8_t *_fields(
     if p < end and p[0] == 125:
         return p + 1
     while p < end and p[0] == 34 and raw.field_count < RAW_FIELD_LIMIT:
-        p = _string(p + 1, end, &name)
+        p = scan_string(p + 1, end, &name)
         if p == NULL or name.escaped or name.size == 0 or _known(raw, &name):
             return NULL
         p = _space(p, end)
@@ -167,7 +201,7 @@ cdef const uint8_t *_fields(
         if p >= end or p[0] != 34:
             return NULL
         raw.names[raw.field_count] = name
-        p = _string(p + 1, end, &raw.values[raw.field_count])
+        p = scan_string(p + 1, end, &raw.values[raw.field_count])
         if p == NULL:
             return NULL
         raw.field_count += 1
@@ -188,12 +222,12 @@ cdef const uint8_t *_language(
     cdef Text text
     cdef int32_t number, i
     if p[0] != 34:
-        p = _integer(p, end, &number)
+        p = scan_integer(p, end, &number)
         if p == NULL or not 0 <= number < LANGUAGE_LIMIT:
             return NULL
         raw.language = number
         return p
-    p = _string(p + 1, end, &text)
+    p = scan_string(p + 1, end, &text)
     if p == NULL or text.escaped:
         return NULL
     for i in range(LANGUAGE_LIMIT):
@@ -216,7 +250,7 @@ cdef bint _scan_json(
         return False
     p = _space(p + 1, end)
     while p < end and p[0] == 34:
-        p = _string(p + 1, end, &key)
+        p = scan_string(p + 1, end, &key)
         if p == NULL:
             return False
         p = _space(p, end)
@@ -226,19 +260,21 @@ cdef bint _scan_json(
         if p >= end:
             return False
         if _is(&key, "code", 4):
-            bit, p = 1, _integer(p, end, &raw.code)
+            bit, p = 1, scan_integer(p, end, &raw.code)
         elif _is(&key, "flag", 4):
-            bit, p = 2, _integer(p, end, &raw.flag)
+            bit, p = 2, scan_integer(p, end, &raw.flag)
         elif _is(&key, "opaque", 6):
-            bit, p = 4, _integer(p, end, &raw.opaque)
+            bit, raw.opaque_text = 4, p
+            p = scan_integer(p, end, &raw.opaque)
+            raw.opaque_size = <int32_t>(p - raw.opaque_text)
         elif _is(&key, "version", 7):
-            bit, p = 8, _integer(p, end, &raw.version)
+            bit, p = 8, scan_integer(p, end, &raw.version)
         elif _is(&key, "language", 8):
             bit, p = 16, _language(p, end, raw)
         elif _is(&key, "extFields", 9) and p[0] == 123:
             bit, p = 32, _fields(p + 1, end, raw)
         elif _is(&key, "serializeTypeCurrentRPC", 23) and p[0] == 34:
-            bit, p = 64, _string(p + 1, end, &ignored)
+            bit, p = 64, scan_string(p + 1, end, &ignored)
         else:
             return False
         if p == NULL or seen & bit:
@@ -316,12 +352,51 @@ cdef bint scan_header(
     """Read a plain header; False leaves it to the Python path."""
     raw.code = raw.flag = raw.version = raw.opaque = raw.field_count = 0
     raw.language = 0
+    raw.opaque_text = NULL
     raw.serialize_type = serialize_type
     if serialize_type == JSON_TYPE:
         return _scan_json(header, header + size, raw)
     if serialize_type == BINARY_TYPE:
         return _scan_binary(header, header + size, raw)
     return False
+
+
+cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil:
+    """Write a scanned value without its escapes; its size, at most that of the text."""
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef const uint8_t *stop
+    cdef uint8_t *start = out
+    cdef uint8_t c
+    while p < end:
+        stop = NULL
+        if text.escaped:
+            stop = <const uint8_t *>memchr(p, 92, end - p)
+        if stop == NULL:
+            stop = end
+        memcpy(out, p, stop - p)
+        out += stop - p
+        if stop == end:
+            break
+        c = stop[1]
+        p = stop + 2
+        if c == 117:
+            out[0] = <uint8_t>(_hex(stop[4]) << 4 | _hex(stop[5]))
+            p = stop + 6
+        elif c == 98:
+            out[0] = 8
+        elif c == 102:
+            out[0] = 12
+        elif c == 110:
+            out[0] = 10
+        elif c == 114:
+            out[0] = 13
+        elif c == 116:
+            out[0] = 9
+        else:
+            out[0] = c
+        out += 1
+    return <int32_t>(out - start)
 
 
 class ScannedHeader(NamedTuple):

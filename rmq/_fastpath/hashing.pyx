@@ -8,7 +8,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
 cdef int32_t java_hash_of(const uint8_t *utf8, size_t size) noexcept nogil:
-    cdef uint32_t result = 0
+    return java_hash_on(0, utf8, size)
+
+
+cdef int32_t java_hash_on(
+    int32_t start, const uint8_t *utf8, size_t size
+) noexcept nogil:
+    """The hash of a text that goes on after one whose hash is `start`."""
+    cdef uint32_t result = start
     cdef uint32_t point
     cdef size_t i = 0
     cdef int more

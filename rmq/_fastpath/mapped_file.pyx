@@ -21,6 +21,11 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
+cdef extern from "io_trace.h":
+    void rmq_trace(
+        char kind, int fd, const uint8_t *data, int64_t position, int64_t size
+    ) noexcept nogil
+
 cdef extern from *:
     """
     #ifndef _GNU_SOURCE
@@ -137,6 +142,8 @@ cdef class MappedFile:
             length = size
         if length != size:
             raise ValueError(f"{path} has {length} bytes instead of {size}")
+        name = path.encode(errors="surrogateescape")
+        rmq_trace(b"o", self.fd, <const uint8_t *>name, 0, len(name))
         self.address = <uint8_t *>rmq_map(self.fd, size, writable)
         if self.address == NULL:
             raise OSError(errno, os.strerror(errno), path)
@@ -182,6 +189,7 @@ cdef class MappedFile:
 
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1:
         self._check_write(position, size, self.allocated)
+        rmq_trace(b"w", self.fd, data, position, size)
         memcpy(self.address + position, data, size)
         return 0
 
@@ -190,6 +198,7 @@ cdef class MappedFile:
     ) except -1:
         cdef int error
         self._check_write(position, size, self.allocated)
+        rmq_trace(b"w", self.fd, data, position, size)
         error = rmq_pwrite(self.fd, data, size, position)
         if error:
             raise OSError(error, os.strerror(error), self.path)
@@ -210,6 +219,7 @@ cdef class MappedFile:
         if error:
             raise OSError(error, os.strerror(error), self.path)
         self.allocated = end
+        rmq_trace(b"a", self.fd, NULL, start, end - start)
 
     def assume_allocated(self, int64_t end):
         """Trust that [0, end) has blocks: a file that was written to before."""
@@ -250,6 +260,7 @@ cdef class MappedFile:
         self._check_write(start, end - start, self.size)
         if start == end:
             return
+        rmq_trace(b"z", self.fd, NULL, start, end - start)
         error = rmq_punch(self.fd, start, end)
         if error == 0:
             self.allocated = min(self.allocated, start)
@@ -286,11 +297,13 @@ cdef class MappedFile:
         cdef int error
         self._check(0, 0, self.size)
         self.holders += 1
+        rmq_trace(b"s", self.fd, NULL, 0, 0)
         with nogil:
             error = rmq_sync(self.fd)
         self.holders -= 1
         if error:
             raise OSError(error, os.strerror(error), self.path)
+        rmq_trace(b"e", self.fd, NULL, 0, 0)
         self.flushed_position = max(self.flushed_position, end)
         return end
 

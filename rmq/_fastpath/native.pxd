@@ -2,7 +2,9 @@
 
 A handler serves a frame or declines it.  DECLINED leaves no trace: the frame takes the
 Python path.  A handler serves only what it can prove plain, allocates nothing, takes no
-lock and calls nothing that blocks.
+lock and calls nothing that blocks.  `end_of_drain` finishes what was served in a poll,
+before any reply leaves; False means that it was not kept: those replies are thrown away
+and their connections closed.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -50,4 +52,4 @@ cdef class NativeHandler:
     cdef readonly tuple varying     # those that differ from frame to frame
     cdef readonly int contract_version
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
-    cdef void end_of_drain(self) noexcept nogil
+    cdef bint end_of_drain(self) noexcept nogil

@@ -27,6 +27,6 @@ cdef class NativeHandler:
         """Serve one frame: the reply goes to one of the outboxes."""
         return DECLINED
 
-    cdef void end_of_drain(self) noexcept nogil:
-        """Finish the batch; called once per poll, before any reply is sent."""
-        return
+    cdef bint end_of_drain(self) noexcept nogil:
+        """Finish the batch of a poll, before any reply is sent; False if it is lost."""
+        return True

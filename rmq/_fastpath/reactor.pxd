@@ -2,12 +2,14 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.frames cimport RawHeader
 from rmq._fastpath.native cimport Conn, FIELD_LIMIT, Frame, NativeHandler, Text
+from rmq._fastpath.template cimport HOLE_LIMIT, Template
 from rmq._fastpath.watermark cimport Watermark
 
 cdef enum:
     LISTENER_LIMIT = 8
     DENSE_CODES = 1024          # codes below are looked up in an array
     NATIVE_LIMIT = 64           # compiled handlers of one process
+    TEMPLATES_PER_CONNECTION = 4
 
 cdef struct Slot:
     int fd
@@ -29,8 +31,12 @@ cdef struct Slot:
     bint is_paused              # frames wait until the outbox is empty
     int32_t handed              # frames that were handed over and not taken yet
     int64_t declined_poll       # the poll in which a frame of it was declined
+    int64_t served_poll         # the poll in which a compiled handler served it
     int32_t peer_size
     uint8_t peer[20]            # address and port as a record stores them
+    Template *templates[TEMPLATES_PER_CONNECTION]
+    uint32_t learned            # templates so far: the oldest makes room
+    uint64_t matched            # headers that a template has read
 
 cdef struct Event:
     int32_t kind
@@ -54,6 +60,8 @@ cdef struct Native:
     int32_t code
     int32_t field_count
     Text fields[FIELD_LIMIT]
+    int32_t varying[HOLE_LIMIT]     # the fields that differ from frame to frame
+    int32_t varying_count
     int64_t served
     int64_t declined
     bint is_touched             # served a frame in this poll
@@ -96,10 +104,19 @@ cdef class Reactor:
     cdef readonly int64_t held_timeout_ms
 
     cdef Native *native_for(self, int32_t listener, int32_t code) noexcept nogil
+    cdef Native *read_header(
+        self,
+        Slot *slot,
+        const uint8_t *header,
+        int64_t size,
+        uint8_t kind,
+        Frame *frame,
+    ) noexcept nogil
     cdef bint serve(self, uint32_t index, const uint8_t *p, int64_t size) noexcept nogil
     cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil
     cdef void mark_dirty(self, uint32_t index) noexcept nogil
     cdef void end_of_drain(self) noexcept nogil
+    cdef void drop_replies(self) noexcept nogil
     cdef bint keep(
         self,
         uint64_t token,

@@ -15,6 +15,7 @@ class EventKind(IntEnum):
     HEADER_TOO_LARGE = 5
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
+    NOT_KEPT = 8
 
 class ReactorStatistics(NamedTuple):
     """Sums since the start, and what is open now."""

@@ -35,6 +35,12 @@ from rmq._fastpath.frames cimport RawHeader, scan_header
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION, Conn, DECLINED, Frame, HELD, NativeHandler, REPLY_ROOM, Verdict
 )
+from rmq._fastpath.template cimport (
+    HOLE_LIMIT,
+    Template,
+    learn_template,
+    match_template,
+)
 from rmq._fastpath.watermark cimport Watermark
 
 cdef extern from *:
@@ -93,8 +99,7 @@ cdef extern from *:
 
 cdef enum:
     READY_LIMIT = 256                   # connections looked at in one poll
-    EVENT_LIMIT = 4096                  # frames handed over at once; each connection
-                                        # has room for its end besides
+    EVENT_LIMIT = 4096                  # frames handed over at once; ends come on top
     FRAMES_PER_CONNECTION = 512
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
@@ -104,6 +109,7 @@ cdef enum:
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
     HELD_LIMIT = 256 * 1024 * 1024      # bytes of replies that wait for the disk
     SLOT_LIMIT = 1 << 20
+    LEARN_TRIES = 32                    # then headers must have been worth learning
     RESPONSE_FLAG = 1                   # bit of the header's flag
 
 cdef enum:
@@ -119,6 +125,7 @@ cpdef enum EventKind:
     HEADER_TOO_LARGE = 5
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
+    NOT_KEPT = 8
 
 cdef uint64_t WATERMARK_ID = <uint64_t>-1
 cdef uint64_t WAKE_ID = <uint64_t>-2
@@ -172,6 +179,7 @@ cdef class Reactor:
                 os.close(self.slots[i].fd)
             free(self.slots[i].inbox)
             free(self.slots[i].outbox)
+            _forget_templates(self.slots[i])
             free(self.slots[i])
         while held != NULL:
             following = held.next
@@ -271,6 +279,7 @@ cdef class Reactor:
         slot.generation += 1
         free(slot.inbox)
         free(slot.outbox)
+        _forget_templates(slot)
         slot.inbox = slot.outbox = NULL
         slot.in_capacity = slot.in_start = slot.in_end = slot.handed = 0
         slot.out_capacity = slot.out_start = slot.out_end = 0
@@ -318,6 +327,8 @@ cdef class Reactor:
             raise ValueError(f"more than {NATIVE_LIMIT} compiled handlers")
         if self.native_for(listener, code) != NULL:
             raise ValueError(f"code {code} has a compiled handler already")
+        if len(handler.varying) >= HOLE_LIMIT:
+            raise ValueError(f"{len(handler.varying)} varying fields")
         names = [field.encode() for field in handler.fields]
         self.handlers.append((handler, names))
         native = &self.natives[self.native_count]
@@ -329,6 +340,9 @@ cdef class Reactor:
             name = names[i]
             native.fields[i].data = name
             native.fields[i].size = len(name)
+            if handler.fields[i] in handler.varying:
+                native.varying[native.varying_count] = i
+                native.varying_count += 1
         if self.dense[listener] == NULL:
             self.dense[listener] = <int16_t *>calloc(DENSE_CODES, sizeof(int16_t))
             if self.dense[listener] == NULL:
@@ -349,6 +363,46 @@ cdef class Reactor:
                 return &self.natives[i]
         return NULL
 
+    cdef Native *read_header(
+        self,
+        Slot *slot,
+        const uint8_t *header,
+        int64_t size,
+        uint8_t kind,
+        Frame *frame,
+    ) noexcept nogil:
+        """Read a header for its compiled handler; NULL if it has none or is not plain.
+
+        The templates of the connection are tried first; what the scanner had to read is
+        learned.
+        """
+        cdef RawHeader raw
+        cdef Native *native
+        cdef Template *template
+        cdef int32_t i
+        for i in range(TEMPLATES_PER_CONNECTION):
+            template = slot.templates[i]
+            if template != NULL and match_template(template, header, size, frame):
+                slot.matched += 1
+                return <Native *>template.owner if kind == 0 else NULL
+        if not scan_header(header, size, kind, &raw) or raw.flag & RESPONSE_FLAG:
+            return NULL
+        native = self.native_for(slot.listener, raw.code)
+        if native == NULL:
+            return NULL
+        _fill(frame, &raw, native)
+        if kind == 0 and (slot.learned < LEARN_TRIES or slot.matched > slot.learned):
+            template = learn_template(
+                header, size, &raw, frame, native.field_count,
+                native.varying, native.varying_count, native,
+            )
+            if template != NULL:
+                i = slot.learned % TEMPLATES_PER_CONNECTION
+                free(slot.templates[i])
+                slot.templates[i] = template
+                slot.learned += 1
+        return native
+
     cdef bint serve(
         self, uint32_t index, const uint8_t *p, int64_t size
     ) noexcept nogil:
@@ -358,7 +412,6 @@ cdef class Reactor:
         so that its requests keep their order.
         """
         cdef Slot *slot = self.slots[index]
-        cdef RawHeader raw
         cdef Frame frame
         cdef Conn conn
         cdef Native *native
@@ -367,38 +420,34 @@ cdef class Reactor:
         if self.dense[slot.listener] == NULL or slot.declined_poll == self.polls:
             return False
         word = get32(p + 4)
-        if (
-            scan_header(p + 8, word & 0xFFFFFF, word >> 24, &raw)
-            and not raw.flag & RESPONSE_FLAG
-        ):
-            native = self.native_for(slot.listener, raw.code)
-            if native != NULL:
-                if (
-                    self.held_bytes + REPLY_ROOM <= HELD_LIMIT
-                    and self.reserve(index, REPLY_ROOM)
-                ):
-                    _fill(&frame, &raw, native)
-                    frame.body = p + 8 + (word & 0xFFFFFF)
-                    frame.body_size = <uint32_t>(size - 8 - (word & 0xFFFFFF))
-                    frame.now_ms = self.now_ms
-                    conn.ready.end = slot.outbox + slot.out_end
-                    conn.ready.limit = slot.outbox + slot.out_capacity
-                    conn.held.end = self.held_reply
-                    conn.held.limit = self.held_reply + REPLY_ROOM
-                    conn.peer = slot.peer
-                    conn.peer_size = slot.peer_size
-                    conn.watermark = 0
-                    verdict = (<NativeHandler>native.handler).serve(&frame, &conn)
-                if verdict == DECLINED:
-                    native.declined += 1
-                else:
-                    native.served += 1
-                    native.is_touched = True
+        native = self.read_header(slot, p + 8, word & 0xFFFFFF, word >> 24, &frame)
+        if native != NULL:
+            if (
+                self.held_bytes + REPLY_ROOM <= HELD_LIMIT
+                and self.reserve(index, REPLY_ROOM)
+            ):
+                frame.body = p + 8 + (word & 0xFFFFFF)
+                frame.body_size = <uint32_t>(size - 8 - (word & 0xFFFFFF))
+                frame.now_ms = self.now_ms
+                conn.ready.end = slot.outbox + slot.out_end
+                conn.ready.limit = slot.outbox + slot.out_capacity
+                conn.held.end = self.held_reply
+                conn.held.limit = self.held_reply + REPLY_ROOM
+                conn.peer = slot.peer
+                conn.peer_size = slot.peer_size
+                conn.watermark = 0
+                verdict = (<NativeHandler>native.handler).serve(&frame, &conn)
+            if verdict == DECLINED:
+                native.declined += 1
+            else:
+                native.served += 1
+                native.is_touched = True
         if slot.out_capacity:
             self.mark_dirty(index)      # also to give back an outbox without use
         if verdict == DECLINED:
             slot.declined_poll = self.polls
             return False
+        slot.served_poll = self.polls
         if verdict == HELD:
             self.keep(
                 self._token(index), self.held_reply, conn.held.end - self.held_reply,
@@ -411,10 +460,24 @@ cdef class Reactor:
     cdef void end_of_drain(self) noexcept nogil:
         """Let the handlers that served something finish their batch."""
         cdef int32_t i
+        cdef bint is_kept = True
         for i in range(self.native_count):
             if self.natives[i].is_touched:
                 self.natives[i].is_touched = False
-                (<NativeHandler>self.natives[i].handler).end_of_drain()
+                if not (<NativeHandler>self.natives[i].handler).end_of_drain():
+                    is_kept = False
+        if not is_kept:
+            self.drop_replies()
+
+    cdef void drop_replies(self) noexcept nogil:
+        """End the connections that were served in this poll, without their replies."""
+        cdef uint32_t i
+        cdef Slot *slot
+        for i in range(self.slot_count):
+            slot = self.slots[i]
+            if slot.served_poll == self.polls and slot.fd >= 0:
+                slot.out_start = slot.out_end = 0
+                self.fail(i, NOT_KEPT)
 
     def native_counts(self):
         """{(listener, code): (served, declined)} of the compiled handlers."""
@@ -952,6 +1015,14 @@ cdef void *_grown(void *old, size_t size) except NULL:
     return grown
 
 
+cdef void _forget_templates(Slot *slot) noexcept nogil:
+    cdef int32_t i
+    for i in range(TEMPLATES_PER_CONNECTION):
+        free(slot.templates[i])
+        slot.templates[i] = NULL
+    slot.learned = slot.matched = 0
+
+
 cdef void _fill(
     Frame *frame, const RawHeader *raw, const Native *native
 ) noexcept nogil:
@@ -967,8 +1038,12 @@ cdef void _fill(
         frame.fields[i].data = NULL
         frame.fields[i].size = 0
         for j in range(raw.field_count):
-            if raw.names[j].size == native.fields[i].size and not memcmp(
-                raw.names[j].data, native.fields[i].data, native.fields[i].size
+            if (
+                raw.names[j].size == native.fields[i].size
+                and raw.names[j].data[0] == native.fields[i].data[0]
+                and not memcmp(
+                    raw.names[j].data, native.fields[i].data, native.fields[i].size
+                )
             ):
                 frame.fields[i] = raw.values[j]
                 break

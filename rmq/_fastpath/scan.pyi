@@ -1,6 +1,8 @@
 from enum import IntEnum
 from typing import NamedTuple
 
+from typing_extensions import Buffer
+
 from rmq._fastpath.decode import RecordStatus
 from rmq._fastpath.mapped_file import MappedFile
 
@@ -66,6 +68,24 @@ def walk_log(
     Returns (status, position, records): OK if the limit or the end was reached between
     records, else why the walk stopped there.
     """
+
+def survey_log(
+    file: MappedFile,
+    position: int,
+    end: int,
+    rows: Buffer,
+    *,
+    check_crc: bool = True,
+) -> tuple[RecordStatus, int, int]:
+    """Check records from `position` on into `rows`, without the GIL.
+
+    A row: physical offset, size, store ms, queue id, queue offset, system flag, tags
+    code, FNV-1a of the topic.  Returns (status, position, rows filled); OK if the rows
+    or the range ended between records.
+    """
+
+def topic_hash(topic: Buffer) -> int:
+    """Hash a topic as `survey_log` does."""
 
 def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]:
     """(physical offset, size, tags code) of the queue entry at `position`."""

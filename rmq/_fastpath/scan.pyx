@@ -1,11 +1,12 @@
 """Scans: a consume queue for a pull, a commit-log file for recovery.
 
 `scan_queue` looks at an entry in 2 to 3 ns and merges records that are neighbours in
-the log into runs.  `walk_log` checks every record and tells what a queue must know.
+the log into runs.  `walk_log` checks every record and tells what a queue must know;
+`survey_log` does the same into an array, for tools that look at whole stores.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.append cimport tags_code_of
 from rmq._fastpath.decode cimport (
@@ -26,6 +27,10 @@ from rmq._fastpath.decode import RecordStatus as Status
 cdef enum:
     TAG_LIMIT = 64      # tags of one subscription; more are scanned as "all"
     RUN_LIMIT = 1024    # runs of one reply; more than any message limit in use
+    SURVEY_COLUMNS = 8
+
+cdef uint64_t FNV_BASIS = 0xCBF29CE484222325ULL
+cdef uint64_t FNV_PRIME = 0x100000001B3ULL
 
 
 class QueueScan(NamedTuple):
@@ -172,6 +177,68 @@ def walk_log(
         ))
         position += parts.size
     return Status(status), position, records
+
+
+def survey_log(
+    MappedFile file not None,
+    int64_t position,
+    int64_t end,
+    int64_t[:, ::1] rows not None,
+    *,
+    bint check_crc=True,
+):
+    """Check records from `position` on into `rows`, without the GIL.
+
+    A row: physical offset, size, store ms, queue id, queue offset, system flag, tags
+    code, FNV-1a of the topic.  Returns (status, position, rows filled); OK if the rows
+    or the range ended between records.
+    """
+    cdef RecordParts parts
+    cdef RecordStatus status = OK
+    cdef const uint8_t *p
+    cdef int64_t count = 0
+    cdef int64_t limit = rows.shape[0]
+    file._check(position, end - position, file.size)
+    if rows.shape[1] != SURVEY_COLUMNS:
+        raise ValueError(f"rows of {rows.shape[1]} columns, not {SURVEY_COLUMNS}")
+    file.hold()
+    with nogil:
+        while position < end and count < limit:
+            p = file.address + position
+            status = split_record(p, end - position, check_crc, &parts)
+            if status == OK and parts.physical_offset != file.base_offset + position:
+                status = BAD_OFFSET
+            if status != OK:
+                break
+            rows[count, 0] = parts.physical_offset
+            rows[count, 1] = parts.size
+            rows[count, 2] = parts.store_ms
+            rows[count, 3] = parts.queue_id
+            rows[count, 4] = parts.queue_offset
+            rows[count, 5] = parts.sys_flag
+            rows[count, 6] = tags_code_of(
+                p + parts.properties_at, parts.properties_size
+            )
+            rows[count, 7] = fnv1a(p + parts.topic_at, parts.topic_size)
+            count += 1
+            position += parts.size
+    file.release()
+    return Status(status), position, count
+
+
+cdef int64_t fnv1a(const uint8_t *p, int64_t size) noexcept nogil:
+    cdef uint64_t value = FNV_BASIS
+    cdef int64_t i
+    for i in range(size):
+        value = (value ^ p[i]) * FNV_PRIME
+    return <int64_t>value
+
+
+def topic_hash(const uint8_t[::1] topic not None):
+    """Hash a topic as `survey_log` does."""
+    if topic.shape[0] == 0:
+        return fnv1a(NULL, 0)
+    return fnv1a(&topic[0], topic.shape[0])
 
 
 def read_entry(MappedFile file not None, int64_t position):

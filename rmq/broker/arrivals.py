@@ -1,8 +1,9 @@
 """Arrivals: tells who waits for messages which queues have new ones.
 
-The store reports each append; listeners are called once per drain with all touched
-queues.  Under SYNC_FLUSH a queue is reported when the new message is visible, that is
-when the durable watermark has passed it.  Work outside a request calls `flush` itself.
+The store lists the queues with new entries; listeners are called once per drain with
+all of them.  Under SYNC_FLUSH a queue is reported when the new message is visible, that
+is when the durable watermark has passed it.  Work outside a request calls `flush`
+itself.
 """
 
 import os
@@ -24,19 +25,17 @@ class Arrivals:
         self._is_sync = store.config.is_sync_flush
         self._listeners: tuple[ArrivalListener, ...] = ()
         self._touched: dict[QueueKey, int] = {}
-        store.on_append = self._touch
 
     def listen(self, listeners: tuple[ArrivalListener, ...]) -> None:
         """Call these from now on."""
         assert not self._listeners, "listeners are set once, at start"
         self._listeners = listeners
 
-    def _touch(self, topic: str, queue_id: int, next_offset: int) -> None:
-        self._touched[topic, queue_id] = next_offset
-
     def flush(self) -> None:
         """Report what is visible; the rest waits."""
         touched = self._touched
+        for queue in self._store.end_batch():
+            touched[queue.topic, queue.queue_id] = queue.next_offset
         if not touched:
             return
         if self._is_sync:

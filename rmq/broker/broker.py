@@ -24,6 +24,8 @@ from rmq.broker.context import BrokerContext, Service
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
+from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
@@ -142,6 +144,7 @@ class Broker:
         folder = store.directory.config
         topics = TopicTable(folder, clock, config)
         groups = GroupTable(folder, clock, config)
+        filters = FilterTable(folder, clock, config)
         names = NameServers(config, topics, self._client)
         names.addresses = name_servers
         names.address = self.advertised.address
@@ -160,10 +163,14 @@ class Broker:
                 folder, clock, config.consumer_offset_update_version_step
             ),
             groups=groups,
+            filters=filters,
             producers=ProducerTable(),
             consumers=ConsumerTable(
-                groups, notifies=config.notify_consumer_ids_changed_enable
+                groups,
+                notifies=config.notify_consumer_ids_changed_enable,
+                on_gone=filters.unregister,
             ),
+            queue_locks=QueueLocks(clock),
             name_servers=names,
             overload=OverloadGuard(store),
             store_host=self._store_host,
@@ -173,9 +180,14 @@ class Broker:
 
     def _load_tables(self) -> None:
         context = self.context
-        for table in (context.topics, context.groups, context.offsets):
+        for table in (
+            context.topics,
+            context.groups,
+            context.filters,
+            context.offsets,
+        ):
             table.load()
-        context.topics.on_change = context.name_servers.topic_changed
+        context.topics.on_change.append(context.name_servers.topic_changed)
 
     def _connect_plugins(self, tables: dict[str, HandlerTable]) -> None:
         """Ask the hooks once, and put what they give where it belongs."""
@@ -214,7 +226,7 @@ class Broker:
         )
         nursery.start_soon(
             housekeeping.save_tables,
-            (context.topics, context.groups),
+            (context.topics, context.groups, context.filters),
             housekeeping.SAVE_INTERVAL_S,
         )
         nursery.start_soon(
@@ -255,7 +267,13 @@ class Broker:
         if context is not None:
             if context.arrivals.flush in self._server.after_drain:
                 self._server.after_drain.remove(context.arrivals.flush)
-            tables = (context.topics, context.groups, context.offsets)
+            tables = (
+                context.topics,
+                context.groups,
+                context.filters,
+                context.offsets,
+                *context.tables,
+            )
             await housekeeping.save_now(tables)
         try:
             store.close()

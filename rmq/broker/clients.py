@@ -5,9 +5,10 @@ group's members or topics is told to all of them (request 40), so that they divi
 queues anew; members of broadcast groups take every queue and are not told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from rmq.broker.mismatch import SubscriptionMismatches
 from rmq.broker.tables.groups import GroupTable
 from rmq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq.protocol.codes import RequestCode
@@ -46,6 +47,7 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, Member]] = {}
+        self._connections: dict[str, Connection] = {}
 
     def register(
         self,
@@ -61,6 +63,8 @@ class ProducerTable:
             return
         members = self._groups.setdefault(group, {})
         members[connection] = Member(client_id, language, version, now_ms)
+        assert connection.is_open, f"{client_id} registered over a closed connection"
+        self._connections[client_id] = connection
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
         """Forget a producer that says goodbye."""
@@ -73,11 +77,18 @@ class ProducerTable:
         """Forget a producer whose connection is gone."""
         for group, members in list(self._groups.items()):
             if connection in members:
-                self.unregister(group, members[connection].client_id, connection)
+                client_id = members[connection].client_id
+                self.unregister(group, client_id, connection)
+                if self._connections.get(client_id) is connection:
+                    del self._connections[client_id]
 
     def members(self, group: str) -> dict[Connection, Member]:
         """Return the producers of a group."""
         return dict(self._groups.get(group, {}))
+
+    def connection(self, client_id: str) -> Connection | None:
+        """Return the connection over which a producer registered last."""
+        return self._connections.get(client_id)
 
     def all(self) -> Iterator[tuple[str, Connection, Member]]:
         """Yield every producer with its group."""
@@ -89,10 +100,18 @@ class ProducerTable:
 class ConsumerTable:
     """Known in Java as `ConsumerManager`."""
 
-    def __init__(self, groups: GroupTable, *, notifies: bool) -> None:
+    def __init__(
+        self,
+        groups: GroupTable,
+        *,
+        notifies: bool,
+        on_gone: Callable[[str], None],
+    ) -> None:
         self._settings = groups
         self._notifies = notifies
+        self._on_gone = on_gone
         self._groups: dict[str, ConsumerGroup] = {}
+        self.mismatches = SubscriptionMismatches()
 
     def register(
         self,
@@ -118,6 +137,7 @@ class ConsumerTable:
         changed = before is None or before.client_id != client_id
         group.members[connection] = Member(client_id, language, version, now_ms)
         changed = _subscribe(group, data.subscription_data_set) or changed
+        self.mismatches.note(name, client_id, data.subscription_data_set)
         if changed:
             self._notify(group)
         return changed
@@ -139,10 +159,13 @@ class ConsumerTable:
         if known is None or known.members.pop(connection, None) is None:
             return
         assert connection not in known.members, client_id
+        left = {member.client_id for member in known.members.values()}
+        self.mismatches.keep(group, left)
         if known.members:
             self._notify(known)
         else:
             del self._groups[group]
+            self._on_gone(group)
 
     def on_close(self, connection: Connection) -> None:
         """Forget a consumer whose connection is gone, in all its groups."""

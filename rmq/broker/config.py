@@ -117,7 +117,26 @@ class BrokerConfig:
         doc="how long a pull is held while longPollingEnable is false",
     )
     enable_property_filter: bool = option(
-        False, key="enablePropertyFilter", doc="filter by SQL92; not supported yet"
+        False, key="enablePropertyFilter", doc="let consumers filter by SQL92"
+    )
+    max_error_rate_of_bloom_filter: int = option(
+        20,
+        key="maxErrorRateOfBloomFilter",
+        low=1,
+        high=50,
+        doc="percent; shapes bloomFilterData in consumerFilter.json",
+    )
+    expect_consumer_num_use_filter: int = option(
+        32,
+        key="expectConsumerNumUseFilter",
+        low=1,
+        doc="groups of a topic; shapes bloomFilterData in consumerFilter.json",
+    )
+    filter_data_clean_time_span_ms: int = option(
+        86_400_000,
+        key="filterDataCleanTimeSpan",
+        low=0,
+        doc="how long the selector of a group that left is kept",
     )
     enable_mixed_message_type: bool = option(
         False, key="enableMixedMessageType", doc="allow topics of type MIXED"
@@ -160,6 +179,63 @@ class BrokerConfig:
     )
     enable_register_producer: bool = option(
         True, key="enableRegisterProducer", doc="keep a table of producers"
+    )
+    flush_delay_offset_interval_ms: int = option(
+        10_000,
+        key="flushDelayOffsetInterval",
+        low=10,
+        doc="how soon progress of delayed delivery is saved",
+    )
+    delay_offset_update_version_step: int = option(
+        200,
+        key="delayOffsetUpdateVersionStep",
+        low=1,
+        doc="steps of delayed delivery that make a new version of its table",
+    )
+    transaction_time_out_ms: int = option(
+        6_000,
+        key="transactionTimeOut",
+        low=0,
+        doc="age at which an open transaction is checked",
+    )
+    transaction_check_max: int = option(
+        15,
+        key="transactionCheckMax",
+        low=1,
+        doc="checks before an open transaction is given up",
+    )
+    transaction_check_interval_ms: int = option(
+        30_000,
+        key="transactionCheckInterval",
+        low=1_000,
+        doc="pause between rounds of checks",
+    )
+    transaction_op_msg_max_size: int = option(
+        4_096,
+        key="transactionOpMsgMaxSize",
+        low=32,
+        high=1 << 20,
+        doc="bytes of ended transactions that make one op message",
+    )
+    transaction_op_batch_interval_ms: int = option(
+        3_000,
+        key="transactionOpBatchInterval",
+        low=1,
+        doc="how long ended transactions are collected for an op message",
+    )
+    file_reserved_time_h: int = option(
+        72,
+        key="fileReservedTime",
+        low=1,
+        doc="hours after which an open transaction is given up",
+    )
+    use_server_side_reset_offset: bool = option(
+        True,
+        key="useServerSideResetOffset",
+        doc="a reset of offsets is told at the next pull; false pushes it to clients",
+    )
+    store_reply_message_enable: bool = option(
+        True, key="storeReplyMessageEnable", doc="store replies besides pushing them"
     )
     advertise: str = option(
         "",

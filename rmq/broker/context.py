@@ -13,8 +13,11 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
+from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.persist import JsonTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
 from rmq.native import NativeHandler
@@ -31,6 +34,7 @@ __all__ = [
     "Guard",
     "Handler",
     "Held",
+    "JsonTable",
     "PutInterceptor",
     "RegisterHandler",
     "RegisterNative",
@@ -80,8 +84,10 @@ class BrokerContext:
     topics: TopicTable
     offsets: OffsetTable
     groups: GroupTable
+    filters: FilterTable
     producers: ProducerTable
     consumers: ConsumerTable
+    queue_locks: QueueLocks
     name_servers: NameServers
     overload: OverloadGuard
     store_host: bytes
@@ -89,4 +95,6 @@ class BrokerContext:
     boot_ms: int
     plugin_configs: dict[str, Any] = field(default_factory=dict)
     on_close: list[Callable[[Connection], None]] = field(default_factory=list)
-    on_stop: list[Callable[[], None]] = field(default_factory=list)
+    on_stop: list[Callable[[], object]] = field(default_factory=list)
+    tables: list[JsonTable] = field(default_factory=list)
+    """Tables of plugins; the broker saves them when it stops."""

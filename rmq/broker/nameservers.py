@@ -71,10 +71,12 @@ class NameServers:
             elif changed:
                 await self._to_each(self._register_changed, changed)
 
-    def topic_changed(self, topic: TopicConfig) -> None:
-        """Send this topic soon."""
+    def topic_changed(self, name: str, topic: TopicConfig | None) -> None:
+        """Send this topic soon; one that is gone leaves with the next full table."""
+        if topic is None:
+            return
         if len(self._changed) < CHANGE_QUEUE_LIMIT:
-            self._changed[topic.topic_name or ""] = topic
+            self._changed[name] = topic
         self._wake.set()
 
     async def register_all(self) -> None:

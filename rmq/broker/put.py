@@ -6,8 +6,10 @@ of `HookUtils`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import BatchItem, Message
 from rmq.protocol.topics import (
     MAX_RETRY_TOPIC_LENGTH,
@@ -17,6 +19,16 @@ from rmq.protocol.topics import (
 )
 from rmq.store.message_store import MessageStore
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
+
+STORED: Final = frozenset(
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Outcomes after which a message is in the log."""
 
 
 class PutInterceptor(NamedTuple):
@@ -31,6 +43,7 @@ class PutPipeline:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._unserved = store.unserved
         self._interceptors: tuple[PutInterceptor, ...] = ()
         self.triggers: set[str] = set()
 
@@ -40,21 +53,38 @@ class PutPipeline:
         self.triggers.clear()
         self.triggers.update(*(each.triggers for each in self._interceptors))
 
-    def put(self, message: Message) -> PutResult:
-        """Store one message."""
+    def put(self, message: Message, passed: str = "") -> PutResult:
+        """Store one message; interceptors of the property `passed` had it before."""
+        self._check_served(message.topic)
         if self._interceptors and not self.triggers.isdisjoint(message.properties):
             for interceptor in self._interceptors:
-                if not interceptor.triggers.isdisjoint(message.properties):
+                triggers = interceptor.triggers
+                if passed not in triggers and not triggers.isdisjoint(
+                    message.properties
+                ):
                     interceptor.intercept(message)
+        return self.append(message)
+
+    def append(self, message: Message) -> PutResult:
+        """Store a message as it is, because the interceptors have had it before."""
         if len(message.topic) > MAX_TOPIC_LENGTH and not _may_be_long(message.topic):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         return self._store.put(message)
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
         """Store the items of a batch side by side."""
+        self._check_served(message.topic)
         if len(message.topic) > MAX_TOPIC_LENGTH:
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         return self._store.put_batch(message, items)
+
+    def _check_served(self, topic: str) -> None:
+        """Refuse to add to queues of a kind that this store does not write."""
+        if topic in self._unserved:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic[{topic}] is not served: {self._unserved[topic]}",
+            )
 
 
 def _may_be_long(topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""The command line: `rmq broker`, `rmq namesrv`, `rmq config`."""
+"""The command line: `rmq broker`, `rmq namesrv`, `rmq config`, `rmq store`."""
 
 import click
 
@@ -6,6 +6,7 @@ from rmq import __version__
 from rmq.cli.broker import broker
 from rmq.cli.config import config
 from rmq.cli.namesrv import namesrv
+from rmq.cli.store import store
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,3 +21,4 @@ def main() -> None:
 main.add_command(broker)
 main.add_command(namesrv)
 main.add_command(config)
+main.add_command(store)

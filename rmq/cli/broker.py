@@ -30,9 +30,14 @@ logger = logging.getLogger("rmq")
 @click.option(
     "--advertise", metavar="HOST:PORT", help="The address that clients are told."
 )
+@click.option(
+    "--strict-store",
+    is_flag=True,
+    help="Refuse a store with topics or messages that are not served.",
+)
 @click.option("-p", "print_all", is_flag=True, help="Print every key and stop.")
 @click.option("-m", "print_some", is_flag=True, help="Print what is set and stop.")
-def broker(
+def broker(  # noqa: PLR0913 - one parameter for each option
     path: str | None,
     settings: tuple[str, ...],
     namesrv: str | None,
@@ -40,6 +45,7 @@ def broker(
     log_level: str,
     *,
     strict_config: bool,
+    strict_store: bool,
     print_all: bool,
     print_some: bool,
 ) -> None:
@@ -59,6 +65,8 @@ def broker(
             values["namesrvAddr"] = namesrv
         if advertise:
             values["rmq.advertise"] = advertise
+        if strict_store:
+            values["rmq.strictStore"] = "true"
         report_findings(values, classes, strict=strict_config)
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:

@@ -110,7 +110,8 @@ class NameServerHandlers:
         )
         order = b""
         if self._config.return_order_topic_config:
-            order = KVTable(table=self._kv.namespace(ORDER_TOPIC_CONFIG)).encode()
+            table = self._kv.namespace(ORDER_TOPIC_CONFIG)
+            order = KVTable(table=table).encode() if table else b""
         return request.reply(header=answer, body=order)
 
     def unregister_broker(self, request: Command, connection: Connection) -> Command:

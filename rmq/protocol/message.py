@@ -191,9 +191,27 @@ class StoredMessage:
         """The id by which a broker finds this record."""
         return offset_message_id(self.store_host, self.physical_offset)
 
+    def again(self) -> Message:
+        """Return a message with the same content, to be stored once more."""
+        return Message(
+            self.topic,
+            self.queue_id,
+            self.body,
+            self.flag,
+            self.sys_flag,
+            self.born_timestamp,
+            self.born_host,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+            self.properties,
+            self.properties_text,
+        )
+
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
+
+MAX_V1_TOPIC: Final = 255
 
 _RECORD_HEAD: Final = struct.Struct(">iIiiiqqiq")
 _RECORD_TAIL: Final = struct.Struct(">iqi")
@@ -262,6 +280,41 @@ def _read_record(data: bytes, position: int) -> StoredMessage:
         topic=topic.decode(),
         properties_text=properties.decode(),
     )
+
+
+def encode_stored(record: StoredMessage) -> bytes:
+    """Write a record in its first form, for a client; the size is computed anew."""
+    topic, properties = record.topic.encode(), record.properties_text.encode()
+    if len(topic) > MAX_V1_TOPIC:
+        raise LocalProtocolError(f"{record.topic} has no room in a record of form 1")
+    assert len(record.born_host) in (8, 20), f"a host of {len(record.born_host)} bytes"
+    parts = [
+        record.born_host,
+        _OFFSET.pack(record.store_timestamp),
+        record.store_host,
+        _RECORD_TAIL.pack(
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            len(record.body),
+        ),
+        record.body,
+        _V1_TOPIC.pack(len(topic)),
+        topic,
+        _ITEM_TAIL.pack(len(properties)),
+        properties,
+    ]
+    head = _RECORD_HEAD.pack(
+        _RECORD_HEAD.size + sum(map(len, parts)),
+        MAGIC_V1,
+        record.body_crc,
+        record.queue_id,
+        record.flag,
+        record.queue_offset,
+        record.physical_offset,
+        record.sys_flag,
+        record.born_timestamp,
+    )
+    return b"".join([head, *parts])
 
 
 def _take(data: bytes, start: int, size: int) -> tuple[bytes, int]:

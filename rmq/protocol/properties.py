@@ -11,7 +11,10 @@ last wins. The stored text has at most 32,767 bytes.
 from collections.abc import Mapping
 from typing import Final
 
+from rmq._fastpath import decode_properties
 from rmq.errors import LocalProtocolError
+
+__all__ = ["decode_properties", "encode_properties"]
 
 MAX_PROPERTIES_SIZE: Final = 32_767
 
@@ -86,16 +89,6 @@ WAIT: Final = "WAIT"
 
 _PAIR_END: Final = "\x02"
 _NAME_END: Final = "\x01"
-
-
-def decode_properties(text: str) -> dict[str, str]:
-    """Read the stored text; what is not a pair is skipped, as Java does."""
-    properties = {}
-    for pair in text.split(_PAIR_END):
-        name, _, value = pair.partition(_NAME_END)
-        if name and value:
-            properties[name] = value
-    return properties
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:

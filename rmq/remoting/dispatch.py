@@ -27,7 +27,7 @@ from rmq.errors import (
     RequestRejected,
 )
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.command import FLAG_RESPONSE, Command
+from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection, now_ms
 
@@ -143,10 +143,10 @@ class Dispatcher:
         if result is None:
             return
         if isinstance(result, Command):
-            if not command.is_oneway:
+            if not command.flag & FLAG_ONEWAY:
                 self._reactor.send(connection.token, self._encode(command, result))
         elif isinstance(result, Held):
-            if not command.is_oneway:
+            if not command.flag & FLAG_ONEWAY:
                 self._hold(connection, command, result)
         else:
             assert entry is not None

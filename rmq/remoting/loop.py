@@ -23,6 +23,8 @@ async def serve_reactor(
     while True:
         await trio.lowlevel.wait_readable(reactor.epfd)
         while reactor.poll(now_ms()):
+            for callback in after_drain:
+                callback()
             while reactor.has_events:
                 handle_events(reactor.take_events())
                 for callback in after_drain:

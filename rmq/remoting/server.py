@@ -40,6 +40,7 @@ _REASONS = {
     EventKind.HEADER_TOO_LARGE: "a header is longer than its frame",
     EventKind.READER_TOO_SLOW: "the peer does not read its answers",
     EventKind.OUT_OF_MEMORY: "no memory for its buffers",
+    EventKind.NOT_KEPT: "what it sent could not be stored",
 }
 _QUIET = (EventKind.PEER_CLOSED, EventKind.CONNECTION_BROKEN)
 

@@ -13,36 +13,25 @@ workers.
 
 import os
 
-from rmq._fastpath import MappedFile, RecordEncoder, RecordLayout, Watermark
+from rmq._fastpath import LogTail, MappedFile, RecordEncoder, RecordLayout, Watermark
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
 
 WINDOW_SIZE = 64 << 20
-PWRITE_FROM = 16 * 1024
-"""Batches from this size on are written by one pwrite, not through the mapping."""
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
 
 
-class CommitLog:
+class CommitLog(LogTail):
     """Known in Java as `CommitLog`, without its dispatcher."""
 
     def __init__(
         self, files: MappedFileQueue, allocator: FileAllocator, encoder: RecordEncoder
     ) -> None:
+        super().__init__(encoder)
         self.files = files
-        self.encoder = encoder
         self.durable = Watermark()
-        self.last_store_ms = 0
-        self.always_pwrite = False
         self._allocator = allocator
-        self._current: MappedFile | None = None
-
-    @property
-    def end_offset(self) -> int:
-        """Where the next record begins, if it fits."""
-        file = self._current
-        return 0 if file is None else file.base_offset + file.write_position
 
     @property
     def min_offset(self) -> int:
@@ -51,14 +40,14 @@ class CommitLog:
 
     def open_end(self) -> None:
         """Continue after what recovery left."""
-        self._current = self.files.files[-1] if self.files.files else None
-        if self._current is not None:
-            self._current.expect_writes(writing=True)
+        self.file = self.files.files[-1] if self.files.files else None
+        if self.file is not None:
+            self.file.expect_writes(writing=True)
         self.durable.reset(self.end_offset)
 
     def make_room(self, size: int) -> MappedFile:
         """Return the file that `size` bytes go to; DiskFull if there are no blocks."""
-        file = self._current
+        file = self.file
         if file is None or file.write_position + size + _BLANK > file.size:
             file = self._roll(file)
         end = file.write_position + size
@@ -69,15 +58,6 @@ class CommitLog:
     def fits(self, size: int) -> bool:
         """True if a file can hold `size` bytes at all."""
         return size + _BLANK <= self.files.file_size
-
-    def commit(self) -> int:
-        """Write what the encoder has staged; the new end offset."""
-        file = self._current
-        assert file is not None
-        encoder = self.encoder
-        large = encoder.staged_size >= PWRITE_FROM or self.always_pwrite
-        encoder.commit(file, large)
-        return file.base_offset + file.write_position
 
     def _roll(self, file: MappedFile | None) -> MappedFile:
         """End this file with a blank record and begin the next.
@@ -93,8 +73,8 @@ class CommitLog:
             self.encoder.commit(file, self.always_pwrite)
             file.write_position = file.size
             file.expect_writes(writing=False)
-        self._current = self.files.roll()
-        return self._current
+        self.file = self.files.roll()
+        return self.file
 
     def read(self, offset: int, size: int) -> bytes | None:
         """Copy stored bytes; None if they are not all in one file."""
@@ -138,21 +118,21 @@ class CommitLog:
     @property
     def wants_look_ahead(self) -> bool:
         """True if half of the current window is used, or the file is near its end."""
-        file = self._current
+        file = self.file
         return file is not None and (
             self._allocator.wants_more(file) or self._allocator.is_near_end(file)
         )
 
     def allocate_ahead(self) -> None:
         """Keep blocks and the next file ready ahead of the writer."""
-        file = self._current
+        file = self.file
         if file is not None:
             self._allocator.run_ahead(file)
             self.files.prepare_next()
 
     def close(self) -> None:
         """Unmap everything; the caller has flushed."""
-        self._current = None
+        self.file = None
         self.files.close()
 
 

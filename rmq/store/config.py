@@ -151,6 +151,93 @@ class StoreConfig:
         high=100,
         doc="percent of the disk in use at which sends are refused",
     )
+    strict_store: bool = option(
+        False,
+        key="rmq.strictStore",
+        doc="refuse a store with topics or waiting messages that are not served",
+    )
+    store_type: str = option(
+        "default", key="storeType", doc="default; queues in RocksDB are not supported"
+    )
+    config_manager_version: str = option(
+        "v1", key="configManagerVersion", doc="v1; tables in RocksDB are not supported"
+    )
+    use_dledger: bool = option(
+        False, key="enableDLegerCommitLog", doc="false; DLedger is not supported"
+    )
+    index_enabled: bool = option(
+        True, key="messageIndexEnable", doc="index messages by key, id and tags"
+    )
+    index_slots: int = option(
+        5_000_000,
+        key="maxHashSlotNum",
+        low=1,
+        high=(1 << 31) - 1,
+        doc="hash slots of an index file",
+    )
+    index_entries: int = option(
+        20_000_000,
+        key="maxIndexNum",
+        low=2,
+        high=(1 << 31) - 1,
+        doc="entries of an index file",
+    )
+    index_max_lag: int = option(
+        256 << 20,
+        key="rmq.indexMaxLag",
+        low=1 << 20,
+        doc="bytes of the log that the index may be behind before sends wait for it",
+    )
+    query_max_count: int = option(
+        64,
+        key="maxMsgsNumBatch",
+        low=1,
+        high=1024,
+        doc="messages of one answer to a query by key",
+    )
+    delete_hours: str = option(
+        "04", key="deleteWhen", doc="hours at which old files are deleted, as 04;16"
+    )
+    reserved_hours: int = option(
+        72, key="fileReservedTime", low=0, doc="hours that a log file is kept"
+    )
+    disk_max_used_ratio: int = option(
+        75,
+        key="diskMaxUsedSpaceRatio",
+        low=10,
+        high=95,
+        doc="percent of the disk in use at which old files are deleted at any hour",
+    )
+    disk_clean_ratio: int = option(
+        85,
+        key="diskSpaceCleanForciblyRatio",
+        low=30,
+        high=100,
+        doc="percent of the disk in use at which files are deleted before their time",
+    )
+    clean_forcibly: bool = option(
+        True,
+        key="cleanFileForciblyEnable",
+        doc="whether files may be deleted before their time on a full disk",
+    )
+    clean_interval_ms: int = option(
+        10_000, key="cleanResourceInterval", low=1, doc="pause between cleanings"
+    )
+    delete_batch: int = option(
+        10, key="deleteFileBatchMax", low=1, doc="log files deleted in one cleaning"
+    )
+    delete_pause_ms: int = option(
+        100,
+        key="deleteCommitLogFilesInterval",
+        low=0,
+        doc="pause between two deletions of log files",
+    )
+    destroy_after_ms: int = option(
+        120_000,
+        key="destroyMapedFileIntervalForcibly",
+        low=0,
+        doc="a file that is still being read is deleted after this time anyway",
+    )
     delay_levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         key="messageDelayLevel",
@@ -164,11 +251,26 @@ class StoreConfig:
                 f"storePathCommitLog={self.commit_log_dir}: several commit-log "
                 "directories are not supported; name one"
             )
+        for key, value, known in (
+            ("storeType", self.store_type, "default"),
+            ("configManagerVersion", self.config_manager_version, "v1"),
+        ):
+            if value != known:
+                raise ConfigError(
+                    f"{key}={value}: rmq cannot read what RocksDB holds; only {known} "
+                    "is supported"
+                )
+        if self.use_dledger:
+            raise ConfigError(
+                "enableDLegerCommitLog=true: rmq cannot read DLedger logs; only plain "
+                "commit logs are supported"
+            )
         if self.broker_role is BrokerRole.SLAVE:
             raise ConfigError("brokerRole=SLAVE: replication is not supported yet")
         rounded = -(-self.queue_file_size // QUEUE_ENTRY_SIZE) * QUEUE_ENTRY_SIZE
         object.__setattr__(self, "queue_file_size", rounded)
         self.delay_table()
+        self.delete_hour_set()
 
     @property
     def is_sync_flush(self) -> bool:
@@ -190,4 +292,13 @@ class StoreConfig:
         except (KeyError, ValueError):
             raise ConfigError(
                 f"messageDelayLevel={self.delay_levels}: say numbers with s, m, h or d"
+            ) from None
+
+    def delete_hour_set(self) -> frozenset[int]:
+        """Hours of the day at which old files are deleted."""
+        try:
+            return frozenset(int(text) for text in self.delete_hours.split(";") if text)
+        except ValueError:
+            raise ConfigError(
+                f"deleteWhen={self.delete_hours}: say hours, separated by ;"
             ) from None

@@ -9,6 +9,7 @@ confirm offset. Crash contract: entries may be missing or point beyond the log; 
 cuts and refills. Appends come from the trio thread; `flush` from a worker.
 """
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Protocol
 from rmq._fastpath import (
     MappedFile,
     QueueEntryLayout,
-    put_queue_entry,
+    QueueTail,
     read_entry,
     valid_entries_end,
 )
@@ -44,53 +45,55 @@ class QueueFiles(Protocol):
         """Unmap all files of a folder."""
         ...
 
+    def forget(self, folder: Path, base: int) -> None:
+        """Unmap one file."""
+        ...
 
-class ConsumeQueue:
+
+class ConsumeQueue(QueueTail):
     """The entries of one topic and queue. Known in Java as `ConsumeQueue`."""
 
     __slots__ = (
         "_bases",
-        "_end_physical",
         "_file_size",
         "_files",
-        "_tail",
         "folder",
         "min_offset",
-        "next_offset",
-        "queue_id",
-        "topic",
-        "topic_bytes",
+        "stranded",
     )
 
     def __init__(
         self, topic: str, queue_id: int, folder: Path, files: QueueFiles, file_size: int
     ) -> None:
-        self.topic = topic
-        self.topic_bytes = topic.encode()
-        self.queue_id = queue_id
+        super().__init__(topic, queue_id)
         self.folder = folder
         self.min_offset = 0
-        self.next_offset = 0
+        self.stranded: list[int] = []
         self._files = files
         self._file_size = file_size
         self._bases: list[int] = []
-        self._tail: MappedFile | None = None
-        self._end_physical = -1
-
-    @property
-    def end_physical(self) -> int:
-        """End of the last record that has an entry; -1 without entries."""
-        return self._end_physical
 
     @property
     def _file_entries(self) -> int:
         return self._file_size // ENTRY_SIZE
 
-    def load(self) -> None:
-        """Find the end: the last valid entry of the last files."""
-        self._bases = segment_offsets(self.folder, self._file_size)
+    def load(self, durable_offset: int | None = None) -> None:
+        """Find the end: the last valid entry of the last files.
+
+        After a crash any page may be missing that was not flushed: all files are looked
+        at with entries of records at or behind `durable_offset`.
+
+        Files behind one that is missing are `stranded`: the log knows their entries.
+        """
+        bases = segment_offsets(self.folder, self._file_size, has_gaps=True)
+        first = bases[0] if bases else 0
+        held = itertools.count(first, self._file_size)
+        self._bases = [
+            base for base, due in zip(bases, held, strict=False) if base == due
+        ]
+        self.stranded = bases[len(self._bases) :]
         end = self._bases[0] if self._bases else 0
-        for base in self._bases[-RECOVERED_FILES:]:
+        for base in self._bases[-self._doubtful_count(durable_offset) :]:
             file = self._files.open(self.folder, base)
             valid = valid_entries_end(file)
             file.write_position = valid
@@ -101,30 +104,25 @@ class ConsumeQueue:
         self._set_end(end // ENTRY_SIZE)
         self.min_offset = self._bases[0] // ENTRY_SIZE if self._bases else 0
 
-    def append(self, physical_offset: int, size: int, tags_code: int) -> int:
-        """Write the entry of a record; its queue offset. `prepare` made room."""
-        file = self._tail
-        assert file is not None
-        position = file.write_position
-        put_queue_entry(file, position, physical_offset, size, tags_code)
-        file.write_position = position + ENTRY_SIZE
-        return self.publish(file, physical_offset + size)
-
-    def publish(self, file: MappedFile, end_physical: int) -> int:
-        """Count an entry that was written to the tail; its queue offset."""
-        if file.write_position == file.size:
-            file.expect_writes(writing=False)
-            self._tail = None
-        self._end_physical = end_physical
-        offset = self.next_offset
-        self.next_offset = offset + 1
-        return offset
+    def _doubtful_count(self, durable_offset: int | None) -> int:
+        """Count the files at the end whose entries are checked."""
+        count = min(len(self._bases), RECOVERED_FILES)
+        if durable_offset is None:
+            return count
+        while count < len(self._bases):
+            offset, size, _ = read_entry(
+                self._files.open(self.folder, self._bases[-count]), 0
+            )
+            if size > 0 and 0 <= offset < durable_offset:
+                break
+            count += 1
+        return count
 
     def prepare(self) -> MappedFile:
-        """Have room for the next entry, before its record is written."""
-        file = self._tail
+        """Have room for the next entry: what `publish` and `LogTail.append` need."""
+        file = self.file
         if file is None or file.is_closed:
-            file = self._tail = self._open_tail()
+            file = self.file = self._open_tail()
         end = file.write_position + ENTRY_SIZE
         if end > file.allocated:
             self._files.ensure(file, end)
@@ -161,8 +159,8 @@ class ConsumeQueue:
             self.min_offset = self.next_offset
         while self.next_offset < queue_offset:
             self.prepare()
-            self.append(0, FILLER_SIZE, 0)
-        self._end_physical = -1
+            self.publish(0, FILLER_SIZE, 0)
+        self.end_physical = -1
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """Read (physical offset, size, tags code) of the entry at `offset`."""
@@ -173,14 +171,14 @@ class ConsumeQueue:
         """Return the file that holds the entry at `offset`, and the position in it."""
         byte = offset * ENTRY_SIZE
         base = byte // self._file_size * self._file_size
-        tail = self._tail
+        tail = self.file
         if tail is not None and tail.base_offset == base and not tail.is_closed:
             return tail, byte - base
         return self._files.open(self.folder, base), byte - base
 
     def visible_offset(self, confirm_offset: int) -> int:
         """Offset after the last entry whose record lies below `confirm_offset`."""
-        if self._end_physical <= confirm_offset:
+        if self.end_physical <= confirm_offset:
             return self.next_offset
         offsets = range(self.min_offset, self.next_offset)
         return self.min_offset + bisect_right(
@@ -226,17 +224,44 @@ class ConsumeQueue:
                 return
             self.min_offset += 1
 
+    def clean(self, min_physical: int) -> list[Path]:
+        """Raise `min_offset` past records before `min_physical`; files no longer used.
+
+        The files are forgotten here and unlinked by the caller; the last one stays.
+        """
+        if self.end_physical < 0 or self.min_offset >= self.next_offset:
+            return []
+        if self.end_physical <= min_physical:
+            self.min_offset = self.next_offset
+        else:
+            self.min_offset = self.first_at_or_above(min_physical)
+        assert self.min_offset <= self.next_offset, self.folder
+        unused = [
+            base
+            for base in self._bases[:-1]
+            if base + self._file_size <= self.min_offset * ENTRY_SIZE
+        ]
+        for base in unused:
+            self._bases.remove(base)
+            self._files.forget(self.folder, base)
+        return [self.folder / f"{base:020d}" for base in unused]
+
     def truncate(self, end_physical: int) -> int:
         """Drop the entries of records at or behind `end_physical`; how many."""
-        if self._end_physical <= end_physical:
+        if self.end_physical <= end_physical:
             return 0
         kept = self.first_at_or_above(end_physical)
         while kept > self.min_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
             kept -= 1
-        dropped = self.next_offset - kept
-        self.next_offset = kept
+        return self.cut_to(kept)
+
+    def cut_to(self, end: int) -> int:
+        """Drop the entries from queue offset `end` on; how many there were."""
+        assert self.min_offset <= end <= self.next_offset, self.folder
+        dropped = self.next_offset - end
+        self.next_offset = end
         self.clear_behind()
-        self._set_end(kept)
+        self._set_end(end)
         return dropped
 
     def start_over(self) -> int:
@@ -246,13 +271,13 @@ class ConsumeQueue:
         older records are still in the log.
         """
         dropped = self.next_offset - self.min_offset
-        self._tail = None
+        self.file = None
         self._files.drop(self.folder)
         for base in self._bases:
             (self.folder / f"{base:020d}").unlink()
         self._bases.clear()
         self.min_offset = self.next_offset = 0
-        self._end_physical = -1
+        self.end_physical = -1
         return dropped
 
     def clear_behind(self) -> None:
@@ -264,7 +289,7 @@ class ConsumeQueue:
         if not self._bases:
             return
         byte = self.next_offset * ENTRY_SIZE
-        self._tail = None
+        self.file = None
         surplus = [base for base in self._bases[1:] if base >= byte]
         for base in surplus:
             self._bases.remove(base)
@@ -279,9 +304,9 @@ class ConsumeQueue:
 
     def _set_end(self, next_offset: int) -> None:
         self.next_offset = next_offset
-        self._end_physical = -1
+        self.end_physical = -1
         first = self._bases[0] // ENTRY_SIZE if self._bases else 0
         if next_offset > first:
             physical_offset, size, _ = self.entry(next_offset - 1)
             if size != FILLER_SIZE:
-                self._end_physical = physical_offset + size
+                self.end_physical = physical_offset + size

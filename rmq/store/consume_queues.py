@@ -14,12 +14,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath import MappedFile, QueueTail
+from rmq.errors import StoreError
 from rmq.protocol.topics import validate_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 
 WINDOW_SIZE = 64 * 1024
+WINDOW_LIMIT = 1024 * 1024
+"""A queue begins with the first and gets up to the second at a time."""
+
 MAPPED_FILES_LIMIT = 16_384
 DESCRIPTOR_SHARE = 4
 """Queue files may use this part (a quarter) of the process's descriptors."""
@@ -63,10 +67,25 @@ class MappedQueueFiles:
         """Give the file blocks up to `end`."""
         self._allocator.ensure(file, end)
 
+    def extend(self, queue: QueueTail) -> None:
+        """Double the blocks of a busy queue; a full disk shows when they are needed."""
+        file = queue.file
+        if file is not None and not file.is_closed:
+            more = min(file.allocated, WINDOW_LIMIT)
+            with suppress(StoreError):
+                self._allocator.ensure(file, min(file.size, file.allocated + more))
+
     def drop(self, folder: Path) -> None:
         """Unmap all files of a folder; one being flushed goes when that ends."""
         for key in [key for key in self._mapped if key[0] == folder]:
             file = self._mapped.pop(key)
+            with suppress(BufferError):
+                file.close()
+
+    def forget(self, folder: Path, base: int) -> None:
+        """Unmap one file; if it is being flushed it goes when that ends."""
+        file = self._mapped.pop((folder, base), None)
+        if file is not None:
             with suppress(BufferError):
                 file.close()
 
@@ -117,8 +136,11 @@ class ConsumeQueues:
         """Count the queues."""
         return len(self._queues)
 
-    def load(self) -> list[Path]:
-        """Find all queues; returns folders that are no queues and were left alone."""
+    def load(self, durable_offset: int | None = None) -> list[Path]:
+        """Find all queues; returns folders that are no queues and were left alone.
+
+        After a crash, entries of records below `durable_offset` are known durable.
+        """
         foreign = []
         for topic_folder in sorted(self._folder.iterdir()):
             for folder in (
@@ -128,7 +150,7 @@ class ConsumeQueues:
                     foreign.append(folder)
                     continue
                 queue = self.get_or_create(topic_folder.name, int(folder.name))
-                queue.load()
+                queue.load(durable_offset)
         return foreign
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -154,6 +176,7 @@ class ConsumeQueues:
         """Remove the queues of a topic and their files; how many there were."""
         queues = self.of_topic(topic)
         for queue in queues:
+            queue.is_deleted = True
             self.files.drop(queue.folder)
             del self._queues[topic, queue.queue_id]
         if queues:

@@ -7,12 +7,16 @@ none. Crash contract: after a kill `abort` is there and the lock is free.
 
 import fcntl
 import os
+import struct
 from pathlib import Path
 
 from rmq.errors import StoreError
 from rmq.store.config import StoreConfig
+from rmq.store.foreign import Foreign, find_foreign
 
 _LOCK_TEXT = b"lock"
+_FLOCK = struct.Struct("hhqqi4x")
+"""`struct flock`: type, whence, start, length, process id."""
 _open_roots: set[str] = set()
 """Roots open in this process: a POSIX lock does not exclude its own process."""
 
@@ -24,15 +28,27 @@ class DataDirectory:
         self.root = config.root
         self.commit_log = Path(config.commit_log_dir or self.root / "commitlog")
         self.consume_queue = self.root / "consumequeue"
+        self.index = self.root / "index"
         self.config = self.root / "config"
         self.checkpoint = self.root / "checkpoint"
         self.cut = self.root / "cut"
+        self.foreign = Foreign()
+        self._is_strict = config.strict_store
         self.abort = AbortMarker(self.root / "abort")
         self._lock_path = self.root / "lock"
         self._lock = -1
 
     def acquire(self) -> None:
-        """Make the directories and take the lock before anything is touched."""
+        """Make the directories and take the lock before anything is touched.
+
+        A directory that this store cannot serve is refused before that.
+        """
+        self.foreign = find_foreign(self.root)
+        refusals = self.foreign.refusals
+        if self._is_strict:
+            refusals = refusals + self.foreign.notes
+        if refusals:
+            raise StoreError("; ".join(refusals))
         try:
             for folder in (self.commit_log, self.consume_queue, self.config):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -64,6 +80,26 @@ class DataDirectory:
         os.close(self._lock)
         self._lock = -1
         _open_roots.discard(os.path.realpath(self.root))
+
+
+def is_locked(root: Path) -> bool:
+    """Return whether a broker has the directory; asking takes and gives back nothing.
+
+    A process that holds a POSIX lock loses it by closing any descriptor of the file, so
+    the file is not opened where this process is the holder.
+    """
+    if os.path.realpath(root) in _open_roots:
+        return True
+    try:
+        descriptor = os.open(root / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
+    finally:
+        os.close(descriptor)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 class AbortMarker:

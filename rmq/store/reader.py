@@ -1,4 +1,4 @@
-"""StoreReader: messages by queue, by offset in the log, by time.
+"""StoreReader: messages by queue, by offset in the log, by time, by key.
 
 Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
 end of the log.  Limits of a pull: so many messages and bytes from the hot end of the
@@ -12,6 +12,7 @@ from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE
 from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.index import MessageIndex
 from rmq.store.results import Boundary, GetResult, GetStatus
 from rmq.store.stats import StoreCounters
 
@@ -24,12 +25,14 @@ class StoreReader:
         config: StoreConfig,
         log: CommitLog,
         queues: ConsumeQueues,
+        index: MessageIndex,
         counters: StoreCounters,
     ) -> None:
         self.config = config
         self.is_open = False
         self._log = log
         self._queues = queues
+        self._index = index
         self._counters = counters
         self._sync = config.is_sync_flush
         self._memory_window = memory_window(config.memory_ratio)
@@ -142,6 +145,34 @@ class StoreReader:
         if size <= 0 or physical_offset + size > self.confirm_offset:
             return None
         return self._log.read(physical_offset, size)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_messages: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        is_tags: bool = False,
+    ) -> list[int]:
+        """Log offsets of the newest messages with this key or these tags, in order.
+
+        Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
+        Messages that the index does not cover yet are found by reading the log.
+        """
+        limit = min(max_messages, self.config.query_max_count)
+        if limit <= 0 or not self.config.index_enabled:
+            return []
+        return self._index.query(
+            topic,
+            key,
+            is_tags=is_tags,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            end_offset=self.confirm_offset,
+            limit=limit,
+        )
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time of a message in milliseconds; -1 if it is not there."""

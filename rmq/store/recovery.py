@@ -8,23 +8,29 @@ deleted. Runs before anybody else may use the store.
 """
 
 import os
+import struct
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import cast
 
 from rmq._fastpath import (
     MappedFile,
     RecordFlag,
+    RecordLayout,
     RecordStatus,
     WalkedRecord,
-    check_record,
+    survey_log,
+    topic_hash,
     walk_log,
 )
 from rmq.errors import RequestRejected
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
+from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
-from rmq.store.data_dir import sync_directory
+from rmq.store.data_dir import DataDirectory, sync_directory
+from rmq.store.queue_ends import QueueEnds
+from rmq.store.salvage import data_end, next_record, whole_records
 from rmq.store.tags import TagsCodes
 
 _NOT_QUEUED = (
@@ -33,6 +39,15 @@ _NOT_QUEUED = (
 )
 _INNER_BATCH = 0x80
 _COPY_SIZE = 1 << 20
+_BLOCK_RECORDS = 4096
+_ROW_FIELDS = 8
+_HEAD = struct.Struct(">i8xi4xqq")
+"""Size, queue id, queue offset and own offset of a record."""
+
+CHECKED_BEHIND = 64 << 20
+"""Bytes before the checkpoint that a start after a crash checks once more."""
+_ZEROS_OF_A_RECORD = 2
+"""A record without properties ends in their length, 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +59,20 @@ class Cut:
     reason: str
     kept_aside: str
     byte_count: int
+    record_count: int = 0
 
     def __str__(self) -> str:
         """One sentence for people."""
-        return (
+        text = (
             f"{self.path}: cut at offset {self.offset} ({self.reason}); "
             f"{self.byte_count} bytes behind it were kept in {self.kept_aside}"
         )
+        if self.record_count:
+            text += (
+                f", {self.record_count} whole records among them: stop the broker and "
+                "run `rmq store repair --restore` to store these again"
+            )
+        return text
 
 
 @dataclass(slots=True)
@@ -63,20 +85,33 @@ class RecoveryReport:
     record_count: int = 0
     entries_added: int = 0
     entries_dropped: int = 0
-    duration_ms: int = 0
+    phases_ms: dict[str, int] = field(default_factory=dict)
     cuts: list[Cut] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    _phase_began: float = field(default_factory=time.monotonic)
+
+    @property
+    def duration_ms(self) -> int:
+        """Milliseconds of all phases."""
+        return sum(self.phases_ms.values())
+
+    def end_phase(self, name: str) -> None:
+        """Note how long it took since the phase before ended."""
+        now = time.monotonic()
+        self.phases_ms[name] = round((now - self._phase_began) * 1000)
+        self._phase_began = now
 
     def lines(self) -> list[str]:
         """Return sentences for the log; none if there is nothing to say."""
         lines = [str(cut) for cut in self.cuts] + self.notes
+        phases = ", ".join(f"{name} {ms}" for name, ms in self.phases_ms.items())
         if not self.was_clean or self.entries_added or self.entries_dropped:
             lines.insert(
                 0,
                 f"recovered the log from offset {self.start_offset} to "
-                f"{self.end_offset} in {self.duration_ms} ms: {self.record_count} "
-                f"records checked, {self.entries_added} queue entries added, "
-                f"{self.entries_dropped} dropped",
+                f"{self.end_offset} in {self.duration_ms} ms ({phases}): "
+                f"{self.record_count} records checked, {self.entries_added} queue "
+                f"entries added, {self.entries_dropped} dropped",
             )
         return lines
 
@@ -91,7 +126,7 @@ class Recovery:
         checkpoint: Checkpoint,
         tags: TagsCodes,
         *,
-        cut_folder: Path,
+        directory: DataDirectory,
         was_clean: bool,
         check_crc: bool = True,
     ) -> None:
@@ -100,28 +135,99 @@ class Recovery:
         self._queues = queues
         self._checkpoint = checkpoint
         self._tags = tags
-        self._cut_folder = cut_folder
+        self._cut_folder = directory.cut
         self._check_crc = check_crc
+        self._queue_ends = QueueEnds.load(directory.config)
+        self._unqueued = directory.foreign.batch_topics
+        rows = bytearray(_BLOCK_RECORDS * _ROW_FIELDS * 8)
+        self._rows = memoryview(rows).cast("q", (_BLOCK_RECORDS, _ROW_FIELDS))
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
         """Recover; afterwards log and queues end at the same message."""
         report = self.report
-        started = time.monotonic()
-        if not report.was_clean:
-            for queue in self._queues:
-                queue.clear_behind()
+        self._clear_queues()
+        report.end_phase("queues")
         report.start_offset = self._start_offset()
         status = self._walk(report.start_offset)
+        lagging = self._lagging_from()
+        if lagging < report.start_offset:
+            report.start_offset = lagging
+            status = self._walk(lagging)
+        report.end_phase("log")
         self._end_log(status)
+        report.end_phase("cut")
         for queue in self._queues:
             report.entries_dropped += queue.truncate(report.end_offset)
             queue.skip_removed(self._files.min_offset)
             assert queue.end_physical <= report.end_offset, queue.folder
             assert queue.min_offset <= queue.next_offset, queue.folder
         self._log.open_end()
-        report.duration_ms = round((time.monotonic() - started) * 1000)
+        report.end_phase("ends")
         return report
+
+    def _clear_queues(self) -> None:
+        """Let no entry stand behind the end of its queue; keep stranded files aside."""
+        for queue in self._queues:
+            if not self.report.was_clean:
+                queue.clear_behind()
+                self._drop_astray(queue)
+            if not queue.stranded:
+                continue
+            aside = self._cut_folder / "consumequeue" / queue.topic
+            aside = aside / str(queue.queue_id)
+            aside.mkdir(parents=True, exist_ok=True)
+            for base in queue.stranded:
+                name = f"{base:020d}"
+                (queue.folder / name).replace(aside / name)
+            sync_directory(queue.folder)
+            self._note(
+                f"{queue.folder}: files before {queue.stranded[0]:020d} are missing; "
+                f"those behind were moved to {aside} and are built again"
+            )
+
+    def _drop_astray(self, queue: ConsumeQueue) -> None:
+        """Drop entries at the end that name no record of the queue.
+
+        A power cut leaves entries whose records were lost; what has none cannot say how
+        far the queue has come.
+        """
+        kept = queue.next_offset
+        if queue.end_physical <= self._durable_offset():
+            return
+        while kept > queue.min_offset and not self._names_record(queue, kept - 1):
+            kept -= 1
+        if kept < queue.next_offset:
+            self.report.entries_dropped += queue.cut_to(kept)
+
+    def _durable_offset(self) -> int:
+        """Return up to where entries are vouched for; 0 if that cannot be true."""
+        durable = self._checkpoint.logics_physical_offset
+        return durable if durable <= self._files.end_offset else 0
+
+    def _names_record(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        offset, size, _ = queue.entry(queue_offset)
+        if size == FILLER_SIZE:
+            return True
+        file = self._files.find(offset)
+        position = 0 if file is None else offset - file.base_offset
+        if file is None or position + RecordLayout.SYS_FLAG_AT > file.size:
+            return False
+        found = _HEAD.unpack(file.read(position, _HEAD.size))
+        return found == (size, queue.queue_id, queue_offset, offset)
+
+    def _lagging_from(self) -> int:
+        """Return where the log must be read from for queues that lost entries."""
+        end = self.report.end_offset
+        places = [
+            queue.end_physical
+            for queue in self._queues
+            if queue.stranded and queue.end_physical < end
+        ]
+        for topic, queue_id, place in self._queue_ends.behind(self._queues, end):
+            self._note(f"queue {queue_id} of topic {topic} lost entries: built again")
+            places.append(place)
+        return max(self._files.min_offset, min(places, default=end))
 
     def _start_offset(self) -> int:
         files = self._files.files
@@ -132,41 +238,83 @@ class Recovery:
             return dispatched
         for file in reversed(files):
             if self._vouched_for(file):
-                return file.base_offset
+                return self._near_checkpoint(file)
         return self._files.min_offset
+
+    def _near_checkpoint(self, file: MappedFile) -> int:
+        """Return where to begin in a file: at its start, or not far before the end.
+
+        What is durable is checked again for a while, in case a disk did not keep it.
+        """
+        durable = self._checkpoint.logics_physical_offset - file.base_offset
+        if not CHECKED_BEHIND < durable <= file.size:
+            return file.base_offset
+        place = next_record(file, durable - CHECKED_BEHIND, durable)
+        return file.base_offset + (place or 0)
 
     def _vouched_for(self, file: MappedFile) -> bool:
         """Return whether all entries of records before this file are known durable."""
-        status, _ = check_record(file, check_crc=self._check_crc)
-        if status is not RecordStatus.OK:
+        _, _, records = walk_log(file, 0, file.size, check_crc=self._check_crc, limit=1)
+        if not records:
             return False
         durable = self._checkpoint.logics_physical_offset
         if durable > 0:
             return file.base_offset <= durable
-        _, _, records = walk_log(file, 0, file.size, check_crc=False, limit=1)
         return 0 < records[0].store_ms <= self._checkpoint.logics_msg_ms
 
     def _walk(self, start: int) -> RecordStatus:
         """Check and dispatch records from `start`; why the walk ended."""
         self.report.end_offset = start
+        ends = self._known_ends()
         file = self._files.find(start)
         while file is not None:
             position = max(0, self.report.end_offset - file.base_offset)
             status = RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
-                status, position, records = walk_log(
-                    file, position, file.size, check_crc=self._check_crc
+                status, position, count = survey_log(
+                    file, position, file.size, self._rows, check_crc=self._check_crc
                 )
-                for record in records:
-                    if not self._dispatch(record) and start > self._files.min_offset:
-                        return self._walk(self._files.min_offset)
-                self.report.record_count += len(records)
+                is_whole = self._dispatch_rows(file, count, ends)
+                if not is_whole and start > self._files.min_offset:
+                    return self._walk(self._files.min_offset)
+                self.report.record_count += count
             if status not in (RecordStatus.OK, RecordStatus.BLANK):
                 self.report.end_offset = file.base_offset + position
                 return status
             self.report.end_offset = file.base_offset + file.size
             file = self._files.find(self.report.end_offset)
         return RecordStatus.END
+
+    def _known_ends(self) -> dict[tuple[int, int], int]:
+        """Return the end of each queue in the log, by hash of its topic and queue id.
+
+        A hash that two topics share says nothing about either.
+        """
+        ends: dict[tuple[int, int], int] = {}
+        topics: dict[int, str] = {}
+        for queue in self._queues:
+            topic = topic_hash(queue.topic_bytes)
+            if topics.setdefault(topic, queue.topic) == queue.topic:
+                ends[topic, queue.queue_id] = queue.end_physical
+            else:
+                ends[topic, queue.queue_id] = -1
+        return ends
+
+    def _dispatch_rows(
+        self, file: MappedFile, count: int, ends: dict[tuple[int, int], int]
+    ) -> bool:
+        """Dispatch the records that may lack an entry; False if some before do."""
+        rows = cast("list[list[int]]", self._rows[:count].tolist() if count else [])
+        for offset, size, store_ms, queue_id, *_, topic in rows:
+            if offset + size <= ends.get((topic, queue_id), -1):
+                continue
+            _, _, records = walk_log(
+                file, offset - file.base_offset, file.size, check_crc=False, limit=1
+            )
+            if not self._dispatch(records[0]):
+                return False
+            self._log.last_store_ms = store_ms
+        return True
 
     def _dispatch(self, record: WalkedRecord) -> bool:
         """Give the record its entry; False if entries before it are missing."""
@@ -175,6 +323,8 @@ class Recovery:
             return True
         try:
             topic = record.topic.decode()
+            if topic in self._unqueued:
+                return True
             queue = self._queues.get_or_create(topic, record.queue_id)
         except (UnicodeDecodeError, RequestRejected, AssertionError):
             name = record.topic.decode(errors="replace")
@@ -198,7 +348,7 @@ class Recovery:
             due = self._tags.due_time(record.topic, record.store_ms, record.properties)
             code = record.tags_code if due is None else due
             queue.prepare()
-            queue.append(record.physical_offset, record.size, code)
+            queue.publish(record.physical_offset, record.size, code)
             self.report.entries_added += 1
         self._log.last_store_ms = record.store_ms
         return True
@@ -232,9 +382,14 @@ class Recovery:
 
     def _set_aside(self, file: MappedFile, position: int, status: RecordStatus) -> None:
         """Copy the data of [position, end of file), if there is any."""
-        end = _data_end(file, position)
+        end = data_end(file, position)
         if end <= position:
             return
+        count = 0
+        reach = min(file.size, end + _ZEROS_OF_A_RECORD)
+        for record in whole_records(file, position, reach):
+            count += 1
+            end = max(end, record.physical_offset + record.size - file.base_offset)
         self._cut_folder.mkdir(exist_ok=True)
         offset = file.base_offset + position
         target = self._cut_folder / f"{offset:020d}"
@@ -246,22 +401,12 @@ class Recovery:
         sync_directory(self._cut_folder)
         reason = RecordStatus(status).name.lower().replace("_", " ")
         self.report.cuts.append(
-            Cut(file.path, offset, reason, str(target), end - position)
+            Cut(
+                file.path,
+                offset,
+                reason,
+                str(target),
+                end - position,
+                count,
+            )
         )
-
-
-def _data_end(file: MappedFile, position: int) -> int:
-    """Return the end of the last non-zero byte at or behind `position`."""
-    end = position
-    start = position
-    while True:
-        try:
-            start = os.lseek(file.fd, start, os.SEEK_DATA)
-        except OSError:
-            return end
-        stop = os.lseek(file.fd, start, os.SEEK_HOLE)
-        for part in range(start, stop, _COPY_SIZE):
-            used = file.read(part, min(_COPY_SIZE, stop - part)).rstrip(b"\0")
-            if used:
-                end = part + len(used)
-        start = stop

@@ -3,6 +3,8 @@
 import enum
 from typing import NamedTuple
 
+import msgspec
+
 
 class PutStatus(enum.Enum):
     """How a put ended."""
@@ -34,7 +36,7 @@ class GetStatus(enum.Enum):
     OFFSET_RESET = enum.auto()
 
 
-class PutResult(NamedTuple):
+class PutResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message went; offsets are 0 if the status is not PUT_OK.
 
     `end_offset` is what must be durable before a waiting sender is answered.

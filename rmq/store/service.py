@@ -8,16 +8,32 @@ all.
 
 import heapq
 import itertools
+import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import trio
 
+from rmq.errors import DiskFull, StoreError
 from rmq.store.consume_queues import PAGE_SIZE
 from rmq.store.message_store import MessageStore
 
+logger = logging.getLogger(__name__)
+
 ALLOCATE_INTERVAL_S = 0.05
+INDEX_INTERVAL_S = 0.05
+INDEX_RETRY_S = 10.0
+FIRST_CLEANING_S = 60.0
+QUEUES_AT_ONCE = 200
+"""Queues that are cleaned before anybody else has a turn."""
+
 DISK_CHECK_INTERVAL_S = 10.0
+CHECKPOINT_DISTANCE = 128 << 20
+"""Bytes of log after which the checkpoint moves: what a start after a crash reads."""
+
 WAITER_LIMIT = 100_000
 """Callers of `wait_durable`; each is a request that holds memory elsewhere too."""
 
@@ -30,6 +46,7 @@ class StoreService:
         self._config = store.config
         self._flush_limiter = trio.CapacityLimiter(1)
         self._side_limiter = trio.CapacityLimiter(1)
+        self._index_limiter = trio.CapacityLimiter(1)
         self._flush_wanted = trio.Event()
         self._waiters: list[tuple[int, int, trio.Event]] = []
         self._abandoned: set[int] = set()
@@ -47,7 +64,9 @@ class StoreService:
                 nursery.start_soon(self._flush_periodically)
             nursery.start_soon(self._flush_queues)
             nursery.start_soon(self._look_ahead)
+            nursery.start_soon(self._build_index)
             nursery.start_soon(self._watch_disk)
+            nursery.start_soon(self._clean)
             task_status.started()
 
     async def wait_durable(self, offset: int, timeout_ms: int) -> bool:
@@ -129,6 +148,7 @@ class StoreService:
         while True:
             await trio.sleep(config.queue_flush_interval_ms / 1000)
             due = trio.current_time() - last >= thorough_s
+            due |= self._store.checkpoint_distance >= CHECKPOINT_DISTANCE
             if due:
                 last = trio.current_time()
 
@@ -142,7 +162,58 @@ class StoreService:
         while True:
             await trio.sleep(ALLOCATE_INTERVAL_S)
             if self._store.wants_look_ahead:
-                await self._in_thread(self._store.allocate_ahead, self._side_limiter)
+                with suppress(DiskFull):  # the writer meets it and refuses
+                    await self._in_thread(
+                        self._store.allocate_ahead, self._side_limiter
+                    )
+
+    async def _build_index(self) -> None:
+        """Follow the log; what is further behind than allowed is done before sends."""
+        store = self._store
+        while True:
+            lag = store.index_lag
+            if not lag:
+                await trio.sleep(INDEX_INTERVAL_S)
+                continue
+            try:
+                if lag > self._config.index_max_lag:
+                    store.build_index()
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await self._in_thread(store.build_index, self._index_limiter)
+            except (OSError, StoreError) as error:
+                logger.error("the index waits, queries read the log: %s", error)
+                await trio.sleep(INDEX_RETRY_S)
+
+    async def _clean(self) -> None:
+        await trio.sleep(FIRST_CLEANING_S)
+        while True:
+            try:
+                await self.clean()
+            except OSError as error:
+                logger.error("deleting old files failed: %s", error)
+            await trio.sleep(self._config.clean_interval_ms / 1000)
+
+    async def clean(self) -> None:
+        """Delete what may go now: log files, then queue and index files."""
+        cleaner = self._store.cleaner
+        expiry_ms = cleaner.expiry_ms(self._store.used_ratio())
+        if expiry_ms is not None:
+            for _ in range(self._config.delete_batch):
+                file = cleaner.take_log_file(expiry_ms)
+                if file is None:
+                    break
+                await self._in_thread(
+                    partial(cleaner.discard, [file]), self._side_limiter
+                )
+                await trio.sleep(self._config.delete_pause_ms / 1000)
+        for number, paths in enumerate(cleaner.clean_queues()):
+            if paths:
+                await self._in_thread(partial(_unlink, paths), self._side_limiter)
+            elif number % QUEUES_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        index_files = cleaner.take_index_files()
+        await self._in_thread(partial(cleaner.discard, index_files), self._side_limiter)
 
     async def _watch_disk(self) -> None:
         while True:
@@ -153,7 +224,20 @@ class StoreService:
         self, work: Callable[[], None], limiter: trio.CapacityLimiter
     ) -> None:
         """Run to the end even if cancelled: a half-done flush helps nobody."""
-        await trio.to_thread.run_sync(work, limiter=limiter)
+        try:
+            await trio.to_thread.run_sync(work, limiter=limiter)
+        except OSError as error:
+            reason = f"writing {error.filename or self._config.root} failed"
+            self._store.fail(f"{reason}: {error.strerror}")
+            raise StoreError(
+                f"{reason}: {error.strerror}; nothing more is stored, and `abort` "
+                "stays so that the next start checks the log"
+            ) from error
+
+
+def _unlink(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _drain(descriptor: int) -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 class StoreCounters:
     """Sums since the start; incremented on the message path."""
 
-    put_messages: int = 0
-    put_bytes: int = 0
     put_failed: int = 0
     get_found: int = 0
     get_missed: int = 0

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -17,13 +18,14 @@ READY = re.compile(
 
 
 @contextmanager
-def process(folder):
+def process(folder, *more):
     settings = (
         "brokerName=b",
         "listenPort=0",
         "rmq.namesrv.listenPort=0",
         f"storePathRootDir={folder}",
         "mappedFileSizeCommitLog=1048576",
+        *more,
     )
     arguments = [part for setting in settings for part in ("--set", setting)]
     environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
@@ -80,3 +82,53 @@ def test_two_brokers_cannot_share_a_directory(tmp_path):
             text = second.stderr.read()
             assert second.wait(20) == 1
         assert "Traceback" not in text
+
+
+def test_a_second_signal_stops_at_once(tmp_path):
+    """The first one waits for a name server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = (f"namesrvAddr={address}", "registerBrokerTimeoutMills=1000")
+        with process(tmp_path, *settings) as child:
+            until_ready(child)
+            child.terminate()
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(0.5)
+            child.terminate()
+            assert child.wait(1) == 1
+            assert "stopped at once" in child.stderr.read()
+    assert (tmp_path / "abort").exists()
+    with process(tmp_path) as child:
+        until_ready(child)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("listenPort=port", "listenPort"),
+        ("flushDiskTyp=SYNC_FLUSH", "flushDiskType"),
+        ("brokerId=-x", "brokerId"),
+    ],
+)
+def test_a_bad_setting_is_one_sentence(tmp_path, setting, said):
+    with process(tmp_path, setting) as child:
+        if said == "flushDiskType":
+            assert any(said in line for line in until_ready(child))
+            return
+        text = child.stderr.read()
+        assert child.wait(20) != 0
+    assert said in text
+    assert "Traceback" not in text
+
+
+def test_a_failed_load_is_one_sentence_and_no_start(tmp_path):
+    table = tmp_path / "config" / "topics.json.bak"
+    table.parent.mkdir()
+    table.write_text("{")
+    with process(tmp_path) as child:
+        text = child.stderr.read()
+        assert child.wait(20) == 1
+    assert str(table) in text
+    assert "mend or remove it" in text
+    assert "Traceback" not in text
+    assert "ready" not in text

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rmq._fastpath import (
     MappedFile,
+    QueueTail,
     RecordEncoder,
     java_hash,
-    put_queue_entry,
     read_entry,
     record_size,
 )
@@ -215,75 +215,31 @@ def test_failed_pwrite_publishes_nothing_and_the_next_commit_writes_over_it(file
     assert file.read(0, file.write_position) == ModelRecord(b"u").encode()
 
 
-@given(offset=I64, size=st.integers(0, 2**31 - 1), code=I64)
+@given(
+    offset=st.integers(-(2**63), 2**63 - 2**31),
+    size=st.integers(0, 2**31 - 1),
+    code=I64,
+)
 def test_queue_entry_as_model(tmp_path_factory, offset, size, code):
     path = str(tmp_path_factory.getbasetemp() / "entries")
     file = MappedFile(path, 40, create=True)
     file.allocate(40)
-    put_queue_entry(file, 20, offset, size, code)
+    file.write_position = 20
+    queue = QueueTail("t", 0)
+    queue.file = file
+    queue.publish(offset, size, code)
     assert file.read(20, 20) == Entry(offset, size, code).encode()
     assert read_entry(file, 20) == (offset, size, code)
     for position in (-1, 21):
-        with pytest.raises(IndexError):
-            put_queue_entry(file, position, 0, 1, 0)
         with pytest.raises(IndexError):
             read_entry(file, position)
     file.close()
     os.unlink(path)
 
 
-FIELDS = (b"t", 3, 9, 0, 0, 5, bytes(8), 6, 0, 0, b"body", b"TAGS\x01a\x02")
-
-
-def test_append_record_is_stage_commit_and_entry(file, tmp_path):
-    queue = MappedFile(str(tmp_path / "queue"), 200, create=True)
-    queue.allocate(200)
-    file.write_position = 100
-    encoder = RecordEncoder(bytes(8))
-    size = encoder.append_record(file, queue, *FIELDS, use_pwrite=False)
-    again = encoder.append_record(
-        file, queue, *FIELDS, use_pwrite=True, tags_code=1 << 50
-    )
-    unqueued = encoder.append_record(file, None, *FIELDS, use_pwrite=False)
-    assert size == again == unqueued
-    for i in range(3):
-        record = ModelRecord(
-            b"t", 3, 9, 100 + i * size, 0, 0, 5, bytes(8), 6, bytes(8), 0, 0,
-            b"body", b"TAGS\x01a\x02",
-        )  # fmt: skip
-        assert file.read(100 + i * size, size) == record.encode()
-    assert read_entry(queue, 0) == (100, size, 97)
-    assert read_entry(queue, 20) == (100 + size, size, 1 << 50)
-    assert queue.write_position == 40
-
-
-def test_append_record_without_room_for_its_entry_writes_nothing(file, tmp_path):
-    queue = MappedFile(str(tmp_path / "queue"), 200, create=True)
-    queue.allocate(20)
-    queue.write_position = 1
-    encoder = RecordEncoder(bytes(8))
-    with pytest.raises(IndexError):
-        encoder.append_record(file, queue, *FIELDS, use_pwrite=False)
-    queue.write_position = 0
-    with pytest.raises(OverflowError):
-        encoder.append_record(file, queue, *FIELDS, use_pwrite=False, tags_code=1 << 64)
-    assert file.write_position == encoder.staged_size == 0
-    assert file.read(0, 200) == bytes(200)
-
-
-def test_append_record_does_not_write_what_an_earlier_commit_failed_to(file):
-    encoder = RecordEncoder(bytes(8))
-    stage(encoder, ModelRecord(b"lost"))
-    with pytest.raises(AssertionError, match="never committed"):
-        encoder.append_record(file, None, *FIELDS, use_pwrite=False)
-    assert file.write_position == 0
-
-
 def test_none_is_refused_where_a_file_or_bytes_are_needed():
     encoder = RecordEncoder(bytes(8))
     with pytest.raises(TypeError):
         encoder.commit(None, use_pwrite=False)
-    with pytest.raises(TypeError):
-        encoder.append_record(None, None, *FIELDS, use_pwrite=False)
     with pytest.raises(TypeError):
         stage(encoder, ModelRecord(None))

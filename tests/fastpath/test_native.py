@@ -24,6 +24,7 @@ from rmq._fastpath.native cimport (
 cdef class Echo(NativeHandler):
     cdef public bytes reply
     cdef readonly int drains
+    cdef public bint is_broken
     cdef public long watermark
 
     def __init__(self):
@@ -45,8 +46,9 @@ cdef class Echo(NativeHandler):
             return HELD
         return DECLINED
 
-    cdef void end_of_drain(self) noexcept nogil:
+    cdef bint end_of_drain(self) noexcept nogil:
         self.drains += 1
+        return not self.is_broken
 """
 
 

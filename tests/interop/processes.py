@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -70,6 +71,21 @@ def serving(*arguments: str) -> Iterator[Server]:
     finally:
         if server.is_running:
             server.kill()
+
+
+def free_port() -> int:
+    """A port that is free with the two below it, where a broker listens too."""
+    while True:
+        with socket.socket() as main:
+            main.bind(("127.0.0.1", 0))
+            port: int = main.getsockname()[1]
+            if all(_is_free(port - below) for below in (1, 2)):
+                return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def broker_arguments(folder: Path, *settings: str) -> list[str]:

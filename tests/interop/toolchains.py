@@ -15,6 +15,7 @@ from pathlib import Path
 
 CLIENTS = Path(__file__).parent / "clients"
 PIP_REQUIREMENT = "rocketmq==0.4.4"
+COMMON = frozenset({"create", "async", "oneway", "batch", "orderly", "pull"})
 MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
@@ -46,36 +47,54 @@ def plain_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
 
 
+def absent(*tools: str) -> str | None:
+    """Say which of the tools this machine lacks."""
+    names = [tool for tool in tools if not shutil.which(tool)]
+    return f"no {' and no '.join(names)} on this machine" if names else None
+
+
+def digest_of(files: list[Path]) -> str:
+    text = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def download_jars(folder: Path, version: str, *artifacts: str) -> None:
+    """Fetch artifacts of RocketMQ with all that they need, once."""
+    mark = folder / f".complete-{'-'.join(artifacts)}"
+    if mark.exists():
+        return
+    for artifact in artifacts:
+        run(
+            [
+                "mvn", "-q", "-B", "-f", str(CLIENTS / "java" / "pom.xml"),
+                "dependency:copy-dependencies", f"-DoutputDirectory={folder}",
+                f"-Drocketmq.artifact={artifact}", f"-Drocketmq.version={version}",
+            ],
+            timeout_s=600,
+        )  # fmt: skip
+    mark.touch()
+
+
 class Java:
     """Java programs of `clients/java` and mqadmin."""
 
-    name = "Java 5.5.0"
+    version = "5.5.0"
+    can = COMMON | {"vip", "binary", "v2", "namespace"}
 
     def __init__(self) -> None:
-        self._libraries = cache_folder() / "java-5.5.0"
+        self.name = f"Java {self.version}"
+        self._libraries = cache_folder() / f"java-{self.version}"
         self._classes = Path()
 
     @staticmethod
     def missing() -> str | None:
-        absent = [tool for tool in ("java", "javac", "mvn") if not shutil.which(tool)]
-        return f"no {' and no '.join(absent)} on this machine" if absent else None
+        return absent("java", "javac", "mvn")
 
     def prepare(self) -> None:
+        download_jars(self._libraries, self.version, "tools", "filter")
         sources = sorted((CLIENTS / "java").glob("*.java"))
-        mark = self._libraries / ".complete"
-        if not mark.exists():
-            run(
-                [
-                    "mvn", "-q", "-B", "-f", str(CLIENTS / "java" / "pom.xml"),
-                    "dependency:copy-dependencies",
-                    f"-DoutputDirectory={self._libraries}",
-                ],
-                timeout_s=600,
-            )  # fmt: skip
-            mark.touch()
-        text = b"".join(source.read_bytes() for source in sources)
-        key = hashlib.sha256(text).hexdigest()[:16]
-        self._classes = cache_folder() / f"java-classes-{key}"
+        name = f"java-classes-{self.version}-{digest_of(sources)}"
+        self._classes = cache_folder() / name
         if not self._classes.exists():
             run(
                 ["javac", "-cp", f"{self._libraries}/*", "-d", str(self._classes)]
@@ -87,11 +106,49 @@ class Java:
         path = f"{self._classes}:{self._libraries}/*"
         return ["java", "-Xmx256m", "-cp", path, main_class, *arguments]
 
+    def driver(self, home: Path, *arguments: str) -> list[str]:
+        command = self.command("Driver", *arguments)
+        properties = [f"-Duser.home={home}"]
+        if "binary=true" in arguments:
+            properties.append("-Drocketmq.serialize.type=ROCKETMQ")
+        if "v2=true" in arguments:
+            properties.append("-Dcom.rocketmq.heartbeat.v2=true")
+        return [command[0], *properties, *command[1:]]
+
+
+class OldJava(Java):
+    """The last client of the 4.x line."""
+
+    version = "4.9.8"
+    can = Java.can - {"v2"}
+
+
+class JavaServers:
+    """Java's own broker and name server."""
+
+    def __init__(self) -> None:
+        self._libraries = cache_folder() / "java-servers-5.5.0"
+
+    @staticmethod
+    def missing() -> str | None:
+        return absent("java", "mvn")
+
+    def prepare(self) -> None:
+        download_jars(self._libraries, "5.5.0", "broker", "namesrv")
+
+    def command(self, home: Path, main_class: str, config: Path) -> list[str]:
+        return [
+            "java", "-Xms256m", "-Xmx512m", f"-Duser.home={home}",
+            f"-Drocketmq.home.dir={home}", "-cp", f"{self._libraries}/*",
+            f"org.apache.rocketmq.{main_class}", "-c", str(config),
+        ]  # fmt: skip
+
 
 class Pip:
     """The C++ core behind PyPI `rocketmq`."""
 
     name = "pip (C++ core)"
+    can = COMMON
 
     def __init__(self) -> None:
         self._python = cache_folder() / "pip-0.4.4" / "bin" / "python"
@@ -112,3 +169,68 @@ class Pip:
 
     def command(self, *arguments: str) -> list[str]:
         return [str(self._python), str(CLIENTS / "pip_client.py"), *arguments]
+
+    def driver(self, home: Path, *arguments: str) -> list[str]:
+        return [str(self._python), str(CLIENTS / "pip_driver.py"), *arguments]
+
+
+class Go:
+    """apache/rocketmq-client-go v2."""
+
+    name = "Go 2.1.2"
+    can = COMMON | {"namespace"}
+
+    def __init__(self) -> None:
+        self._program = Path()
+
+    @staticmethod
+    def missing() -> str | None:
+        return absent("go")
+
+    def prepare(self) -> None:
+        sources = sorted((CLIENTS / "go").iterdir())
+        folder = cache_folder() / f"go-2.1.2-{digest_of(sources)}"
+        self._program = folder / "driver"
+        if self._program.exists():
+            return
+        folder.mkdir(exist_ok=True)
+        for source in sources:
+            shutil.copy(source, folder)
+        run(["go", "mod", "tidy"], cwd=folder, timeout_s=300)
+        run(["go", "build", "-o", "driver", "."], cwd=folder, timeout_s=300)
+
+    def driver(self, home: Path, *arguments: str) -> list[str]:
+        return [str(self._program), *arguments]
+
+
+class Node:
+    """ali-ons of npm: promises only.
+
+    It knows neither batches, order nor pull, and gives up on a topic without a route.
+    """
+
+    name = "Node ali-ons 3.12.0"
+    can = frozenset({"async", "namespace"})
+
+    def __init__(self) -> None:
+        self._folder = cache_folder() / "node-3.12.0"
+
+    @staticmethod
+    def missing() -> str | None:
+        return absent("node", "npm")
+
+    def prepare(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        mark = self._folder / ".complete"
+        if not mark.exists():
+            shutil.copy(CLIENTS / "node" / "package.json", self._folder)
+            install = ["npm", "install", "--silent", "--no-audit", "--no-fund"]
+            run(install, cwd=self._folder, timeout_s=300)
+            mark.touch()
+        shutil.copy(CLIENTS / "node" / "driver.js", self._folder)
+
+    def driver(self, home: Path, *arguments: str) -> list[str]:
+        return ["node", str(self._folder / "driver.js"), *arguments]
+
+
+CLIENT_TOOLCHAINS = (Java, OldJava, Go, Pip, Node)

@@ -132,6 +132,13 @@ def test_a_slave_learns_its_master_and_the_order_of_topics(caller):
     assert KVTable.decode(answer.body).table == {"T": "a:4"}
 
 
+def test_no_order_of_topics_is_no_body(caller):
+    assert caller.register().body == b""
+    caller.kv.put("ORDER_TOPIC_CONFIG", "T", "a:4")
+    caller.kv.delete("ORDER_TOPIC_CONFIG", "T")
+    assert caller.register().body == b""
+
+
 def test_a_route_is_compact_standard_json_without_null_and_false(caller):
     caller.register()
     text = caller.call(105, topic="T").body.decode()

@@ -1,15 +1,22 @@
 """A broker context on a real store, and a caller that talks to its built-in plugins."""
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import rmq_plugins.admin
 import rmq_plugins.client
 import rmq_plugins.pull
+import rmq_plugins.query
+import rmq_plugins.relay
+import rmq_plugins.reply
+import rmq_plugins.schedule
 import rmq_plugins.send
+import rmq_plugins.transaction
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
@@ -17,10 +24,12 @@ from rmq.broker.context import BrokerContext, Held
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
+from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
-from rmq.errors import RequestRejected
+from rmq.errors import InvokeTimeout, RequestRejected
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.message import host_bytes
@@ -32,8 +41,13 @@ from rmq.store.service import StoreService
 PLUGINS = (
     rmq_plugins.send,
     rmq_plugins.pull,
+    rmq_plugins.query,
     rmq_plugins.client,
     rmq_plugins.admin,
+    rmq_plugins.transaction,
+    rmq_plugins.schedule,
+    rmq_plugins.reply,
+    rmq_plugins.relay,
 )
 NOON_MS = 1_795_262_400_000
 
@@ -62,8 +76,20 @@ class RecordingConnection:
     def send_nowait(self, command: Command) -> None:
         self.sent.append(command)
 
+    async def invoke(self, command: Command, timeout_ms: int) -> Command:
+        self.sent.append(command)
+        return self.answer(command, timeout_ms)
+
+    def answer(self, command: Command, timeout_ms: int) -> Command:
+        """What the peer says to a request; tests replace it."""
+        raise InvokeTimeout(f"no answer within {timeout_ms} ms")
+
     def close(self, reason: str = "") -> None:
         self.is_open = False
+
+
+async def _finish(work: Coroutine[Any, Any, Any]) -> Any:
+    return await work
 
 
 class Caller:
@@ -76,7 +102,23 @@ class Caller:
         self.ports: dict[int, tuple[str, ...]] = {}
         self.opaque = 0
         for plugin in PLUGINS:
-            plugin.rmq_handlers(broker, self.register)
+            if hasattr(plugin, "rmq_handlers"):
+                plugin.rmq_handlers(broker, self.register)
+        broker.put.intercept(self.gather("rmq_put_interceptors"))
+        self.is_listening = False
+
+    def gather(self, hook: str) -> list[Any]:
+        """Return what all plugins give for a hook."""
+        hooks = [getattr(plugin, hook, None) for plugin in PLUGINS]
+        return [each for call in hooks if call for each in call(self.broker)]
+
+    def report_arrivals(self) -> None:
+        """Tell the listeners what came, as the end of a drain does."""
+        if not self.is_listening:
+            listeners = self.gather("rmq_arrival_listeners")
+            self.broker.arrivals.listen(tuple(listeners))
+            self.is_listening = True
+        self.broker.arrivals.flush()
 
     def register(
         self,
@@ -94,7 +136,8 @@ class Caller:
         """Return what the handler returned, or the answer to what it raised."""
         connection = connection or self.connection
         try:
-            return self.handlers[request.code](request, connection)
+            result = self.handlers[request.code](request, connection)
+            return trio.run(_finish, result) if inspect.iscoroutine(result) else result
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
 
@@ -198,7 +241,8 @@ def build_context(
         GroupTable(folder, clock, config),
     )
     offsets = OffsetTable(folder, clock, version_step=500)
-    for table in (topics, groups, offsets):
+    filters = FilterTable(folder, clock, config)
+    for table in (topics, groups, filters, offsets):
         table.load()
     return BrokerContext(
         config=config,
@@ -211,8 +255,10 @@ def build_context(
         topics=topics,
         offsets=offsets,
         groups=groups,
+        filters=filters,
         producers=ProducerTable(),
-        consumers=ConsumerTable(groups, notifies=True),
+        consumers=ConsumerTable(groups, notifies=True, on_gone=filters.unregister),
+        queue_locks=QueueLocks(clock),
         name_servers=NameServers(config, topics, RemotingClient(clock=clock)),
         overload=OverloadGuard(store),
         store_host=host_bytes("127.0.0.1", 10_911),
@@ -239,6 +285,8 @@ def open_broker(tmp_path: Path, clock: ManualClock) -> Iterator[OpenBroker]:
             root_dir=str(tmp_path / f"store{len(stores)}"),
             commit_log_file_size=16 << 20,
             queue_file_size=20_000,
+            index_slots=500,
+            index_entries=2_000,
             **(store or {}),
         )
         opened = MessageStore.open(

@@ -35,6 +35,11 @@ def test_messages_lie_side_by_side(caller):
     assert [record.queue_offset for record in records] == [1, 2]
 
 
+def test_unique_key_of_the_batch_is_its_transaction_id(caller):
+    answer = batch(caller, i="WAIT\x01true\x02UNIQ_KEY\x01AB12\x02")
+    assert answer.ext_fields["transactionId"] == "AB12"
+
+
 def test_properties_are_those_of_each_message(caller):
     batch(caller, i="TAGS\x01X\x02")
     records = decode_stored(caller.broker.store.get("T", 0, 0, 9).body)

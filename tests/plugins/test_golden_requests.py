@@ -14,14 +14,16 @@ import pytest
 from rmq.broker.context import Held
 from rmq.protocol.frames import decode
 
+RECORDED_MS = 1_795_230_112_758
+"""The time of the recording: some of its requests hold times."""
+
 EXCEPTIONS = {
-    ("broker", 23): "delayed delivery is refused until a plugin serves it",
     ("broker", 24): "timed delivery is refused until a plugin serves it",
     ("broker", 25): "timed delivery is refused until a plugin serves it",
-    ("broker", 27): "transactions are refused until a plugin serves them",
     ("broker", 29): "a batch whose lengths lie is illegal (13), not an exception (1)",
     ("broker", 101): "tags newer than the heartbeat are served unfiltered, not 25",
-    ("broker", 151): "there is no reset of offsets yet that a pull could meet",
+    ("broker", 156): "the group is still there, because nothing deletes groups yet",
+    ("broker", 157): "a group that is not online is 206, not a NullPointerException",
 }
 
 
@@ -84,7 +86,8 @@ def _shape(body):
     return sorted(document) if isinstance(document, dict) else type(document).__name__
 
 
-def test_java_and_rmq_answer_alike(make_caller, exchanges):
+def test_java_and_rmq_answer_alike(make_caller, exchanges, clock):
+    clock.ms = RECORDED_MS
     caller = make_caller(broker_name="broker-golden")
     caller.broker.topics.delete("T")
     replayed, different = 0, {}
@@ -95,7 +98,7 @@ def test_java_and_rmq_answer_alike(make_caller, exchanges):
         result = caller.handle(request)
         answer = result.response if isinstance(result, Held) else result
         if not exchange.answer:
-            assert request.is_oneway
+            assert request.is_oneway or answer is None
             continue
         replayed += 1
         found = _differences(answer, decode(exchange.answer))

@@ -147,3 +147,26 @@ def test_kind_of_expression_is_checked(caller, subscription, code):
 
 def test_check_without_a_document(caller):
     assert caller.call(46, {}, b"nonsense").code == 1
+
+
+def check_config(caller, text, kind="SQL92"):
+    data = {"topic": "T", "subString": text, "expressionType": kind}
+    body = {"clientId": "c@1", "group": "G", "subscriptionData": data}
+    return caller.call(46, {}, json.dumps(body).encode())
+
+
+def test_check_of_a_selector_says_what_is_wrong(make_caller):
+    caller = make_caller(enable_property_filter=True)
+    assert check_config(caller, "a > 5").code == 0
+    answer = check_config(caller, "a > 'x'")
+    assert (answer.code, answer.remark) == (23, "Value ''x'' cannot be compared.")
+
+
+def test_members_that_differ_are_counted(caller, make_connection):
+    for number, topic in enumerate(("T", "U")):
+        connection = make_connection()
+        body = {"clientID": f"c@{number}", "consumerDataSet": [consumer("G", topic)]}
+        caller.call(34, {}, json.dumps(body).encode(), connection=connection)
+    assert caller.broker.consumers.mismatches.statistics() == (1, 1)
+    caller.broker.consumers.on_close(connection)
+    assert caller.broker.consumers.mismatches.statistics() == (0, 1)

@@ -257,6 +257,7 @@ def test_sql_newer_than_the_heartbeat_must_wait(caller):
     sql = SubscriptionData(topic="T", sub_string="a > 1", expression_type="SQL92")
     subscribe(caller, sql)
     assert caller.pull(sysFlag=0, subVersion=1).code == 25
+    caller.broker.filters.register("G", [sql])
     assert caller.pull(sysFlag=0, subVersion=0).code == 1
 
 
@@ -283,8 +284,47 @@ def test_closed_store_is_a_system_error(caller):
 
 
 def test_many_expressions_do_not_grow_without_end(caller):
-    from rmq_plugins.pull.filter import tag_codes
+    from rmq.filters.tags import tag_codes
 
     for number in range(2_000):
         tag_codes(f"tag{number}")
     assert tag_codes.cache_info().currsize <= 1_024
+
+
+def test_a_topic_that_is_not_served_is_refused(caller):
+    caller.broker.store.directory.foreign.unserved["T"] = "its queues are odd"
+    for answer in (caller.pull(), caller.send()):
+        assert (answer.code, answer.body) == (1, b"")
+        assert "the topic[T] is not served: its queues are odd" in answer.remark
+
+
+def test_sql_reads_stored_properties(make_caller):
+    caller = make_caller(enable_property_filter=True)
+    for number in range(100):
+        caller.send(body=b"%d" % number, properties=f"n\x01{number}\x02")
+    sql = {"expressionType": "SQL92", "subscription": "n >= 70 AND n < 73"}
+    answer = caller.pull(**sql)
+    assert (answer.code, bodies(answer)) == (0, [b"70", b"71", b"72"])
+    nothing = caller.pull(offset=73, **sql)
+    assert (nothing.code, nothing.ext_fields["nextBeginOffset"]) == (20, "100")
+
+
+def test_sql_that_is_none_is_refused_with_its_reason(make_caller):
+    caller = make_caller(enable_property_filter=True)
+    caller.send()
+    answer = caller.pull(expressionType="SQL92", subscription="n > 'x'")
+    assert answer.code == 23
+    assert "Value ''x'' cannot be compared." in answer.remark
+
+
+def test_sql_of_the_heartbeat_is_used_when_the_pull_has_none(make_caller):
+    caller = make_caller(enable_property_filter=True)
+    send_tagged(caller, "A", "B")
+    wanted = SubscriptionData(
+        topic="T", sub_string="TAGS = 'B'", sub_version=1, expression_type="SQL92"
+    )
+    subscribe(caller, wanted)
+    own = {"sysFlag": 0, "subscription": None, "subVersion": 1}
+    assert caller.pull(**own).code == 27
+    caller.broker.filters.register("G", [wanted])
+    assert bodies(caller.pull(**own)) == [b"B"]

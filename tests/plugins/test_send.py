@@ -135,9 +135,7 @@ def test_priority_chooses_the_queue(caller, properties, queue_id, is_kept):
         ({"queueId": 2}, 29, "request queueId[2] is illegal"),
         ({"queueId": 2**31 - 1}, 29, "is illegal"),
         ({"properties": "a\x01" + "p" * 33_000 + "\x02"}, 13, "properties length"),
-        ({"properties": "DELAY\x013\x02"}, 1, "no plugin serves the property DELAY"),
         ({"properties": "TIMER_DELAY_SEC\x013\x02"}, 1, "no plugin serves TIMER"),
-        ({"properties": "TRAN_MSG\x01true\x02"}, 16, "transaction message"),
     ],
 )
 def test_refused_with_the_facts(caller, fields, code, remark):
@@ -145,6 +143,21 @@ def test_refused_with_the_facts(caller, fields, code, remark):
     assert answer.code == code
     assert remark in answer.remark
     assert answer.ext_fields == FACTS
+    assert caller.broker.store.end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("properties", "code", "remark"),
+    [
+        ("DELAY\x013\x02", 1, "no plugin serves the property DELAY"),
+        ("TRAN_MSG\x01true\x02", 16, "transaction message"),
+    ],
+)
+def test_what_no_plugin_serves_is_refused(caller, properties, code, remark):
+    caller.broker.put.intercept([])
+    answer = caller.send(properties=properties)
+    assert answer.code == code
+    assert remark in answer.remark
     assert caller.broker.store.end_offset == 0
 
 

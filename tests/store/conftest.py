@@ -54,6 +54,8 @@ def open_store(
     def open_(root=None, **settings):
         settings.setdefault("commit_log_file_size", 65536)
         settings.setdefault("queue_file_size", 200)
+        settings.setdefault("index_slots", 500)
+        settings.setdefault("index_entries", 2_000)
         config = StoreConfig(root_dir=str(root or tmp_path / "store"), **settings)
         store = MessageStore.open(config, clock=clock, store_host=HOST)
         opened.append(store)

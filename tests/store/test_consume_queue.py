@@ -45,7 +45,7 @@ def fill(queue, count, first=0):
     """Give entries for records of one size, one behind the other."""
     for n in range(first, first + count):
         queue.prepare()
-        assert queue.append(n * SIZE, SIZE, n) == n
+        assert queue.publish(n * SIZE, SIZE, n) == n
 
 
 def names(queue):
@@ -141,7 +141,7 @@ def test_first_message_is_not_number_0(new_queue):
     assert queue.end_physical == -1
     assert [queue.entry(n) for n in (20, 21, 22)] == [(0, FILLER_SIZE, 0)] * 3
     queue.prepare()
-    assert queue.append(5000, SIZE, 7) == 23
+    assert queue.publish(5000, SIZE, 7) == 23
     queue.skip_removed(0)
     assert queue.min_offset == 23
     again = new_queue()

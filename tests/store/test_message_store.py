@@ -11,7 +11,7 @@ from rmq.protocol.message import BatchItem
 from rmq.store import allocate
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType
-from rmq.store.results import Boundary, GetStatus, PutStatus
+from rmq.store.results import Boundary, GetStatus, PutResult, PutStatus
 
 
 def bodies(store, topic="Topic", queue_id=0):
@@ -34,13 +34,13 @@ def bodies(store, topic="Topic", queue_id=0):
 
 def test_put_and_get(open_store, make_message):
     store = open_store()
-    touched = []
-    store.on_append = lambda *where: touched.append(where)
     result = store.put(make_message(b"hello", properties={"TAGS": "a"}))
     assert result.status is PutStatus.PUT_OK
     assert (result.queue_offset, result.physical_offset) == (0, 0)
     assert result.end_offset == store.end_offset
+    touched = [(q.topic, q.queue_id, q.next_offset) for q in store.end_batch()]
     assert touched == [("Topic", 0, 1)]
+    assert store.end_batch() == []
     assert bodies(store) == [b"hello"]
     assert store.record_at(0) == store.get("Topic", 0, 0, 1).body
     assert store.record_at(store.end_offset) is None
@@ -458,9 +458,11 @@ def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
     wanted = []
     store.on_flush_wanted = lambda: wanted.append(store.end_offset)
     store.put(make_message(b"first"))
+    store.end_batch()
     store.flush_log()
     items = [BatchItem(0, bytes([n]), "") for n in range(3)]
     result = store.put_batch(make_message(), items)
+    store.end_batch()
     assert wanted == [store.durable.value, result.end_offset]
     assert store.max_offset("Topic", 0) == 1
     assert store.get("Topic", 0, 1, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
@@ -474,7 +476,7 @@ def test_a_full_disk_at_the_first_put(open_store, make_message, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(allocate.FileAllocator, "create", no_space)
         failed = store.put(make_message())
-        assert failed == (PutStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
+        assert failed == PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
     assert (store.end_offset, store.max_offset("Topic", 0)) == (0, 0)
     assert not store.is_writable
     store.check_disk()
@@ -489,8 +491,8 @@ def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     store.put(make_message(b"kept"))
     store.flush_log()
-    end, told = store.end_offset, []
-    store.on_append = lambda *where: told.append(where)
+    end = store.end_offset
+    store.end_batch()
     descriptor = store._log.files.files[-1].fd
     saved = os.dup(descriptor)
     read_only = os.open(store.directory.commit_log / f"{0:020d}", os.O_RDONLY)
@@ -503,7 +505,8 @@ def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is
     os.close(saved)
     os.close(read_only)
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert (result.queue_offset, result.end_offset, told) == (0, 0, [])
+    assert (result.queue_offset, result.end_offset) == (0, 0)
+    assert store.end_batch() == []
     assert store.end_offset == end
     assert bodies(store) == [b"kept"]
     assert "failed" in store.refuse_reason

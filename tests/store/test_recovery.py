@@ -240,8 +240,8 @@ def test_the_cut_holds_what_was_cut(open_store, make_message):
     again = open_store()
     [told] = again.recovery.cuts
     aside = again.directory.cut / f"{cut:020d}"
-    assert aside.read_bytes() == before.rstrip(b"\0")
-    assert (told.kept_aside, told.byte_count) == (str(aside), len(before.rstrip(b"\0")))
+    assert aside.read_bytes() == before
+    assert (told.kept_aside, told.byte_count) == (str(aside), len(before))
     assert str(aside) in again.recovery.lines()[1]
 
 
@@ -398,3 +398,99 @@ def test_records_of_impossible_topics_stay_unqueued(open_store, make_message):
     result = again.get("Topic", 0, 2, 1)
     assert decode_record(result.body).body == sent[2]
     assert again.min_offset("Topic", 0) == 2
+
+
+def test_records_behind_a_cut_are_counted(open_store, make_message):
+    store = open_store()
+    _, results = fill(store, make_message, 30)
+    crash(store)
+    damage(store, results[20].physical_offset + 200, b"damage")
+    [told] = open_store().recovery.cuts
+    assert told.record_count == 9
+    assert "9 whole records among them" in str(told)
+    assert "rmq store repair --restore" in str(told)
+
+
+def test_the_report_says_how_long_each_phase_took(open_store, make_message):
+    store = open_store()
+    fill(store, make_message, 30)
+    crash(store)
+    report = open_store().recovery
+    assert list(report.phases_ms) == ["queues", "log", "cut", "ends"]
+    assert report.duration_ms == sum(report.phases_ms.values())
+    assert "log " in report.lines()[0]
+
+
+def test_a_page_lost_long_ago_in_the_queue_is_refilled(open_store, make_message):
+    """More files back than a walk over the last three sees; nothing was flushed."""
+    store = open_store()
+    sent, _ = fill(store, make_message)
+    crash(store)
+    Checkpoint().save(store.directory.checkpoint)
+    path = store.directory.consume_queue / "Topic" / "0" / f"{400:020d}"
+    path.write_bytes(bytes(200))
+    assert all_bodies(open_store()) == sent
+
+
+def test_files_below_the_checkpoint_are_not_looked_at(open_store, make_message):
+    store = open_store()
+    _, results = fill(store, make_message)
+    queue = store._queues.get("Topic", 0)
+    for n, checked in ((0, 10), (1, 10), (11, 9), (75, 3), (99, 3)):
+        assert queue._doubtful_count(results[n].physical_offset) == checked
+    assert queue._doubtful_count(None) == 3
+
+
+def test_an_entry_that_names_no_record_hides_none(open_store, make_message):
+    """A flipped bit makes the last entry look as if the queue were far ahead."""
+    store = open_store()
+    sent, _ = fill(store, make_message, 30)
+    crash(store)
+    Checkpoint().save(store.directory.checkpoint)
+    path = store.directory.consume_queue / "Topic" / "0" / f"{400:020d}"
+    data = bytearray(path.read_bytes())
+    data[9 * 20 + 6] ^= 0x40
+    path.write_bytes(data)
+    again = open_store()
+    assert all_bodies(again) == sent
+    assert again.recovery.entries_dropped == 1
+
+
+def test_a_long_file_is_read_from_shortly_before_the_checkpoint(
+    open_store, make_message, monkeypatch
+):
+    store = open_store(commit_log_file_size=1 << 20)
+    sent, results = fill(store, make_message, 100)
+    store.flush_queues(thorough=True)
+    sent += fill(store, make_message, 100)[0]
+    crash(store)
+    checkpoint = Checkpoint.load(store.directory.checkpoint)
+    checkpoint.logics_physical_offset = results[-1].end_offset
+    checkpoint.save(store.directory.checkpoint)
+    monkeypatch.setattr("rmq.store.recovery.CHECKED_BEHIND", 10_000)
+    again = open_store(commit_log_file_size=1 << 20)
+    assert all_bodies(again) == sent
+    start = again.recovery.start_offset
+    assert start in {result.physical_offset for result in results}
+    assert 9_000 < results[-1].end_offset - start <= 10_000
+
+
+def test_the_distance_to_the_checkpoint(open_store, make_message):
+    store = open_store()
+    _, results = fill(store, make_message, 10)
+    assert store.checkpoint_distance == results[-1].end_offset
+    store.flush_queues(thorough=True)
+    assert store.checkpoint_distance == 0
+
+
+@pytest.mark.parametrize("at", [0, 4, 28, 84, 200])
+def test_damage_where_a_file_begins(open_store, make_message, at):
+    store = open_store()
+    sent, results = fill(store, make_message)
+    crash(store)
+    Checkpoint().save(store.directory.checkpoint)
+    first = next(n for n, r in enumerate(results) if r.physical_offset == 65536)
+    damage(store, 65536 + at, b"\x01")
+    again = open_store()
+    assert again.end_offset == 65536
+    assert all_bodies(again) == sent[:first]

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from rmq.errors import StoreError
 from rmq.store import service as service_module
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
@@ -41,6 +42,45 @@ async def test_under_async_flush_a_waiter_is_served_too(
     end = store.put(make_message()).end_offset
     with trio.fail_after(10):
         assert await service.wait_durable(end, 5_000)
+    nursery.cancel_scope.cancel()
+
+
+async def until(is_so):
+    """Look again and again: a worker thread does what is waited for."""
+    is_over = is_so()
+    while not is_over:
+        await trio.sleep(0.01)
+        is_over = is_so()
+
+
+@pytest.mark.parametrize("max_lag", [1 << 20, -1])
+async def test_the_index_follows_the_log(open_store, make_message, nursery, max_lag):
+    store = open_store()
+    object.__setattr__(store.config, "index_max_lag", max_lag)
+    await nursery.start(StoreService(store).run)
+    for number in range(10):
+        store.put(make_message(properties_text=f"KEYS\x01k{number}\x02"))
+    assert store.index_lag
+    with trio.fail_after(10):
+        await until(lambda: not store.index_lag)
+    assert store.index.tables[-1].entry_count == 11
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_index_that_cannot_be_written_is_tried_again(
+    open_store, make_message, nursery, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(service_module, "INDEX_RETRY_S", 0.01)
+    store = open_store()
+    in_the_way = tmp_path / "store" / "index"
+    in_the_way.write_text("")
+    store.put(make_message(properties_text="KEYS\x01k\x02"))
+    await nursery.start(StoreService(store).run)
+    with trio.fail_after(10):
+        await until(lambda: "index" in caplog.text)
+        assert store.query("Topic", "k", 1, 0, 2**62) == [0]
+        in_the_way.unlink()
+        await until(lambda: not store.index_lag)
     nursery.cancel_scope.cancel()
 
 
@@ -181,7 +221,8 @@ async def test_a_failed_flush_ends_the_service(open_store, make_message, monkeyp
             failed = group
     while isinstance(failed, BaseExceptionGroup):
         [failed] = failed.exceptions
-    assert isinstance(failed, OSError)
+    assert isinstance(failed, StoreError)
+    assert "writing the log failed: Input/output error" in str(failed)
     assert store.durable.value == 0
     assert not store.is_writable
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.filters.sql import compile_selector
+from rmq.filters.tags import is_tag_type
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumerData,
@@ -41,6 +43,8 @@ class HeartbeatHandler:
         self._groups = broker.groups
         self._consumers = broker.consumers
         self._producers = broker.producers
+        self._filters = broker.filters
+        self._allows_sql = broker.config.enable_property_filter
         self._keeps_producers = broker.config.enable_register_producer
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
@@ -92,15 +96,18 @@ class HeartbeatHandler:
         return request.reply(body=body.encode())
 
     def check_config(self, request: Command, connection: Connection) -> Command:
-        """Say whether this broker can filter by the client's kind of expression."""
+        """Say whether this broker understands the client's expression."""
         subscription = CheckClientRequestBody.decode(request.body).subscription_data
-        if subscription is None or subscription.expression_type in ("", "TAG"):
+        if subscription is None or is_tag_type(subscription.expression_type):
             return request.reply()
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
-            "The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}",
-        )
+        if not self._allows_sql or subscription.expression_type != "SQL92":
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}",
+            )
+        compile_selector(subscription.sub_string or "")
+        return request.reply()
 
     def _register(
         self,
@@ -121,6 +128,7 @@ class HeartbeatHandler:
                 perm=_RETRY_PERM,
                 sys_flag=TOPIC_UNIT_SUB if consumer.unit_mode else 0,
             )
+        self._filters.register(group, consumer.subscription_data_set)
         self._consumers.register(
             consumer,
             client_id,

@@ -79,6 +79,8 @@ class OffsetHandler:
                 f"QueueId[{header.queue_id}] is illegal, topic is {topic}",
             )
         assert header.commit_offset is not None, "looked for above"
+        if self._offsets.is_reset(group, topic, header.queue_id):
+            return request.reply(remark="Offset has been previously reset")
         self._offsets.commit(
             connection.remote_address,
             group,

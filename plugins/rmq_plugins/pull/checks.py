@@ -4,13 +4,14 @@ from typing import Final, NamedTuple
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.filters.tags import is_tag_type
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION, is_readable
 from rmq.protocol.headers.pull import PullMessageRequestHeader
-from rmq_plugins.pull.filter import is_tag_type, tag_codes
+from rmq_plugins.pull.filter import PullFilter, build_filter
 
 FAQ: Final = (
     "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -33,7 +34,7 @@ class PullForbidden(RequestRejected):
 class PullPlan(NamedTuple):
     """What a pull may read, and the flags that its answer shows."""
 
-    tag_codes: tuple[int, ...] | None
+    filter: PullFilter
     topic_sys_flag: int
     group_sys_flag: int
 
@@ -46,8 +47,11 @@ class PullChecks:
         self._topics = broker.topics
         self._groups = broker.groups
         self._consumers = broker.consumers
+        self._unserved = broker.store.unserved
         self._name = config.broker_ip1 or broker.address
         self._is_readable = is_readable(config.broker_permission)
+        self._filters = broker.filters
+        self._allows_sql = config.enable_property_filter
         self._allows_lite_pull = config.lite_pull_message_enable
 
     def plan(
@@ -61,10 +65,10 @@ class PullChecks:
         group = self._group(header.consumer_group)
         topic = self._topic(header, connection)
         if header.sys_flag & PULL_SUBSCRIPTION:
-            codes = _own_filter(header.subscription, header.expression_type)
+            wanted = self._filter(header.subscription, header.expression_type)
         else:
-            codes = self._registered_filter(header, group)
-        return PullPlan(codes, topic.topic_sys_flag, group.group_sys_flag)
+            wanted = self._registered_filter(header, group)
+        return PullPlan(wanted, topic.topic_sys_flag, group.group_sys_flag)
 
     def _check_broker(self, request: Command) -> None:
         if not self._is_readable:
@@ -105,6 +109,11 @@ class PullChecks:
             raise PullForbidden(
                 FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden"
             )
+        if name in self._unserved:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic[{name}] is not served: {self._unserved[name]}",
+            )
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
@@ -121,7 +130,7 @@ class PullChecks:
 
     def _registered_filter(
         self, header: PullMessageRequestHeader, settings: SubscriptionGroupConfig
-    ) -> tuple[int, ...] | None:
+    ) -> PullFilter:
         """Return the filter that the group's heartbeats announced.
 
         A heartbeat may be on its way while the client already pulls with its newer
@@ -153,23 +162,30 @@ class PullChecks:
                 f"the consumer's subscription not exist{FAQ}",
             )
         if subscription.sub_version >= header.sub_version:
-            return _own_filter(subscription.sub_string, subscription.expression_type)
+            if not is_tag_type(subscription.expression_type):
+                self._check_selector(header)
+            return self._filter(subscription.sub_string, subscription.expression_type)
         if is_tag_type(subscription.expression_type):
-            return None
+            return PullFilter()
         raise RequestRejected(
             ResponseCode.SUBSCRIPTION_NOT_LATEST,
             "the consumer's subscription not latest",
         )
 
+    def _check_selector(self, header: PullMessageRequestHeader) -> None:
+        """Reject a pull whose selector was wrong, or is newer than the known one."""
+        known = self._filters.get(header.topic, header.consumer_group)
+        if known is None:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be "
+                "wrong!",
+            )
+        if known.client_version < header.sub_version:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
 
-def _own_filter(
-    expression: str | None, expression_type: str | None
-) -> tuple[int, ...] | None:
-    """Return the hash codes of a tag expression; refuse other kinds."""
-    if not is_tag_type(expression_type):
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
-            "The broker does not support consumer to filter message by "
-            f"{expression_type}",
-        )
-    return tag_codes(expression)
+    def _filter(self, expression: str | None, kind: str | None) -> PullFilter:
+        return build_filter(expression, kind, allows_sql=self._allows_sql)

@@ -1,38 +1,82 @@
-"""Tag expressions: `*` takes everything, `a || b` takes what has one of these tags.
+"""What a pull takes: tags by the codes of queue entries, SQL92 by stored properties.
 
-The broker compares Java hash codes of tags, as queue entries hold them; the client
-compares the tags themselves, so that two tags with one hash do no harm.
+SQL reads each record's properties, wherever the message was stored from; no bitmap
+helps, so `enableCalcFilterBitMap` has no effect on the result.
 """
 
-from functools import lru_cache
-from typing import Final
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from rmq.errors import RequestRejected
-from rmq.native import java_hash
+from rmq.filters.sql import Predicate, SelectorError, compile_selector
+from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.protocol.codes import ResponseCode
+from rmq.protocol.message import MAGIC_V2
+from rmq.protocol.properties import decode_properties
 
-EVERYTHING: Final = "*"
-MAX_TAGS: Final = 4_096
-"""Tags of one expression: each costs a comparison for each entry of a scan."""
+SQL92: Final = "SQL92"
 
-_SEPARATOR: Final = "||"
-_CACHED_EXPRESSIONS: Final = 1_024
-
-
-def is_tag_type(expression_type: str | None) -> bool:
-    """Whether the expression names tags; old clients say nothing and mean that."""
-    return not expression_type or expression_type == "TAG"
+_HEAD: Final = struct.Struct(">iI28xI")
+_LENGTH: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
+_FIXED_SIZE: Final = 84
+_V6_BORN: Final = 1 << 4
+_V6_STORE: Final = 1 << 5
+_V6_EXTRA: Final = 12
 
 
-@lru_cache(_CACHED_EXPRESSIONS)
-def tag_codes(expression: str | None) -> tuple[int, ...] | None:
-    """Return the hash codes that an expression takes; None takes everything."""
-    if not expression or expression == EVERYTHING:
-        return None
-    parts = expression.split(_SEPARATOR)
-    if not any(parts) or len(parts) > MAX_TAGS:
+class PullFilter(NamedTuple):
+    """Tag codes and a predicate; None takes everything."""
+
+    tag_codes: tuple[int, ...] | None = None
+    predicate: Predicate | None = None
+
+
+def build_filter(
+    expression: str | None, expression_type: str | None, *, allows_sql: bool
+) -> PullFilter:
+    """Return the filter of an expression; refuse kinds that the broker lacks."""
+    if is_tag_type(expression_type):
+        return PullFilter(tag_codes(expression))
+    if not allows_sql or expression_type != SQL92:
         raise RequestRejected(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            "parse the consumer's subscription failed",
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by "
+            f"{expression_type}",
         )
-    return tuple({java_hash(tag) for part in parts if (tag := part.strip())})
+    try:
+        return PullFilter(predicate=compile_selector(expression or ""))
+    except SelectorError as error:
+        raise RequestRejected(
+            error.code, f"parse the consumer's subscription failed: {error.remark}"
+        ) from error
+
+
+def matching_records(body: bytes, predicate: Predicate) -> Iterator[bytes]:
+    """Yield the stored records of `body` whose properties the predicate takes."""
+    position = 0
+    while position < len(body):
+        size = _LENGTH.unpack_from(body, position)[0]
+        assert size > _FIXED_SIZE, f"a record of {size} bytes at {position}"
+        if predicate(stored_properties(body, position)):
+            yield body[position : position + size]
+        position += size
+
+
+def stored_properties(data: bytes, position: int = 0) -> Mapping[str, str]:
+    """Return the properties of the record at `position`."""
+    _, magic, sys_flag = _HEAD.unpack_from(data, position)
+    cursor = position + _FIXED_SIZE
+    if sys_flag & _V6_BORN:
+        cursor += _V6_EXTRA
+    if sys_flag & _V6_STORE:
+        cursor += _V6_EXTRA
+    cursor += 4 + _LENGTH.unpack_from(data, cursor)[0]
+    if magic == MAGIC_V2:
+        cursor += 2 + _SHORT.unpack_from(data, cursor)[0]
+    else:
+        cursor += 1 + data[cursor]
+    size = _SHORT.unpack_from(data, cursor)[0]
+    text = data[cursor + 2 : cursor + 2 + size]
+    return decode_properties(text.decode("utf-8", "replace"))

@@ -12,18 +12,23 @@ import trio
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected, StoreError
+from rmq.filters.sql import Predicate
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.store.results import GetResult, GetStatus
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
+from rmq_plugins.pull.filter import matching_records
 from rmq_plugins.pull.held_pulls import MAX_SUSPEND_MS, HeldPull, HeldPulls
 
 MASTER_ID: Final = "0"
 """Slaves do not serve pulls, so the master is always suggested."""
 
 LONG_POLL_SWEEP_MS: Final = 5_000
+
+ENTRY_SIZE: Final = 20
+"""Bytes of a queue entry; `maxFilterMessageSize` counts in them."""
 
 CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -47,6 +52,7 @@ class PullHandler:
         self._checks = PullChecks(broker)
         self._store = broker.store
         self._offsets = broker.offsets
+        self._max_examined = broker.store_config.filter_scan_bytes // ENTRY_SIZE
         self._now_ms = broker.clock.now_ms
         self._short_poll_ms = (
             None if config.long_polling_enable else config.short_polling_time_mills
@@ -58,7 +64,8 @@ class PullHandler:
         """Answer with messages, or keep the request until there are some."""
         header = request.header(PullMessageRequestHeader)
         answer, result = self._run(request, header, connection)
-        if result is not None and header.sys_flag & PULL_COMMIT_OFFSET:
+        commits = header.sys_flag & PULL_COMMIT_OFFSET
+        if result is not None and commits and not _is_reset(result):
             self._commit(header, connection)
         if (
             answer.code != ResponseCode.PULL_NOT_FOUND
@@ -118,23 +125,58 @@ class PullHandler:
         return _answer(request, header, plan, result), result
 
     def _read(self, header: PullMessageRequestHeader, plan: PullPlan) -> GetResult:
-        """Ask the store."""
+        """Ask the store, unless the group is to go on somewhere else."""
+        where = header.topic, header.queue_id
+        reset = self._offsets.take_reset(header.consumer_group, *where)
+        if reset is not None:
+            low, high = self._store.min_offset(*where), self._store.max_offset(*where)
+            return GetResult(GetStatus.OFFSET_RESET, reset, low, high)
         max_bytes = header.max_msg_bytes
         if max_bytes is not None and max_bytes <= 0:
             max_bytes = None
         try:
+            if plan.filter.predicate is not None:
+                return self._select(header, plan.filter.predicate, max_bytes)
             return self._store.get(
                 header.topic,
                 header.queue_id,
                 header.queue_offset,
                 max(1, header.max_msg_nums),
                 max_bytes=max_bytes,
-                tag_codes=plan.tag_codes,
+                tag_codes=plan.filter.tag_codes,
             )
         except StoreError as error:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {error}"
             ) from error
+
+    def _select(
+        self,
+        header: PullMessageRequestHeader,
+        predicate: Predicate,
+        max_bytes: int | None,
+    ) -> GetResult:
+        """Read on until a batch holds messages that match, or enough was looked at."""
+        offset = header.queue_offset
+        end = offset + max(self._max_examined, header.max_msg_nums)
+        while True:
+            found = self._store.get(
+                header.topic,
+                header.queue_id,
+                offset,
+                max(1, min(header.max_msg_nums, end - offset)),
+                max_bytes=max_bytes,
+            )
+            if found.status is not GetStatus.FOUND:
+                return found if offset == header.queue_offset else _none(found, offset)
+            offset = found.next_begin_offset
+            records = list(matching_records(found.body, predicate))
+            if records:
+                return found._replace(
+                    message_count=len(records), body=b"".join(records)
+                )
+            if offset >= min(end, found.max_offset):
+                return _none(found, offset)
 
     def _commit(self, header: PullMessageRequestHeader, connection: Connection) -> None:
         """Store the group's offset, which travels with the pull."""
@@ -163,6 +205,21 @@ def pulls_of(broker: BrokerContext) -> PullHandler:
     if handler is None:
         handler = _handlers[broker] = PullHandler(broker)
     return handler
+
+
+def _none(result: GetResult, offset: int) -> GetResult:
+    """Say that nothing before `offset` matched."""
+    return result._replace(
+        status=GetStatus.NO_MATCHED_MESSAGE,
+        next_begin_offset=offset,
+        message_count=0,
+        body=b"",
+    )
+
+
+def _is_reset(result: GetResult) -> bool:
+    """Whether the offset that came with the pull is a thing of the past."""
+    return result.status is GetStatus.OFFSET_RESET
 
 
 def _answer(

@@ -2,7 +2,8 @@
 
 All of them are stored, one after another, or none. The ids of the answer are joined
 with commas; its queue offset is that of the first message. The properties of the header
-speak for the batch and are not stored; each message has its own.
+speak for the batch and are not stored; each message has its own. A unique key among
+them is answered as the transaction id.
 """
 
 from typing import Final
@@ -13,7 +14,13 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.message import Message, decode_batch, offset_message_id
-from rmq.protocol.properties import DELAY, TRAN_MSG, WAIT, decode_properties
+from rmq.protocol.properties import (
+    DELAY,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+    decode_properties,
+)
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import SENT_CODES, Answers
@@ -64,6 +71,9 @@ class BatchHandler:
             "queueOffset": str(result.queue_offset),
             **self._answers.facts,
         }
+        unique_key = message.properties.get(UNIQ_KEY)
+        if unique_key is not None:
+            fields["transactionId"] = unique_key
         wait = message.properties.get(WAIT)
         return self._answers.stored(request, fields, result, wait)
 

@@ -46,6 +46,7 @@ class SendChecks:
     def __init__(self, broker: BrokerContext) -> None:
         self._topics = broker.topics
         self._groups = broker.groups
+        self._queue_locks = broker.queue_locks
         self._overload = broker.overload
         self._clock = broker.clock
         config = broker.config
@@ -113,7 +114,8 @@ class SendChecks:
             and version >= MAX_RECONSUME_TIMES_SINCE
         ):
             most_times = header.max_reconsume_times
-        if message.reconsume_times > most_times:
+        is_spent = message.reconsume_times > most_times
+        if is_spent or self._queue_locks.is_orderly(group):
             self._bury(message, dlq_topic(group))
 
     def _bury(self, message: Message, topic: str) -> None:
@@ -145,11 +147,14 @@ class SendChecks:
         return config
 
 
+def added_flags(config: TopicConfig) -> int:
+    """Return the flags that a topic gives to its messages."""
+    return MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+
+
 def stored_flags(sys_flag: int, config: TopicConfig, connection: Connection) -> int:
     """Return the sender's flags with those that only the broker knows."""
-    flags = sys_flag & ~_OWN_FLAGS
-    if config.topic_filter_type == "MULTI_TAG":
-        flags |= MULTI_TAGS
+    flags = sys_flag & ~_OWN_FLAGS | added_flags(config)
     if len(connection.remote_host) == _IPV6_HOST_SIZE:
         flags |= BORN_HOST_V6
     return flags

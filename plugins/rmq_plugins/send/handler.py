@@ -10,6 +10,7 @@ came, with theirs behind it.
 """
 
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.errors import RequestRejected
@@ -25,6 +26,7 @@ from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import SENT_CODES, Answers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
+from rmq_plugins.send.native import NativeSends
 from rmq_plugins.send.unique_keys import UniqueKeys
 
 _PUT_OK: Final = PutStatus.PUT_OK
@@ -59,6 +61,17 @@ class SendHandler:
         self._special = frozenset(
             {*self._added, *_NOT_PRIORITY, names.POP_CK, names.PRIORITY}
         )
+        self._natives: NativeSends | None = None
+
+    def compiled(self, broker: BrokerContext) -> NativeSends:
+        """Show plain messages to compiled handlers from now on."""
+        self._natives = NativeSends(
+            broker,
+            facts=self._answers.facts,
+            added=self._added_text,
+            specials=self._special - {names.SHARDING_KEY} | self._triggers,
+        )
+        return self._natives
 
     def send(self, request: Command, connection: Connection) -> Command | Held:
         """Store one message, or the batch that the header announces."""
@@ -80,6 +93,8 @@ class SendHandler:
             result = self._put(message)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
+        if self._natives is not None:
+            self._natives.show(config, queue_id)
         status = result.status
         if status is not _PUT_OK and status not in SENT_CODES:
             return self._answers.not_stored(request, status)
@@ -125,30 +140,47 @@ class SendHandler:
 
     def _serve_special(self, message: Message, config: TopicConfig) -> None:
         """See to properties that mean something, before the text is written anew."""
-        self._check_served(message.properties)
+        self._check_served(message.properties, message.reconsume_times)
         message.remove_property(names.POP_CK)
         message.queue_id = _queue_by_priority(message, config)
 
-    def _check_served(self, properties: dict[str, str]) -> None:
-        """Refuse what no plugin serves: as a plain message it would come at once."""
-        if properties.get(names.TRAN_MSG, "").lower() == "true" and (
+    def _check_served(self, properties: dict[str, str], reconsume_times: int) -> None:
+        """Refuse what no plugin serves: as a plain message it would come at once.
+
+        A delay level goes before a time; a retry that waits is no transaction any more.
+        """
+        is_delayed = _level(properties) > 0
+        is_retry = is_delayed and reconsume_times > 0
+        is_half = properties.get(names.TRAN_MSG, "").lower() == "true" and not is_retry
+        if is_half and (
             self._rejects_transactions or names.TRAN_MSG not in self._triggers
         ):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 "the broker sending transaction message is forbidden",
             )
-        if _level(properties) > 0 and names.DELAY not in self._triggers:
+        if is_delayed and names.DELAY not in self._triggers:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 "delayed delivery is not enabled, no plugin serves the property DELAY",
             )
         for name in _TIMERS:
-            if name in properties and name not in self._triggers:
+            if name in properties and name not in self._triggers and not is_delayed:
                 raise RequestRejected(
                     ResponseCode.SYSTEM_ERROR,
                     f"timed delivery is not enabled, no plugin serves {name}",
                 )
+
+
+_handlers: "WeakKeyDictionary[BrokerContext, SendHandler]" = WeakKeyDictionary()
+
+
+def sends_of(broker: BrokerContext) -> SendHandler:
+    """Return the one handler of this broker; hooks ask for it one by one."""
+    handler = _handlers.get(broker)
+    if handler is None:
+        handler = _handlers[broker] = SendHandler(broker)
+    return handler
 
 
 def _level(properties: dict[str, str]) -> int:

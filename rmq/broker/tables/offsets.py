@@ -23,6 +23,7 @@ class OffsetTable(JsonTable):
     def __init__(self, folder: Path, clock: Clock, version_step: int) -> None:
         super().__init__(folder / "consumerOffset.json", clock)
         self._offsets: dict[str, dict[int, int]] = {}
+        self._resets: dict[tuple[str, str, int], int] = {}
         self._version_step = version_step
         self._commits = 0
 
@@ -65,6 +66,24 @@ class OffsetTable(JsonTable):
         if self._commits % self._version_step == 0:
             self.touch()
 
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store an offset that the group's consumers must take over.
+
+        Until one of them pulls and is told, their own commits do not count.
+        """
+        self.commit("a reset", group, topic, queue_id, offset)
+        self._resets[group, topic, queue_id] = offset
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a reset waits for a pull."""
+        return bool(self._resets) and (group, topic, queue_id) in self._resets
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the offset of a reset once, to tell a consumer."""
+        if not self._resets:
+            return None
+        return self._resets.pop((group, topic, queue_id), None)
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset, -1 if there is none."""
         queues = self._offsets.get(f"{topic}{SEPARATOR}{group}")
@@ -72,10 +91,12 @@ class OffsetTable(JsonTable):
 
     def remove_topic(self, topic: str) -> None:
         """Forget the offsets of a topic."""
+        self._resets = {k: v for k, v in self._resets.items() if k[1] != topic}
         self._remove(lambda key: key.partition(SEPARATOR)[0] == topic)
 
     def remove_group(self, group: str) -> None:
         """Forget the offsets of a group."""
+        self._resets = {k: v for k, v in self._resets.items() if k[0] != group}
         self._remove(lambda key: key.partition(SEPARATOR)[2] == group)
 
     def _remove(self, is_meant: Any) -> None:  # noqa: ANN401 - a predicate on keys

@@ -22,7 +22,8 @@ READ_WRITE = PERM_READ | PERM_WRITE
 MAX_TOPICS = 200_000
 """A send can create a topic, so that strangers can fill this table."""
 
-ChangeListener = Callable[[TopicConfig], None]
+ChangeListener = Callable[[str, TopicConfig | None], None]
+"""Told the name and the new configuration, None if the topic is gone."""
 
 
 class TopicTable(JsonTable):
@@ -33,7 +34,7 @@ class TopicTable(JsonTable):
         self._config = config
         self._topics: dict[str, TopicConfig] = {}
         self._own = {topic.topic_name for topic in self._system_topics()}
-        self.on_change: ChangeListener | None = None
+        self.on_change: list[ChangeListener] = []
         self.get = self._topics.get
 
     def load(self) -> None:
@@ -102,8 +103,7 @@ class TopicTable(JsonTable):
         self._check_room(name)
         self._topics[name] = topic
         self.touch()
-        if self.on_change is not None:
-            self.on_change(topic)
+        self._tell(name, topic)
         return True
 
     def delete(self, name: str) -> bool:
@@ -111,7 +111,12 @@ class TopicTable(JsonTable):
         if self._topics.pop(name, None) is None:
             return False
         self.touch()
+        self._tell(name, None)
         return True
+
+    def _tell(self, name: str, topic: TopicConfig | None) -> None:
+        for listener in self.on_change:
+            listener(name, topic)
 
     def ensure(
         self, name: str, *, queues: int, perm: int, sys_flag: int = 0

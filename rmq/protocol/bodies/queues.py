@@ -76,6 +76,28 @@ class ConsumerOffsetSerializeWrapper(Body, kw_only=True):
     pull_offset_table: dict[str, dict[int, I64]] = field(default_factory=dict)
 
 
+class GetConsumerStatusBody(Body, kw_only=True):
+    """Answer to 221, one client's offsets, and to 223, those of each client."""
+
+    message_queue_table: dict[MessageQueue, I64] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, I64]] = field(default_factory=dict)
+
+
+class QueueOffset(Body, kw_only=True):
+    """A queue and an offset, for clients without objects as names."""
+
+    topic: str
+    broker_name: str
+    queue_id: I32
+    offset: I64
+
+
+class ResetOffsetBodyForC(Body, kw_only=True):
+    """The push 220 to clients in C and C++."""
+
+    offset_table: list[QueueOffset] = field(default_factory=list)
+
+
 class ResetOffsetBody(Body, kw_only=True):
     """Answer to 222, and the push 220 to clients: where to go on."""
 

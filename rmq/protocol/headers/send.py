@@ -1,6 +1,7 @@
 """Headers of sending, sending back and answering."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -50,16 +51,20 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
     broker_name: str | None = msgspec.field(default=None, name="n")
 
 
-_LONG_NAMES = (int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE))
+_LONG_NAMES: Final = (
+    int(RequestCode.SEND_MESSAGE),
+    int(RequestCode.SEND_REPLY_MESSAGE),
+)
 
 
 def decode_send_header(
     code: int, ext_fields: Mapping[str, str]
 ) -> SendMessageRequestHeader:
     """Read the header of any send request in the form that its code demands."""
+    kind: type[SendMessageRequestHeader] = SendMessageRequestHeaderV2
     if code in _LONG_NAMES:
-        return SendMessageRequestHeader.decode(ext_fields)
-    return SendMessageRequestHeaderV2.decode(ext_fields)
+        kind = SendMessageRequestHeader
+    return kind.decode(ext_fields)
 
 
 class ConsumerSendMsgBackRequestHeader(RpcHeader, kw_only=True):

@@ -1,0 +1,96 @@
+"""64 sends through the reactor and the compiled handler, sockets included."""
+
+import socket
+
+import pytest
+
+from rmq._fastpath import (
+    LogTail,
+    MappedFile,
+    QueueTail,
+    Reactor,
+    RecordEncoder,
+    SendPath,
+    SendTable,
+)
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
+
+WINDOW = 64
+FIELDS = {
+    "a": "please_rename_unique_group_name",
+    "b": "TopicTest",
+    "c": "TBW102",
+    "d": "4",
+    "e": "2",
+    "f": "0",
+    "g": "1700000000000",
+    "h": "0",
+    "i": "KEYS\x01k\x02UNIQ_KEY\x017F0163D218B4\x02WAIT\x01true\x02TAGS\x01TagA\x02",
+    "j": "0",
+    "k": "false",
+    "m": "false",
+}
+
+
+def mapped(path, size):
+    file = MappedFile(str(path), size, create=True)
+    file.allocate(size)
+    return file
+
+
+@pytest.fixture
+def log(tmp_path):
+    tail = LogTail(RecordEncoder(bytes(8)))
+    tail.file = mapped(tmp_path / "log", 1 << 20)
+    tail.is_writable = True
+    return tail
+
+
+@pytest.fixture
+def queue(tmp_path):
+    tail = QueueTail("TopicTest", 2)
+    tail.file = mapped(tmp_path / "queue", 1 << 20)
+    return tail
+
+
+@pytest.fixture
+def reactor(log, queue):
+    table = SendTable(
+        log,
+        now_ms=lambda: 1,
+        on_failure=print,
+        store_host=bytes(8),
+        facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
+        added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
+        specials=("DELAY",),
+        waits_for_disk=False,
+        max_body_size=1 << 22,
+        version=513,
+    )
+    table.learn("TopicTest", 4, 0, queue)
+    made = Reactor()
+    made.register_native(0, 310, SendPath(table, has_short_names=True))
+    return made
+
+
+@pytest.mark.parametrize("size", [128, 1024])
+@pytest.mark.parametrize("kind", ["json", "binary"])
+def bench_64_sends(benchmark, reactor, log, queue, kind, size):
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    reactor.add(ours.detach(), 0, bytes(8))
+    frame = encode(
+        Command(310, FIELDS, bytes(size), serialize_type=int(kind == "binary"))
+    )
+
+    def run():
+        log.file.write_position = queue.file.write_position = 0
+        theirs.sendall(frame * WINDOW)
+        reactor.poll(0)
+        theirs.recv(1 << 20)
+
+    benchmark(run)
+    assert not reactor.has_events
+    assert log.put_messages == reactor.frames
+    theirs.close()

@@ -1,0 +1,27 @@
+"""A topic that changes: forgotten and shown again, with its queues."""
+
+from rmq._fastpath import LogTail, QueueTail, RecordEncoder, SendTable
+
+
+def bench_forget_and_learn_among_1000(benchmark):
+    table = SendTable(
+        LogTail(RecordEncoder(bytes(8))),
+        now_ms=lambda: 1,
+        on_failure=print,
+        store_host=bytes(8),
+        facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
+        added=b"",
+        specials=(),
+        waits_for_disk=False,
+        max_body_size=1 << 22,
+        version=513,
+    )
+    queues = [QueueTail(f"topic-{n}", 0) for n in range(1_000)]
+    for queue in queues:
+        table.learn(queue.topic, 8, 0, queue)
+
+    def run():
+        table.forget("topic-7")
+        table.learn("topic-7", 8, 0, queues[7])
+
+    benchmark(run)

@@ -1,0 +1,26 @@
+"""An append of one record with its entry: what a put costs below Python."""
+
+import pytest
+
+from rmq._fastpath import LogTail, MappedFile, QueueTail, RecordEncoder
+
+PROPERTIES = "UNIQ_KEY\x01FD000000000000000000000000000002\x02TAGS\x01TagA\x02"
+
+
+def mapped(path, size):
+    file = MappedFile(str(path), size, create=True)
+    file.allocate(size)
+    return file
+
+
+@pytest.mark.parametrize("size", [128, 1024])
+def bench_append(benchmark, tmp_path, size):
+    log, queue, body = LogTail(RecordEncoder(bytes(8))), QueueTail("t", 0), bytes(size)
+    log.file = mapped(tmp_path / "log", 1 << 20)
+    queue.file = mapped(tmp_path / "queue", 1 << 20)
+
+    def run():
+        log.file.write_position = queue.file.write_position = 0
+        log.append(queue, True, 0, 0, 1, bytes(8), 2, 0, 0, body, PROPERTIES, None)
+
+    benchmark(run)

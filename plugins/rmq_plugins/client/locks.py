@@ -1,0 +1,71 @@
+"""Requests 41 and 42: queues that an orderly consumer wants for itself, or gives back.
+
+A queue that somebody else holds is missing in the answer; its consumer waits and asks
+again.
+"""
+
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.queues import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.topics import validate_group, validate_topic
+
+MAX_QUEUES: Final = 16_384
+"""Queues of one request."""
+
+MAX_NAME_LENGTH: Final = 1_024
+"""Characters of a client's id or a broker's name."""
+
+
+class LockHandler:
+    """Known in Java as the lock requests of `AdminBrokerProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._locks = broker.queue_locks
+
+    def lock(self, request: Command, connection: Connection) -> Command:
+        """Answer the queues that the client holds now, among those it asked for."""
+        body = LockBatchRequestBody.decode(request.body)
+        group, client_id = _check(body)
+        locked = self._locks.lock(group, client_id, body.mq_set)
+        return request.reply(body=LockBatchResponseBody(locked=locked).encode())
+
+    def unlock(self, request: Command, connection: Connection) -> Command:
+        """Take queues back; success even if the client held none of them."""
+        body = UnlockBatchRequestBody.decode(request.body)
+        group, client_id = _check(body)
+        self._locks.unlock(group, client_id, body.mq_set)
+        return request.reply()
+
+
+def _check(body: LockBatchRequestBody) -> tuple[str, str]:
+    """Return group and client id, or reject names and sizes that cannot be."""
+    validate_group(body.consumer_group)
+    if not body.client_id or len(body.client_id) > MAX_NAME_LENGTH:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            "LockBatchRequestBody: clientId is missing or longer than "
+            f"{MAX_NAME_LENGTH} characters",
+        )
+    if len(body.mq_set) > MAX_QUEUES:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"LockBatchRequestBody: more than {MAX_QUEUES} queues; lock them in "
+            "several requests",
+        )
+    for queue in body.mq_set:
+        validate_topic(queue.topic)
+        if len(queue.broker_name or "") > MAX_NAME_LENGTH:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                "LockBatchRequestBody: brokerName is longer than "
+                f"{MAX_NAME_LENGTH} characters",
+            )
+    return body.consumer_group or "", body.client_id

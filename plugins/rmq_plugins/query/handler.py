@@ -1,0 +1,82 @@
+"""Requests 12 and 33: messages by key, unique key or tags, and by their place in the
+log.
+
+The answer's body is the records as stored, one after the other.  Clients look for a
+unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages, whatever they ask.
+"""
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.query import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+UNIQUE_KEY_MESSAGES = 32
+TAGS_TYPE = "T"
+BODY_LIMIT = 16 << 20
+"""Bytes of one answer; Java clients refuse frames of more than 16 MiB."""
+
+
+class QueryHandler:
+    """Known in Java as `QueryMessageProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._store = broker.store
+
+    def by_key(self, request: Command, connection: Connection) -> Command:
+        """Answer the newest messages with a key, in the order of the log."""
+        header = request.header(QueryMessageRequestHeader)
+        is_unique = request.ext_fields.get(UNIQUE_KEY_QUERY) == "true"
+        offsets = self._store.query(
+            header.topic,
+            header.key,
+            UNIQUE_KEY_MESSAGES if is_unique else header.max_num,
+            header.begin_timestamp,
+            header.end_timestamp,
+            is_tags=header.index_type == TAGS_TYPE,
+        )
+        body = self._records(offsets)
+        if not body:
+            return request.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                header=_last_update(0, 0),
+            )
+        return request.reply(
+            header=_last_update(*self._store.index.last_update), body=body
+        )
+
+    def by_offset(self, request: Command, connection: Connection) -> Command:
+        """Answer the message at an offset of the log, as message ids hold it."""
+        header = request.header(ViewMessageRequestHeader)
+        record = self._store.record_at(header.offset)
+        if record is None:
+            return request.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {header.offset}",
+            )
+        return request.reply(body=record)
+
+    def _records(self, offsets: list[int]) -> bytes:
+        """Join the newest records that fit into one answer."""
+        records: list[bytes] = []
+        size = 0
+        for offset in reversed(offsets):
+            record = self._store.record_at(offset)
+            if record is None:
+                continue
+            size += len(record)
+            if records and size > BODY_LIMIT:
+                break
+            records.append(record)
+        return b"".join(reversed(records))
+
+
+def _last_update(timestamp_ms: int, offset: int) -> QueryMessageResponseHeader:
+    return QueryMessageResponseHeader(
+        index_last_update_timestamp=timestamp_ms, index_last_update_phyoffset=offset
+    )

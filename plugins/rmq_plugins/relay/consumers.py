@@ -1,0 +1,110 @@
+"""Requests 307 and 309: asked of the broker, answered by one consumer.
+
+The request goes on with its own fields, 309 with the stored message as body; what the
+client answers is the answer.
+"""
+
+import re
+from typing import Final
+
+from rmq.broker.clients import Member
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+)
+
+TIMEOUT_MS: Final = 10_000
+OLDEST_VERSION: Final = 62
+"""Version V3_1_8_SNAPSHOT, the first client that answers these."""
+
+_MESSAGE_ID: Final = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{24})?([0-9A-Fa-f]{16})")
+
+
+class ConsumerRelay:
+    """The part of Java's `AdminBrokerProcessor` that calls one consumer."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._consumers = broker.consumers
+        self._groups = broker.groups
+        self._topics = broker.topics
+        self._record_at = broker.store.record_at
+        self._name = broker.config.broker_name
+
+    async def running_info(self, request: Command, _connection: Connection) -> Command:
+        """Let a consumer say how it is."""
+        header = request.header(GetConsumerRunningInfoRequestHeader)
+        return await self._call(
+            request,
+            header.consumer_group,
+            header.client_id,
+            Command(request.code, dict(request.ext_fields), request.body),
+        )
+
+    async def consume_directly(
+        self, request: Command, _connection: Connection
+    ) -> Command:
+        """Let a consumer consume one message, and say how that went."""
+        header = request.header(ConsumeMessageDirectlyResultRequestHeader)
+        fields = {**request.ext_fields, "brokerName": self._name}
+        topic = self._topics.get(header.topic or "")
+        group = self._groups.get(header.consumer_group)
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        if group is not None:
+            fields["groupSysFlag"] = str(group.group_sys_flag)
+        return await self._call(
+            request,
+            header.consumer_group,
+            header.client_id or "",
+            Command(request.code, fields, self._message(header.msg_id or "")),
+        )
+
+    def _message(self, message_id: str) -> bytes:
+        match = _MESSAGE_ID.fullmatch(message_id)
+        if match is None:
+            raise _failed(f"{message_id!r} is no message id, which has 32 or 56 digits")
+        offset = int(match[1], 16)
+        record = self._record_at(offset) if offset < 1 << 63 else None
+        if record is None:
+            raise _failed(f"there is no message {message_id}")
+        return record
+
+    async def _call(
+        self, request: Command, group: str, client_id: str, question: Command
+    ) -> Command:
+        """Ask the client and pass its answer on."""
+        connection, member = self._find(group, client_id)
+        if member.version < OLDEST_VERSION:
+            raise _failed(
+                f"The Consumer <{client_id}> Version <{member.version}> too low to "
+                "finish, please upgrade it to V3_1_8_SNAPSHOT"
+            )
+        try:
+            answer = await connection.invoke(question, TIMEOUT_MS)
+        except InvokeTimeout as error:
+            raise RequestRejected(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client_id}> Timeout: {error}",
+            ) from error
+        except PeerClosed as error:
+            raise _failed(
+                f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            ) from error
+        return request.reply(
+            answer.code, answer.remark, ext_fields=answer.ext_fields, body=answer.body
+        )
+
+    def _find(self, group: str, client_id: str) -> tuple[Connection, Member]:
+        known = self._consumers.group(group)
+        for connection, member in known.members.items() if known else ():
+            if member.client_id == client_id and connection.is_open:
+                return connection, member
+        raise _failed(f"The Consumer <{group}> <{client_id}> not online")
+
+
+def _failed(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,204 @@
+"""Requests 222 and 223: set a group's offsets, and see those of its consumers.
+
+By default a reset is the broker's own business: the offset is stored, and the next pull
+of each queue is answered with it. Without `useServerSideResetOffset`, and for tools in
+C++, it is pushed (220) to every member instead, which commits it itself.
+"""
+
+from typing import Final
+
+from rmq.broker.clients import ConsumerGroup
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.queues import (
+    GetConsumerStatusBody,
+    QueueOffset,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.client import GetConsumerStatusRequestHeader
+from rmq.protocol.headers.offsets import ResetOffsetRequestHeader
+from rmq.store.results import Boundary
+
+STATUS_TIMEOUT_MS: Final = 5_000
+OLDEST_VERSION: Final = 28
+"""Version V3_0_7_SNAPSHOT, the first client that takes 220 and 221."""
+
+_C_LANGUAGES: Final = ("CPP", 1)
+
+
+class OffsetRelay:
+    """Known in Java as `Broker2Client`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._consumers = broker.consumers
+        self._groups = broker.groups
+        self._topics = broker.topics
+        self._offsets = broker.offsets
+        self._store = broker.store
+        self._name = broker.config.broker_name
+        self._is_server_side = broker.config.use_server_side_reset_offset
+
+    def reset(self, request: Command, _connection: Connection) -> Command:
+        """Set the offsets of a group to a time, or one of them to an offset."""
+        header = request.header(ResetOffsetRequestHeader)
+        if self._is_server_side and request.language not in _C_LANGUAGES:
+            table = self._reset_here(header)
+        else:
+            table = self._reset_at_clients(header, request.language in _C_LANGUAGES)
+        return request.reply(body=ResetOffsetBody(offset_table=table).encode())
+
+    def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        """Store the offsets; consumers hear of them when they pull."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist"
+            )
+        if self._groups.get(header.group) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {header.group} does not exist",
+            )
+        targets = self._targets(header, topic)
+        if not targets:
+            raise _failed("No queues to reset.")
+        table = {}
+        for queue_id, offset in targets.items():
+            self._offsets.reset(header.group, header.topic, queue_id, offset)
+            table[self._queue(header.topic, queue_id)] = offset
+        return table
+
+    def _targets(
+        self, header: ResetOffsetRequestHeader, topic: TopicConfig
+    ) -> dict[int, int]:
+        """Return the new offset of each queue that is meant."""
+        queue_id = header.queue_id
+        if queue_id < 0:
+            return {
+                each: self._by_time(header.topic, each, header.timestamp)
+                for each in range(topic.read_queue_nums)
+            }
+        if queue_id >= topic.read_queue_nums:
+            return {}
+        if header.offset is None or header.offset == -1:
+            return {queue_id: self._by_time(header.topic, queue_id, header.timestamp)}
+        low = self._store.min_offset(header.topic, queue_id)
+        high = self._store.max_offset(header.topic, queue_id)
+        if not low <= header.offset <= high + 1:
+            raise _failed(
+                f"Target offset {header.offset} not in consume queue range "
+                f"[{low}-{high}]"
+            )
+        return {queue_id: header.offset}
+
+    def _by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        if timestamp_ms < 0:
+            return self._store.max_offset(topic, queue_id)
+        found = self._store.offset_by_time(
+            topic, queue_id, timestamp_ms, Boundary.LOWER
+        )
+        return max(found, 0)
+
+    def _reset_at_clients(
+        self, header: ResetOffsetRequestHeader, is_c: bool
+    ) -> dict[MessageQueue, int]:
+        """Push the offsets to every member of the group."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                "[reset-offset] reset offset failed, no topic in this broker. "
+                f"topic={header.topic}",
+            )
+        table = {}
+        for queue_id in range(topic.write_queue_nums):
+            committed = self._offsets.query(header.group, header.topic, queue_id)
+            if committed == -1:
+                raise _failed(f"THe consumer group <{header.group}> not exist")
+            target = self._by_time(header.topic, queue_id, header.timestamp)
+            is_taken = header.is_force or target < committed
+            queue = self._queue(header.topic, queue_id)
+            table[queue] = target if is_taken else committed
+        group = self._online(header.group)
+        _check_versions(group)
+        push = ResetOffsetRequestHeader(
+            group=header.group, topic=header.topic, timestamp=header.timestamp
+        )
+        body = _body_for_c(table) if is_c else ResetOffsetBody(offset_table=table)
+        for connection in group.members:
+            connection.send_nowait(
+                Command.request(
+                    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                    push,
+                    body.encode(),
+                    oneway=True,
+                )
+            )
+        return table
+
+    async def status(self, request: Command, _connection: Connection) -> Command:
+        """Ask the members of a group, or one of them, for their offsets."""
+        header = request.header(GetConsumerStatusRequestHeader)
+        group = self._online(header.group)
+        _check_versions(group)
+        table = {}
+        question = GetConsumerStatusRequestHeader(
+            topic=header.topic, group=header.group
+        )
+        for connection, member in list(group.members.items()):
+            if header.client_addr and header.client_addr != member.client_id:
+                continue
+            command = Command.request(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question
+            )
+            try:
+                answer = await connection.invoke(command, STATUS_TIMEOUT_MS)
+            except (InvokeTimeout, PeerClosed):
+                continue
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                status = GetConsumerStatusBody.decode(answer.body)
+                table[member.client_id] = status.message_queue_table
+        return request.reply(body=GetConsumerStatusBody(consumer_table=table).encode())
+
+    def _online(self, name: str) -> ConsumerGroup:
+        group = self._consumers.group(name)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"No Any Consumer online in the consumer group: [{name}]",
+            )
+        return group
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic=topic, broker_name=self._name, queue_id=queue_id)
+
+
+def _check_versions(group: ConsumerGroup) -> None:
+    for member in group.members.values():
+        if member.version < OLDEST_VERSION:
+            raise _failed(
+                f"the client does not support this feature. version={member.version}"
+            )
+
+
+def _body_for_c(table: dict[MessageQueue, int]) -> ResetOffsetBodyForC:
+    return ResetOffsetBodyForC(
+        offset_table=[
+            QueueOffset(
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                offset=offset,
+            )
+            for queue, offset in table.items()
+        ]
+    )
+
+
+def _failed(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

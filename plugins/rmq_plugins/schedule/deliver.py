@@ -1,0 +1,231 @@
+"""Delayed delivery: put aside at the send, stored anew when due.
+
+A delayed message is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its topic and
+queue in REAL_TOPIC and REAL_QID. All messages of a level have the same delay, so that
+the head of each queue is the next one due. Delivery stores a new record with the same
+properties and only then moves the offset: a crash delivers twice, never too seldom.
+
+One task sleeps until the earliest head is due. With nothing put aside it sleeps until
+an arrival; an ordinary message costs it one test per drain.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import trio
+
+from rmq.broker.context import BrokerContext
+from rmq.broker.put import STORED
+from rmq.errors import RequestRejected
+from rmq.protocol import properties as names
+from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
+from rmq.protocol.message import Message, StoredMessage, decode_stored
+from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, validate_topic
+from rmq.store.results import GetStatus
+from rmq_plugins.schedule.levels import DelayOffsets
+
+logger = logging.getLogger(__name__)
+
+BATCH: Final = 32
+"""Messages read and delivered between two chances for everybody else."""
+
+MAX_SLEEP_MS: Final = 1_000
+"""With messages put aside the wall clock is looked at this often: it may be set."""
+
+RETRY_MS: Final = 10_000
+"""Pause of a level after a message could not be stored."""
+
+_QUEUE_ID: Final = re.compile("[0-9]{1,9}")
+_TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+
+
+class Deliveries:
+    """Known in Java as `ScheduleMessageService`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self._store = broker.store
+        self._append = broker.put.append
+        self._arrivals = broker.arrivals
+        self._topics = broker.topics
+        self._clock = broker.clock
+        self._delays_ms = broker.store_config.delay_table()
+        self._save_interval_s = config.flush_delay_offset_interval_ms / 1_000
+        self.offsets = DelayOffsets(
+            broker.store.directory.config,
+            broker.clock,
+            config.delay_offset_update_version_step,
+        )
+        self.offsets.load()
+        broker.tables.append(self.offsets)
+        self._due_ms: dict[int, int] = {}
+        self._expected: set[int] = set()
+        self._woken = trio.Event()
+        self._changed = trio.Event()
+
+    # -- on the way in
+
+    def put_aside(self, message: Message) -> None:
+        """Readdress a message that asks for a delay; a half message waits for its
+        commit.
+        """
+        level = _level(message.properties.get(names.DELAY))
+        if level <= 0 or not self._delays_ms or _is_half(message):
+            return
+        level = min(level, len(self._delays_ms))
+        for timer in _TIMERS:
+            message.remove_property(timer)
+        message.set_property(names.DELAY, str(level))
+        message.set_property(names.REAL_TOPIC, message.topic)
+        message.set_property(names.REAL_QID, str(message.queue_id))
+        message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
+        assert message.queue_id >= 0, f"level {level} has no queue"
+        self._expected.add(level)
+
+    def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
+        """Look at the levels that were empty and are no more."""
+        if not self._expected:
+            return
+        arrived = {n for n in self._expected if (SCHEDULE_TOPIC, n - 1) in touched}
+        self._expected -= arrived
+        now_ms = self._clock.now_ms()
+        for level in arrived - self._due_ms.keys():
+            self._due_ms[level] = now_ms
+            self._woken.set()
+
+    # -- on the way out
+
+    async def run(self) -> None:
+        """Deliver for ever."""
+        self.find_pending()
+        while True:
+            now_ms = self._clock.now_ms()
+            due = [level for level, at_ms in self._due_ms.items() if at_ms <= now_ms]
+            for level in due:
+                self.deliver(level)
+            if due:
+                self._changed.set()
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._sleep(now_ms)
+
+    def find_pending(self) -> None:
+        """Look at every level once, as at the start."""
+        for level in range(1, len(self._delays_ms) + 1):
+            queue = SCHEDULE_TOPIC, level - 1
+            low, high = self._store.min_offset(*queue), self._store.max_offset(*queue)
+            offset = self.offsets.get(level)
+            if not low <= offset <= high:
+                self.offsets.set(level, max(low, min(offset, high)))
+            if offset < high:
+                self._due_ms[level] = 0
+
+    async def _sleep(self, now_ms: int) -> None:
+        """Sleep until something is due, arrives, or the clock may have been set."""
+        self._woken = trio.Event()
+        if not self._due_ms:
+            await self._woken.wait()
+            return
+        pause_ms = min(min(self._due_ms.values()) - now_ms, MAX_SLEEP_MS)
+        with trio.move_on_after(max(pause_ms, 1) / 1_000):
+            await self._woken.wait()
+
+    def deliver(self, level: int) -> int:
+        """Deliver what is due of one level, at most a batch; return how many."""
+        offset = first = self.offsets.get(level)
+        found = self._store.get(SCHEDULE_TOPIC, level - 1, offset, BATCH)
+        if found.status is not GetStatus.FOUND:
+            self._nothing_at(level, offset, found.next_begin_offset, found.max_offset)
+            return 0
+        now_ms, delay_ms = self._clock.now_ms(), self._delays_ms[level - 1]
+        self._due_ms[level] = now_ms
+        for record in decode_stored(found.body):
+            due_ms = record.store_timestamp + delay_ms
+            if now_ms < due_ms <= now_ms + delay_ms:
+                self._due_ms[level] = due_ms
+                break
+            if not self._store_again(record):
+                self._due_ms[level] = now_ms + RETRY_MS
+                break
+            offset = record.queue_offset + 1
+        assert offset >= first, f"level {level} went back from {first} to {offset}"
+        if offset > first:
+            self.offsets.set(level, offset)
+            self._arrivals.flush()
+        return offset - first
+
+    def _nothing_at(self, level: int, offset: int, following: int, high: int) -> None:
+        """Skip what is not there; a level that was delivered whole has no due time."""
+        if following != offset:
+            self.offsets.set(level, following)
+        if following >= high:
+            self._due_ms.pop(level, None)
+
+    def _store_again(self, record: StoredMessage) -> bool:
+        """Store a message for its own topic; True also for one that has none."""
+        message = record.again()
+        properties = message.properties
+        topic = properties.get(names.REAL_TOPIC, "")
+        queue_id = properties.get(names.REAL_QID, "")
+        if not self._is_address(topic, queue_id):
+            logger.error(
+                "dropped the delayed message at %d: REAL_TOPIC is %r, REAL_QID %r",
+                record.physical_offset,
+                topic,
+                queue_id,
+            )
+            return True
+        message.topic, message.queue_id = topic, int(queue_id)
+        message.prepared_transaction_offset = 0
+        return self._append(message).status in STORED
+
+    def _is_address(self, topic: str, queue_id: str) -> bool:
+        """Whether a message can be stored there; a store of others may say anything."""
+        if topic == TRANS_HALF_TOPIC or not _QUEUE_ID.fullmatch(queue_id):
+            return False
+        if self._topics.get(topic) is not None:
+            return True
+        try:
+            validate_topic(topic)
+        except RequestRejected:
+            return False
+        return True
+
+    async def save_changes(self) -> None:
+        """Write the table some time after it changed."""
+        while True:
+            await self._changed.wait()
+            await trio.sleep(self._save_interval_s)
+            self._changed = trio.Event()
+            if self.offsets.is_dirty:
+                text = self.offsets.snapshot()
+                await trio.to_thread.run_sync(self.offsets.write, text)
+
+
+_deliveries: "WeakKeyDictionary[BrokerContext, Deliveries]" = WeakKeyDictionary()
+
+
+def deliveries_of(broker: BrokerContext) -> Deliveries:
+    """Return the one delivery of a broker, which its hooks share."""
+    found = _deliveries.get(broker)
+    if found is None:
+        found = _deliveries[broker] = Deliveries(broker)
+    return found
+
+
+def _level(text: str | None) -> int:
+    """Return the delay level, 0 if there is none that can be read."""
+    try:
+        return 0 if text is None else int(text)
+    except ValueError:
+        return 0
+
+
+def _is_half(message: Message) -> bool:
+    return (
+        message.topic == TRANS_HALF_TOPIC
+        or message.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
+    )

@@ -1,0 +1,56 @@
+"""How far each delay level has been delivered.
+
+Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX. Kept in `config/delayOffset.json`:
+
+    {"dataVersion": {...}, "offsetTable": {"<level>": <next offset in the queue>}}
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rmq.broker.context import JsonTable
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.common import DataVersion
+
+
+class DelayOffsets(JsonTable):
+    """The table half of Java's `ScheduleMessageService`."""
+
+    def __init__(self, folder: Path, clock: Clock, version_step: int) -> None:
+        super().__init__(folder / "delayOffset.json", clock)
+        self._offsets: dict[int, int] = {}
+        self._version_step = version_step
+        self._steps = 0
+
+    def _read(self, value: dict[str, Any]) -> None:
+        try:
+            offsets = {
+                int(level): int(offset)
+                for level, offset in (value.get("offsetTable") or {}).items()
+            }
+            version = DataVersion.from_value(value.get("dataVersion") or {})
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RequestRejected(1, f"offsetTable: {error}") from error
+        self.data_version = version
+        self._offsets.update(offsets)
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "dataVersion": self.data_version,
+            "offsetTable": {
+                str(level): offset for level, offset in sorted(self._offsets.items())
+            },
+        }
+
+    def get(self, level: int) -> int:
+        """Return the offset of the next message of a level to deliver."""
+        return self._offsets.get(level, 0)
+
+    def set(self, level: int, offset: int) -> None:
+        """Note that everything before `offset` is delivered."""
+        self._offsets[level] = offset
+        self.is_dirty = True
+        self._steps += 1
+        if self._steps % self._version_step == 0:
+            self.touch()

@@ -1,0 +1,75 @@
+"""Compiled sends: what the Python handler has served plainly, `SendPath` serves next.
+
+A queue is shown to it after a first message went through the Python handler, which has
+made its topic, its folder and its file by then; a topic that changes is forgotten.
+"""
+
+from rmq.broker.context import BrokerContext
+from rmq.native import SendTable
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import WIRE_VERSION
+from rmq.protocol.topics import is_dlq_topic, is_retry_topic
+from rmq_plugins.send.checks import added_flags
+
+TOPIC_LIMIT = 8192
+"""More are not served at the same time; then all begin anew."""
+
+
+class NativeSends:
+    """The table behind the compiled handlers of both send codes."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        *,
+        facts: dict[str, str],
+        added: str,
+        specials: frozenset[str],
+    ) -> None:
+        self._store = broker.store
+        self._is_system = broker.topics.is_system
+        self.table = SendTable(
+            broker.store.log_tail,
+            now_ms=broker.clock.now_ms,
+            on_failure=broker.store.write_failed,
+            store_host=broker.store_host,
+            facts=facts,
+            added=added.encode(),
+            specials=specials,
+            waits_for_disk=broker.store_config.is_sync_flush,
+            max_body_size=broker.store_config.max_message_size,
+            version=WIRE_VERSION,
+        )
+        self._shown: dict[str, set[int]] = {}
+        broker.topics.on_change.append(self._forget)
+
+    def _forget(self, name: str, _topic: TopicConfig | None) -> None:
+        if self._shown.pop(name, None) is not None:
+            self.table.forget(name)
+
+    def show(self, config: TopicConfig, queue_id: int) -> None:
+        """Let later messages for this queue of an ordinary topic take the short way.
+
+        Messages that are declined for something else come by again and again.
+        """
+        name = config.topic_name
+        assert name is not None, "a topic in the table has a name"
+        shown = self._shown.get(name)
+        if shown is not None and queue_id in shown:
+            return
+        queue = self._store.queue_tail(name, queue_id)
+        if (
+            queue is None
+            or is_retry_topic(name)
+            or is_dlq_topic(name)
+            or self._is_system(name)
+        ):
+            return
+        if shown is None:
+            if len(self._shown) == TOPIC_LIMIT:
+                self._shown.clear()
+                self.table.forget_all()
+            shown = self._shown[name] = set()
+        shown.add(queue_id)
+        flags = added_flags(config)
+        self.table.learn(name, config.write_queue_nums, flags, queue)

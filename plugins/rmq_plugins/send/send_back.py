@@ -1,0 +1,145 @@
+"""Request 36: a consumer gives back a message that it could not handle.
+
+The record is read at its offset in the log and stored anew for the retry topic of the
+group: the same body and flags, one more attempt, RETRY_TOPIC and ORIGIN_MESSAGE_ID of
+the first message. It comes again after the delay level that the consumer
+asks for; 0 leaves the choice to the broker, which waits one level longer each time.
+After the last attempt, or for a negative level, it goes to the dead letters at once.
+
+The retry policy of a group has no part in this: Java's broker stores it for proxies.
+"""
+
+import random
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.put import STORED
+from rmq.errors import RequestRejected
+from rmq.protocol import properties as names
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import (
+    PERM_READ,
+    PERM_WRITE,
+    TOPIC_UNIT_SUB,
+    is_writable,
+)
+from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq.protocol.message import Message, StoredMessage, decode_stored
+from rmq.protocol.topics import dlq_topic, retry_topic
+from rmq_plugins.send.checks import FAQ, MAX_RECONSUME_TIMES_SINCE
+
+FIRST_LEVEL: Final = 3
+"""Delay level of the first attempt (10 s by default) if the consumer names none."""
+
+_READ_WRITE: Final = PERM_READ | PERM_WRITE
+
+
+class SendBackHandler:
+    """The half of Java's `AbstractSendMessageProcessor` that consumers use."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self._record_at = broker.store.record_at
+        self._put = broker.put
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._name = config.broker_ip1 or broker.address
+        self._is_writable = is_writable(config.broker_permission)
+
+    def send_back(self, request: Command, _connection: Connection) -> Command:
+        """Store the message again, for later or for good."""
+        header = request.header(ConsumerSendMsgBackRequestHeader)
+        group = self._group(header.group)
+        if group.retry_queue_nums <= 0:
+            return request.reply()
+        retry = self._retry_topic(header, group.retry_queue_nums)
+        record = self._find(header.offset)
+        message = _again(record)
+        if self._is_last(record, header, group, request.version):
+            dead = dlq_topic(header.group)
+            self._topics.ensure(dead, queues=1, perm=_READ_WRITE)
+            message.topic, message.queue_id = dead, 0
+            message.set_property(names.DELAY, "0")
+        else:
+            level = header.delay_level or FIRST_LEVEL + record.reconsume_times
+            if names.DELAY not in self._put.triggers:
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR,
+                    "no plugin serves the property DELAY, so that nothing can be "
+                    "consumed later; enable the plugin schedule",
+                )
+            message.topic = retry.topic_name or ""
+            message.queue_id = random.randrange(group.retry_queue_nums)
+            message.set_property(names.DELAY, str(level))
+        assert message.reconsume_times == record.reconsume_times + 1
+        status = self._put.put(message, names.TRAN_MSG).status
+        if status not in STORED:
+            return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
+        return request.reply()
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name} {FAQ}",
+            )
+        if not self._is_writable:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._name}] sending message is forbidden",
+            )
+        return group
+
+    def _retry_topic(
+        self, header: ConsumerSendMsgBackRequestHeader, queues: int
+    ) -> TopicConfig:
+        name = retry_topic(header.group)
+        sys_flag = TOPIC_UNIT_SUB if header.unit_mode else 0
+        topic = self._topics.ensure(
+            name, queues=queues, perm=_READ_WRITE, sys_flag=sys_flag
+        )
+        if not is_writable(topic.perm):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{name}] sending message is forbidden",
+            )
+        return topic
+
+    def _find(self, offset: int) -> StoredMessage:
+        data = self._record_at(offset) if offset >= 0 else None
+        if data is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+            )
+        return decode_stored(data)[0]
+
+    def _is_last(
+        self,
+        record: StoredMessage,
+        header: ConsumerSendMsgBackRequestHeader,
+        group: SubscriptionGroupConfig,
+        version: int,
+    ) -> bool:
+        most_times = group.retry_max_times
+        if (
+            header.max_reconsume_times is not None
+            and version >= MAX_RECONSUME_TIMES_SINCE
+        ):
+            most_times = header.max_reconsume_times
+        return record.reconsume_times >= most_times or header.delay_level < 0
+
+
+def _again(record: StoredMessage) -> Message:
+    """Build the message of the next attempt; topic, queue and delay come later."""
+    message = record.again()
+    message.reconsume_times += 1
+    message.prepared_transaction_offset = 0
+    properties = message.properties
+    properties.setdefault(names.RETRY_TOPIC, record.topic)
+    properties.setdefault(names.ORIGIN_MESSAGE_ID, record.offset_msg_id)
+    message.set_property(names.WAIT, "false")
+    return message

@@ -1,0 +1,150 @@
+"""The check: asks a producer of the group what became of an open transaction.
+
+Every `transactionCheckInterval` the half queue is walked from its progress on. A half
+that is old enough is stored anew, so that the walk can pass it, and its producer is
+sent 39 with the places of the new record. Given up are halves that were asked about
+`transactionCheckMax` times or are older than `fileReservedTime`. Only what was sent
+counts as a check; inside its immunity time a half is stored anew without one.
+
+With nothing open the service sleeps until the next half message.
+"""
+
+import logging
+import random
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.protocol import properties as names
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from rmq.protocol.message import StoredMessage, encode_stored
+from rmq.protocol.topics import TRANS_HALF_TOPIC
+from rmq_plugins.transaction.half_log import HalfLog
+
+logger = logging.getLogger(__name__)
+
+STEPS: Final = 64
+"""Halves looked at between two chances for everybody else."""
+
+_HOUR_MS: Final = 3_600_000
+
+
+class Checker:
+    """Known in Java as `TransactionalMessageServiceImpl`."""
+
+    def __init__(self, broker: BrokerContext, log: HalfLog) -> None:
+        config = broker.config
+        self._log = log
+        self._producers = broker.producers
+        self._arrivals = broker.arrivals
+        self._clock = broker.clock
+        self._broker_name = config.broker_name
+        self._interval_s = config.transaction_check_interval_ms / 1_000
+        self._timeout_ms = config.transaction_time_out_ms
+        self._most_checks = config.transaction_check_max
+        self._oldest_ms = config.file_reserved_time_h * _HOUR_MS
+
+    async def run(self) -> None:
+        """Check for ever."""
+        while True:
+            if not self._log.has_pending:
+                self._log.woken = trio.Event()
+                await self._log.woken.wait()
+            await trio.sleep(self._interval_s)
+            await self.round()
+
+    async def round(self) -> None:
+        """Walk the half queue once."""
+        start_ms = self._clock.now_ms()
+        goes_on = True
+        while goes_on:
+            for _ in range(STEPS):
+                goes_on = self.step(start_ms)
+                if not goes_on:
+                    break
+            self._log.save_progress()
+            self._arrivals.flush()
+            await trio.lowlevel.checkpoint()
+
+    def step(self, start_ms: int) -> bool:
+        """Look at one half; False ends the round, because the rest is too young."""
+        log = self._log
+        record = log.head()
+        if record is None:
+            return False
+        live = log.live(record)
+        if live != record.queue_offset or log.is_ended(live):
+            log.advance()
+            return True
+        if record.store_timestamp >= start_ms:
+            return False
+        if not self._look_after(record):
+            return False
+        log.advance()
+        return True
+
+    def _look_after(self, record: StoredMessage) -> bool:
+        """Give up, spare or ask; False if it is too young or the store refuses."""
+        properties = record.properties
+        age_ms = self._clock.now_ms() - record.born_timestamp
+        times = _number(properties.get(names.TRANSACTION_CHECK_TIMES))
+        if times >= self._most_checks or age_ms > self._oldest_ms:
+            logger.warning(
+                "gave up a transaction of %s after %d checks",
+                properties.get(names.PRODUCER_GROUP),
+                times,
+            )
+            return self._log.give_up(record)
+        immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        if immunity is None:
+            if 0 <= age_ms <= self._timeout_ms:
+                return False
+        elif age_ms <= _number(immunity) * 1_000:
+            return self._log.renew(record, times) is not None
+        producer = self._producer(properties.get(names.PRODUCER_GROUP, ""))
+        if producer is None:
+            return self._log.renew(record, times) is not None
+        renewed = self._log.renew(record, times + 1)
+        if renewed is None:
+            return False
+        producer.send_nowait(self._question(renewed))
+        return True
+
+    def _producer(self, group: str) -> Connection | None:
+        """Choose a live producer of the group."""
+        members = [each for each in self._producers.members(group) if each.is_open]
+        return random.choice(members) if members else None
+
+    def _question(self, half: StoredMessage) -> Command:
+        """Build the request: the half with its own topic and queue."""
+        assert half.topic == TRANS_HALF_TOPIC, f"a check of {half.topic}"
+        properties = half.properties
+        key = properties.get(names.UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            topic=TRANS_HALF_TOPIC,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=key,
+            transaction_id=key,
+            offset_msg_id=half.offset_msg_id,
+            bname=self._broker_name,
+        )
+        body = encode_stored(
+            replace(
+                half,
+                topic=properties.get(names.REAL_TOPIC, ""),
+                queue_id=_number(properties.get(names.REAL_QID)),
+            )
+        )
+        return Command.request(
+            RequestCode.CHECK_TRANSACTION_STATE, header, body, oneway=True
+        )
+
+
+def _number(text: str | None) -> int:
+    """Return a number of a property, 0 if it is none."""
+    return int(text[:9]) if text and text.isdecimal() else 0

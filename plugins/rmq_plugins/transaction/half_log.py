@@ -1,0 +1,322 @@
+"""What is known of open transactions: the half queue, the op queue, what follows.
+
+A half message lies in RMQ_SYS_TRANS_HALF_TOPIC with REAL_TOPIC and REAL_QID. A check
+stores it anew at the end of the queue; TRAN_PREPARED_QUEUE_OFFSET then names its first
+place, the *root*, and the newest record of a root is the *live* one. What ended is
+written to RMQ_SYS_TRANS_OP_HALF_TOPIC: tag `d`, body `12,13,` (queue offsets of live
+records). Progress on both queues is that of the group CID_RMQ_SYS_TRANS.
+
+Crash contract: a rollback is in the op queue before it is answered. Commits are written
+there later, together; after a crash those since the last op message are found again in
+the log, where each committed record names its half. So nothing is delivered twice.
+"""
+
+import logging
+import re
+import struct
+from collections import deque
+from dataclasses import replace
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import trio
+
+from rmq.broker.context import BrokerContext
+from rmq.broker.put import STORED
+from rmq.errors import RequestRejected
+from rmq.protocol import properties as names
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import (
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+)
+from rmq.protocol.message import Message, StoredMessage, decode_stored
+from rmq.protocol.topics import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    is_dlq_topic,
+    is_retry_topic,
+)
+from rmq.store.results import GetStatus
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+MAX_OPEN: Final = 1_000_000
+"""Transactions that may be open; each costs memory once it was checked."""
+
+_READ: Final = 32
+_ENDED_TAG: Final = "d"
+_SYS_FLAG: Final = struct.Struct(">36xi")
+_OFFSET: Final = re.compile("[0-9]{1,19}")
+_READ_WRITE: Final = 6
+
+
+class HalfLog:
+    """The half and op queues of one broker.
+
+    `progress`: every half before it is settled or was stored anew.
+    """
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self._store = broker.store
+        self._append = broker.put.append
+        self._offsets = broker.offsets
+        self._topics = broker.topics
+        self._clock = broker.clock
+        self._host = broker.store_host
+        self._log_file_size = broker.store_config.commit_log_file_size
+        self._op_limit = config.transaction_op_msg_max_size
+        self._op_interval_s = config.transaction_op_batch_interval_ms / 1_000
+        self.progress = 0
+        self.woken = trio.Event()
+        self._ended: set[int] = set()
+        self._live: dict[int, int] = {}
+        self._roots: dict[int, int] = {}
+        self._written: deque[tuple[int, int]] = deque()
+        self._unwritten: list[int] = []
+        self._unwritten_size = 0
+        self._write_wanted = trio.Event()
+        self._load()
+
+    # -- half messages
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether there may be an open transaction."""
+        return self.progress < self._store.max_offset(TRANS_HALF_TOPIC, 0)
+
+    def hold_back(self, message: Message) -> None:
+        """Readdress a transactional message; a retry is no transaction any more."""
+        properties = message.properties
+        if properties[names.TRAN_MSG].lower() != "true":
+            return
+        if is_retry_topic(message.topic) or is_dlq_topic(message.topic):
+            return
+        end = self._store.max_offset(TRANS_HALF_TOPIC, 0)
+        if end - self.progress - len(self._ended) >= MAX_OPEN:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"{MAX_OPEN} transactions are open; wait until some are ended",
+            )
+        message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
+        message.remove_property(names.TRANSACTION_CHECK_TIMES)
+        if names.UNIQ_KEY in properties:
+            message.set_property(names.TRANSACTION_ID, properties[names.UNIQ_KEY])
+        message.set_property(names.REAL_TOPIC, message.topic)
+        message.set_property(names.REAL_QID, str(message.queue_id))
+        message.sys_flag &= ~TRANSACTION_MASK
+        message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
+        self.woken.set()
+
+    def at(self, physical_offset: int) -> StoredMessage | None:
+        """Return the half message that starts at an offset of the log."""
+        if physical_offset < 0:
+            return None
+        data = self._store.record_at(physical_offset)
+        if data is None:
+            return None
+        record = decode_stored(data)[0]
+        return record if record.topic == TRANS_HALF_TOPIC else None
+
+    def head(self) -> StoredMessage | None:
+        """Return the half at `progress`; what is gone from the store is passed."""
+        while self.has_pending:
+            found = self._store.get(TRANS_HALF_TOPIC, 0, self.progress, 1)
+            if found.status is GetStatus.FOUND:
+                return decode_stored(found.body)[0]
+            if found.next_begin_offset <= self.progress:
+                return None
+            self.progress = found.next_begin_offset
+        return None
+
+    def live(self, record: StoredMessage) -> int:
+        """Return the offset of the newest record of the same transaction."""
+        root = _root(record)
+        return self._live.get(root, root)
+
+    def is_ended(self, live: int) -> bool:
+        """Whether the transaction was committed or rolled back not long ago."""
+        return live in self._ended
+
+    def is_forgotten(self, live: int) -> bool:
+        """Whether nothing is known of the transaction any more: ended or given up."""
+        return live < self.progress
+
+    def advance(self) -> None:
+        """Step over the half at `progress`."""
+        offset = self.progress
+        assert self.has_pending, f"there is no half at {offset}"
+        self._ended.discard(offset)
+        root = self._roots.pop(offset, None)
+        if root is not None and self._live.get(root) == offset:
+            del self._live[root]
+        self.progress = offset + 1
+
+    def renew(self, record: StoredMessage, times: int) -> StoredMessage | None:
+        """Store a half anew at the end of the queue; None if the store refuses."""
+        message = record.again()
+        root = _root(record)
+        message.set_property(names.TRAN_PREPARED_QUEUE_OFFSET, str(root))
+        if times:
+            message.set_property(names.TRANSACTION_CHECK_TIMES, str(times))
+        result = self._append(message)
+        if result.status not in STORED:
+            return None
+        assert result.queue_offset > record.queue_offset, "a renewed half comes later"
+        self._live[root] = result.queue_offset
+        self._roots[result.queue_offset] = root
+        is_v6 = len(self._host) > 8
+        return replace(
+            record,
+            queue_offset=result.queue_offset,
+            physical_offset=result.physical_offset,
+            store_timestamp=result.store_ms,
+            store_host=self._host,
+            sys_flag=record.sys_flag & ~STORE_HOST_V6 | (STORE_HOST_V6 * is_v6),
+            properties_text=message.stored_properties(),
+        )
+
+    def give_up(self, record: StoredMessage) -> bool:
+        """Copy a half to the topic of transactions that nobody ended."""
+        self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=_READ_WRITE)
+        message = record.again()
+        message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
+        return self._append(message).status in STORED
+
+    # -- ended transactions
+
+    def end(self, live: int) -> None:
+        """Note that a transaction was committed; the op queue hears it soon."""
+        assert live not in self._ended, f"half {live} ended twice"
+        self._ended.add(live)
+        self._unwritten.append(live)
+        self._unwritten_size += len(str(live)) + 1
+        if self._unwritten_size >= self._op_limit:
+            self.write_ops()
+        self._write_wanted.set()
+
+    def end_now(self, live: int) -> bool:
+        """Write down that a transaction ended; False if the store refuses."""
+        self._unwritten.append(live)
+        if self.write_ops():
+            self._ended.add(live)
+            return True
+        self._unwritten.remove(live)
+        return False
+
+    def write_ops(self) -> bool:
+        """Write what ended to the op queue; False if the store refuses."""
+        ended = self._unwritten
+        if not ended:
+            return True
+        now_ms = self._clock.now_ms()
+        body = "".join([f"{offset}," for offset in ended]).encode()
+        properties = {names.TAGS: _ENDED_TAG}
+        op = Message(
+            TRANS_OP_HALF_TOPIC, 0, body, 0, 0, now_ms, self._host, 0, 0, properties
+        )
+        result = self._append(op)
+        if result.status not in STORED:
+            return False
+        self._written.append((result.queue_offset, max(ended)))
+        self._unwritten = []
+        self._unwritten_size = 0
+        return True
+
+    async def write_ops_later(self) -> None:
+        """Collect for some time what ended, then write it, again and again."""
+        while True:
+            await self._write_wanted.wait()
+            await trio.sleep(self._op_interval_s)
+            if self.write_ops():
+                self._write_wanted = trio.Event()
+
+    # -- progress
+
+    def save_progress(self) -> None:
+        """Hand the progress on both queues to the table of consumer offsets."""
+        self._offsets.commit(GROUP, GROUP, TRANS_HALF_TOPIC, 0, self.progress)
+        while self._written and self._written[0][1] < self.progress:
+            op_offset, _ = self._written.popleft()
+            self._offsets.commit(GROUP, GROUP, TRANS_OP_HALF_TOPIC, 0, op_offset + 1)
+
+    def _load(self) -> None:
+        """Find out what is open."""
+        low = self._store.min_offset(TRANS_HALF_TOPIC, 0)
+        self.progress = max(low, self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0))
+        self.progress = min(self.progress, self._store.max_offset(TRANS_HALF_TOPIC, 0))
+        first: StoredMessage | None = None
+        for record in self._records(TRANS_HALF_TOPIC, self.progress):
+            first = first or record
+            root = _root(record)
+            if root != record.queue_offset:
+                self._live[root] = record.queue_offset
+                self._roots[record.queue_offset] = root
+        scan_from = first.physical_offset if first else None
+        ops = max(0, self._offsets.query(GROUP, TRANS_OP_HALF_TOPIC, 0))
+        for op in self._records(TRANS_OP_HALF_TOPIC, ops):
+            offsets = [int(n) for n in op.body.decode().split(",") if n.isdecimal()]
+            self._ended.update(n for n in offsets if n >= self.progress)
+            self._written.append((op.queue_offset, max(offsets, default=-1)))
+            if scan_from is not None:
+                scan_from = max(scan_from, op.physical_offset)
+        if scan_from is not None:
+            self._find_commits(scan_from)
+
+    def _records(self, topic: str, offset: int) -> list[StoredMessage]:
+        """Read a queue from an offset on."""
+        records: list[StoredMessage] = []
+        while True:
+            found = self._store.get(topic, 0, offset, _READ)
+            if found.status is GetStatus.FOUND:
+                records += decode_stored(found.body)
+            elif found.next_begin_offset <= offset:
+                return records
+            offset = found.next_begin_offset
+
+    def _find_commits(self, offset: int) -> None:
+        """Look in the log for commits that the op queue did not hear of."""
+        end = self._store.confirm_offset
+        while offset < end:
+            data = self._store.record_at(offset)
+            if data is None:
+                offset = (offset // self._log_file_size + 1) * self._log_file_size
+                continue
+            offset += len(data)
+            (sys_flag,) = _SYS_FLAG.unpack_from(data)
+            if sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+                self._note_commit(decode_stored(data)[0])
+
+    def _note_commit(self, committed: StoredMessage) -> None:
+        half = self.at(committed.prepared_transaction_offset)
+        if half is None:
+            return
+        key = half.properties.get(names.TRANSACTION_ID)
+        live = self.live(half)
+        if (
+            key == committed.properties.get(names.TRANSACTION_ID)
+            and live >= self.progress
+            and live not in self._ended
+        ):
+            self.end(live)
+
+
+_logs: "WeakKeyDictionary[BrokerContext, HalfLog]" = WeakKeyDictionary()
+
+
+def half_log_of(broker: BrokerContext) -> HalfLog:
+    """Return the one half log of a broker, which its hooks share."""
+    log = _logs.get(broker)
+    if log is None:
+        log = _logs[broker] = HalfLog(broker)
+    return log
+
+
+def _root(record: StoredMessage) -> int:
+    """Return the offset at which the half of a record was stored first."""
+    text = record.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET, "")
+    return int(text) if _OFFSET.fullmatch(text) else record.queue_offset

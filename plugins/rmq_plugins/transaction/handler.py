@@ -1,0 +1,132 @@
+"""Request 37: the producer ends its transaction, by itself or because it was asked.
+
+Ordinarily oneway. Type 0, "unknown", is never answered. The first word counts: a second
+commit or rollback of the same transaction changes nothing and is answered 0, or 1 once
+nothing is known of it any more.
+"""
+
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection, Held
+from rmq.broker.put import STORED
+from rmq.errors import RequestRejected
+from rmq.protocol import properties as names
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+    TRANSACTION_ROLLBACK,
+)
+from rmq.protocol.headers.transaction import EndTransactionRequestHeader
+from rmq.protocol.message import Message, StoredMessage
+from rmq.protocol.topics import validate_topic
+from rmq.store.results import PutStatus
+from rmq_plugins.transaction.half_log import HalfLog
+
+_NOT_FOUND: Final = "Find prepared transaction message failed"
+_ILLEGAL: Final = (
+    ResponseCode.MESSAGE_ILLEGAL,
+    "the message is illegal, maybe msg body or properties length not matched",
+)
+_REFUSALS: Final = {
+    PutStatus.MESSAGE_ILLEGAL: _ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: _ILLEGAL,
+    PutStatus.CREATE_MAPPED_FILE_FAILED: (
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed",
+    ),
+    PutStatus.SERVICE_NOT_AVAILABLE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now.",
+    ),
+    PutStatus.OS_PAGE_CACHE_BUSY: (
+        ResponseCode.SYSTEM_ERROR,
+        "OS page cache busy, please try another machine",
+    ),
+}
+
+
+class TransactionHandler:
+    """Known in Java as `EndTransactionProcessor`."""
+
+    def __init__(self, broker: BrokerContext, log: HalfLog) -> None:
+        self._log = log
+        self._put = broker.put.put
+        self._topics = broker.topics
+        self._clock = broker.clock
+        self._is_sync = broker.store_config.is_sync_flush
+        self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
+
+    def end(self, request: Command, _connection: Connection) -> Command | Held | None:
+        """Commit or roll back."""
+        header = request.header(EndTransactionRequestHeader)
+        if header.commit_or_rollback == TRANSACTION_NONE:
+            return None
+        if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            raise _refused(
+                f"EndTransactionRequestHeader: {header.commit_or_rollback} is no end, "
+                "commitOrRollback field wrong"
+            )
+        record = self._find(header)
+        live = self._log.live(record)
+        if self._log.is_ended(live):
+            return request.reply()
+        if self._log.is_forgotten(live):
+            raise _refused(_NOT_FOUND)
+        if header.commit_or_rollback == TRANSACTION_COMMIT:
+            return self._commit(request, record, live)
+        if not self._log.end_now(live):
+            raise RequestRejected(*_REFUSALS[PutStatus.SERVICE_NOT_AVAILABLE])
+        return request.reply()
+
+    def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
+        """Find the half message and check that the header means it."""
+        record = self._log.at(header.commit_log_offset)
+        if record is None:
+            raise _refused(_NOT_FOUND)
+        properties = record.properties
+        immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
+        if not header.from_transaction_check and immunity.isdecimal():
+            age_ms = self._clock.now_ms() - record.born_timestamp
+            if age_ms > int(immunity[:9]) * 1_000:
+                raise RequestRejected(ResponseCode.ILLEGAL_OPERATION, "")
+        if properties.get(names.PRODUCER_GROUP) != header.producer_group:
+            raise _refused("The producer group wrong")
+        if record.queue_offset != header.tran_state_table_offset:
+            raise _refused("The transaction state table offset wrong")
+        return record
+
+    def _commit(
+        self, request: Command, record: StoredMessage, live: int
+    ) -> Command | Held:
+        result = self._put(self._final(record), names.TRAN_MSG)
+        if result.status not in STORED:
+            unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
+            raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
+        assert result.end_offset > record.physical_offset, "a commit follows its half"
+        self._log.end(live)
+        answer = request.reply()
+        if not self._is_sync:
+            return answer
+        return Held(answer, result.end_offset, answer, self._disk_timeout_ms)
+
+    def _final(self, record: StoredMessage) -> Message:
+        """Build what consumers get."""
+        message = record.again()
+        topic = message.remove_property(names.REAL_TOPIC) or ""
+        queue_id = message.remove_property(names.REAL_QID) or ""
+        message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
+        if self._topics.get(topic) is None:
+            validate_topic(topic)
+        if not queue_id.isdecimal():
+            raise _refused(f"the half message has REAL_QID {queue_id!r}")
+        message.topic, message.queue_id = topic, int(queue_id[:9])
+        message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        message.prepared_transaction_offset = record.physical_offset
+        return message
+
+
+def _refused(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

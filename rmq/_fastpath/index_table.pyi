@@ -1,0 +1,72 @@
+from typing import final
+
+from rmq._fastpath.decode import RecordStatus
+from rmq._fastpath.mapped_file import MappedFile
+
+def index_file_size(slot_count: int, entry_limit: int) -> int:
+    """Return the length of an index file."""
+
+def find_in_log(
+    log: MappedFile,
+    position: int,
+    end: int,
+    topic: bytes,
+    key: bytes,
+    *,
+    is_tags: bool,
+    begin_ms: int,
+    end_ms: int,
+    limit: int,
+    only_first: bool = False,
+) -> list[int]:
+    """Offsets of the last `limit` records in [position, end) that have the key."""
+
+@final
+class IndexTable:
+    """Header, slots and entries of one mapped index file."""
+
+    file: MappedFile
+    slot_count: int
+    entry_limit: int
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    used_slots: int
+    entry_count: int
+    def __new__(
+        cls, file: MappedFile, slot_count: int, entry_limit: int
+    ) -> IndexTable: ...
+    @property
+    def is_full(self) -> bool:
+        """True if no entry fits any more."""
+
+    @property
+    def used_end(self) -> int:
+        """Position after the last entry."""
+
+    def load(self) -> None:
+        """Take the header from the file; ValueError if it cannot be one."""
+
+    def follow(self, before: IndexTable) -> None:
+        """Begin where a full file ended; the first entry sets its own begin."""
+
+    def save(self) -> None:
+        """Write the header to the file."""
+
+    def add_records(
+        self, log: MappedFile, position: int, stop: int, end: int, done: int = 0
+    ) -> tuple[RecordStatus, int, int]:
+        """Enter the keys of the records that start in [position, stop)."""
+
+    def find(
+        self,
+        topic: bytes,
+        key: bytes,
+        *,
+        is_tags: bool,
+        begin_ms: int,
+        end_ms: int,
+        limit: int = 4096,
+    ) -> list[int]:
+        """At most `limit` physical offsets that may have the key, the newest first."""

@@ -1,0 +1,374 @@
+"""SendPath: requests 10 and 310 without Python objects, from frame to reply.
+
+It serves what it can prove plain and declines the rest: a topic or queue that the
+Python handler has not shown it, anything but whole decimal numbers, bits and properties
+with a meaning, a property twice, no UNIQ_KEY, sizes near a limit, no room in a file.
+What it stores and answers is what the Python handler would, byte for byte.
+The records of a poll are staged in the SendTable, which writes them at its end; if that
+fails no reply leaves.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport (
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint32_t,
+)
+from libc.string cimport memcmp, memcpy
+
+from rmq._fastpath.append cimport RecordFields, encode_record, encoded_size
+from rmq._fastpath.endian cimport put16, put32
+from rmq._fastpath.frames cimport unescape
+from rmq._fastpath.layout cimport RecordLayout
+from rmq._fastpath.native cimport (
+    CONTRACT_VERSION,
+    DECLINED,
+    HELD,
+    SERVED,
+    Conn,
+    Frame,
+    NativeHandler,
+    Text,
+    Verdict,
+)
+from rmq._fastpath.send_table cimport (
+    PENDING_LIMIT,
+    Pending,
+    Properties,
+    SendTable,
+    SendTopic,
+)
+from rmq._fastpath.tail cimport QueueTail
+
+cdef const char *DIGITS = "0123456789ABCDEF"
+
+cdef enum:
+    GROUP = 0
+    TOPIC = 1
+    DEFAULT_TOPIC = 2
+    DEFAULT_QUEUES = 3
+    QUEUE_ID = 4
+    SYS_FLAG = 5
+    BORN_MS = 6
+    FLAG = 7
+    PROPERTIES = 8
+    RECONSUME_TIMES = 9
+    UNIT_MODE = 10
+    MAX_RECONSUME_TIMES = 11
+    BATCH = 12
+
+cdef enum:
+    ONEWAY_FLAG = 2
+    PLAIN_FLAGS = 0x701         # compressed, and by what; other bits have a meaning
+    JSON_TYPE = 0
+    LANGUAGE_PYTHON = 3
+
+LONG_NAMES = (
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
+    "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
+    "maxReconsumeTimes", "batch",
+)
+SHORT_NAMES = tuple("abcdefghijklm")
+VARYING = (TOPIC, QUEUE_ID, BORN_MS, PROPERTIES)
+
+
+cdef bint _read_integer(
+    const Text *text, int64_t low, int64_t high, int64_t *value
+) noexcept nogil:
+    """Read a whole decimal number as Java and Python write it; False for others."""
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef int64_t number = 0
+    cdef bint is_negative
+    if p == NULL or text.escaped or p == end:
+        return False
+    is_negative = p[0] == 45
+    if is_negative:
+        p += 1
+    if end - p > 18 or p == end or (p[0] == 48 and text.size > 1):
+        return False
+    while p < end:
+        if not 48 <= p[0] <= 57:
+            return False
+        number = number * 10 + (p[0] - 48)
+        p += 1
+    if is_negative:
+        number = -number
+    value[0] = number
+    return low <= number <= high
+
+
+cdef bint _is_text(const Text *text, const char *word, int32_t size) noexcept nogil:
+    return (
+        not text.escaped and text.size == size and memcmp(text.data, word, size) == 0
+    )
+
+
+cdef uint8_t *_put_integer(uint8_t *out, int64_t number) noexcept nogil:
+    """Write a number that is not negative in decimal."""
+    cdef uint8_t digits[20]
+    cdef int count = 0
+    while number >= 10:
+        digits[count] = <uint8_t>(48 + number % 10)
+        number //= 10
+        count += 1
+    digits[count] = <uint8_t>(48 + number)
+    while count >= 0:
+        out[0] = digits[count]
+        out += 1
+        count -= 1
+    return out
+
+
+cdef uint8_t *_put(uint8_t *out, const char *text, int64_t size) noexcept nogil:
+    memcpy(out, text, size)
+    return out + size
+
+
+cdef uint8_t *_put_signed(uint8_t *out, int64_t number) noexcept nogil:
+    if number < 0:
+        out[0] = 45
+        return _put_integer(out + 1, -number)
+    return _put_integer(out, number)
+
+
+cdef uint8_t *_put_name(uint8_t *out, const char *name, int32_t size) noexcept nogil:
+    """Write the name of a field of a binary header, and leave room for the length."""
+    put16(out, size)
+    memcpy(out + 2, name, size)
+    return out + 2 + size + 4
+
+
+cdef uint8_t *_end_value(uint8_t *start, uint8_t *end) noexcept nogil:
+    """Write the length of a value before it."""
+    put32(start - 4, <uint32_t>(end - start))
+    return end
+
+
+cdef bint _is_plain(const uint8_t *text, int64_t size) noexcept nogil:
+    """True if JSON writes the text as it is."""
+    cdef int64_t i
+    for i in range(size):
+        if text[i] < 32 or text[i] == 34 or text[i] == 92:
+            return False
+    return True
+
+
+@cython.final
+cdef class SendPath(NativeHandler):
+    """Serves one of the send codes."""
+
+    def __init__(self, SendTable table not None, *, bint has_short_names):
+        names = SHORT_NAMES if has_short_names else LONG_NAMES
+        NativeHandler.__init__(
+            self, names, tuple([names[i] for i in VARYING]), CONTRACT_VERSION
+        )
+        self.table = table
+
+    cdef bint read_numbers(
+        self, const Frame *frame, int32_t *queue_id, RecordFields *fields
+    ) noexcept nogil:
+        """Read every number that the header must have, and refuse what is unusual."""
+        cdef const Text *texts = frame.fields
+        cdef int64_t value
+        if texts[GROUP].data == NULL or texts[DEFAULT_TOPIC].data == NULL:
+            return False
+        if not _read_integer(&texts[DEFAULT_QUEUES], INT32_MIN, INT32_MAX, &value):
+            return False
+        if not _read_integer(&texts[QUEUE_ID], 0, INT32_MAX, &value):
+            return False
+        queue_id[0] = <int32_t>value
+        if not _read_integer(&texts[SYS_FLAG], 0, INT32_MAX, &value):
+            return False
+        if value & ~<int64_t>PLAIN_FLAGS:
+            return False
+        fields.sys_flag = <int32_t>value
+        if not _read_integer(&texts[BORN_MS], 0, INT64_MAX, &fields.born_ms):
+            return False
+        if not _read_integer(&texts[FLAG], INT32_MIN, INT32_MAX, &value):
+            return False
+        fields.flag = <int32_t>value
+        if texts[RECONSUME_TIMES].data != NULL and not _is_text(
+            &texts[RECONSUME_TIMES], "0", 1
+        ):
+            return False
+        if texts[UNIT_MODE].data != NULL and not _is_text(
+            &texts[UNIT_MODE], "false", 5
+        ):
+            return False
+        if texts[BATCH].data != NULL and not _is_text(&texts[BATCH], "false", 5):
+            return False
+        return texts[MAX_RECONSUME_TIMES].data == NULL or _read_integer(
+            &texts[MAX_RECONSUME_TIMES], INT32_MIN, INT32_MAX, &value
+        )
+
+    cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
+        """Stage one message and write its reply."""
+        cdef RecordFields fields
+        cdef Properties properties
+        cdef Sent sent
+        cdef Pending *message
+        cdef const Text *text = &frame.fields[PROPERTIES]
+        cdef uint8_t *staged
+        cdef void *topic
+        cdef void *queue
+        cdef int64_t size, hosts_size
+        cdef int64_t added_size = self.table.added_size
+        if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
+            return DECLINED
+        if not self.table.log.is_writable or self.table.pending_count == PENDING_LIMIT:
+            return DECLINED
+        if frame.fields[TOPIC].data == NULL or frame.fields[TOPIC].escaped:
+            return DECLINED
+        if text.data == NULL or text.size + added_size > RecordLayout.PROPERTIES_LIMIT:
+            return DECLINED
+        if not self.read_numbers(frame, &sent.queue_id, &fields):
+            return DECLINED
+        topic = self.table.find_topic(
+            frame.fields[TOPIC].data, frame.fields[TOPIC].size
+        )
+        if topic == NULL or sent.queue_id >= (<SendTopic>topic).queue_count:
+            return DECLINED
+        queue = (<SendTopic>topic).tails[sent.queue_id]
+        if queue == NULL or not (<QueueTail>queue).has_room_to_spare():
+            return DECLINED
+
+        fields.topic = frame.fields[TOPIC].data
+        fields.topic_size = frame.fields[TOPIC].size
+        fields.body = frame.body
+        fields.body_size = <int32_t>frame.body_size
+        fields.born_host = conn.peer
+        fields.born_host_size = conn.peer_size
+        fields.store_host = self.table.host
+        fields.store_host_size = self.table.host_size
+        hosts_size = fields.born_host_size + fields.store_host_size
+        size = encoded_size(
+            fields.topic_size, fields.body_size, text.size + added_size, hosts_size
+        )
+        if not self.table.log.has_room(size) or not self.table.log.encoder.grow(size):
+            return DECLINED
+        # the properties go to their place, the last of the record, before the rest
+        staged = self.table.log.encoder.staging + self.table.log.encoder.staged_size
+        fields.properties = staged + encoded_size(
+            fields.topic_size, fields.body_size, 0, hosts_size
+        )
+        fields.properties_size = unescape(<uint8_t *>fields.properties, text)
+        if not self.table.read_properties(
+            fields.properties, fields.properties_size, &properties
+        ) or not _is_plain(properties.unique_key, properties.unique_key_size):
+            return DECLINED
+        memcpy(
+            <uint8_t *>fields.properties + fields.properties_size,
+            <const uint8_t *>self.table.added_text,
+            added_size,
+        )
+        fields.properties_size += <int32_t>added_size
+        if self.table.store_ms == 0:
+            self.table.read_clock()
+        sent.offset = self.table.log.next_offset()
+        sent.queue_offset = (<QueueTail>queue).stage()
+        sent.unique_key = properties.unique_key
+        sent.unique_key_size = properties.unique_key_size
+        fields.sys_flag |= (<SendTopic>topic).flags
+        fields.queue_id = sent.queue_id
+        fields.reconsume_times = 0
+        fields.queue_offset = sent.queue_offset
+        fields.physical_offset = sent.offset
+        fields.store_ms = self.table.store_ms
+        fields.prepared_offset = 0
+        encode_record(staged, &fields)
+        size = encoded_size(
+            fields.topic_size, fields.body_size, fields.properties_size, hosts_size
+        )
+        self.table.log.encoder.staged_size += size
+        self.table.log.last_store_ms = fields.store_ms
+        message = &self.table.pending[self.table.pending_count]
+        message.queue = queue
+        message.offset = sent.offset
+        message.size = <int32_t>size
+        message.tags_code = properties.tags_code
+        self.table.pending_count += 1
+        if frame.flag & ONEWAY_FLAG:
+            return SERVED
+        if self.table.waits_for_disk and properties.waits:
+            conn.watermark = sent.offset + size
+            conn.held.end = self.put_reply(conn.held.end, frame, &sent)
+            return HELD
+        conn.ready.end = self.put_reply(conn.ready.end, frame, &sent)
+        return SERVED
+
+    cdef bint end_of_drain(self) noexcept nogil:
+        """Write the messages of this poll."""
+        return self.table.commit()
+
+    cdef uint8_t *put_reply(
+        self, uint8_t *out, const Frame *frame, const Sent *sent
+    ) noexcept nogil:
+        """Write the answer in the form of its request; the end of it."""
+        cdef uint8_t *end
+        if frame.serialize_type == JSON_TYPE:
+            end = self.put_json(out + 8, frame, sent)
+            put32(out + 4, <uint32_t>(end - out - 8))
+        else:
+            end = self.put_binary(out + 8, frame, sent)
+            put32(out + 4, <uint32_t>(end - out - 8) | 1 << 24)
+        put32(out, <uint32_t>(end - out - 4))
+        return end
+
+    cdef uint8_t *put_json(
+        self, uint8_t *out, const Frame *frame, const Sent *sent
+    ) noexcept nogil:
+        out = _put(out, b'{"code":0,"extFields":{"msgId":"', 32)
+        out = self.put_message_id(out, sent.offset)
+        out = _put(out, b'","queueId":"', 13)
+        out = _put_integer(out, sent.queue_id)
+        out = _put(out, b'","queueOffset":"', 17)
+        out = _put_integer(out, sent.queue_offset)
+        out = _put(out, b'","transactionId":"', 19)
+        out = _put(out, <const char *>sent.unique_key, sent.unique_key_size)
+        out = _put(out, b'"', 1)
+        out = _put(out, self.table.facts_text, self.table.facts_size)
+        out = _put(out, b'},"flag":1,"language":"PYTHON","opaque":', 40)
+        out = _put_signed(out, frame.opaque)
+        out = _put(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+        out = _put_integer(out, self.table.version)
+        return _put(out, b"}", 1)
+
+    cdef uint8_t *put_binary(
+        self, uint8_t *out, const Frame *frame, const Sent *sent
+    ) noexcept nogil:
+        cdef uint8_t *fields = out + 21
+        cdef uint8_t *end = fields
+        cdef uint8_t *start
+        put16(out, 0)
+        out[2] = LANGUAGE_PYTHON
+        put16(out + 3, self.table.version)
+        put32(out + 5, <uint32_t>frame.opaque)
+        put32(out + 9, 1)
+        put32(out + 13, 0)
+        start = _put_name(end, b"msgId", 5)
+        end = _end_value(start, self.put_message_id(start, sent.offset))
+        start = _put_name(end, b"queueId", 7)
+        end = _end_value(start, _put_integer(start, sent.queue_id))
+        start = _put_name(end, b"queueOffset", 11)
+        end = _end_value(start, _put_integer(start, sent.queue_offset))
+        start = _put_name(end, b"transactionId", 13)
+        end = _end_value(
+            start, _put(start, <const char *>sent.unique_key, sent.unique_key_size)
+        )
+        end = _put(end, self.table.binary_facts_text, self.table.binary_facts_size)
+        put32(out + 17, <uint32_t>(end - fields))
+        return end
+
+    cdef uint8_t *put_message_id(self, uint8_t *out, int64_t offset) noexcept nogil:
+        cdef int i
+        memcpy(out, self.table.id_text, 2 * self.table.host_size)
+        out += 2 * self.table.host_size
+        for i in range(16):
+            out[i] = DIGITS[offset >> (60 - 4 * i) & 15]
+        return out + 16

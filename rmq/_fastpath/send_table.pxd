@@ -1,0 +1,79 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from rmq._fastpath.tail cimport LogTail
+
+cdef enum:
+    PROPERTY_LIMIT = 24         # messages with more take the Python path
+    UNIQUE_KEY_LIMIT = 256
+    PENDING_LIMIT = 8192        # messages of one poll
+    TOPIC_LIMIT = 8192          # topics that are known at the same time
+    SLOT_COUNT = 32768          # a power of two, so that most slots are free
+    QUEUE_LIMIT = 1024          # queues of a topic
+    SPECIAL_LIMIT = 64
+
+cdef struct Name:
+    const uint8_t *data
+    int32_t size
+
+cdef struct Pending:            # a message of this poll, staged and not yet written
+    void *queue
+    int64_t offset
+    int64_t tags_code
+    int32_t size
+
+cdef struct Properties:         # what a scan of the stored text found
+    const uint8_t *unique_key
+    int32_t unique_key_size
+    int64_t tags_code
+    bint waits                  # for the disk, unless WAIT says otherwise
+
+cdef class SendTopic:
+    cdef bytes name
+    cdef const uint8_t *text
+    cdef int32_t size
+    cdef uint32_t hash
+    cdef int32_t queue_count
+    cdef int32_t flags          # system flags that the broker adds
+    cdef list queues            # keeps the tails alive
+    cdef void **tails           # by queue id; NULL: not known
+
+cdef class SendTable:
+    cdef LogTail log
+    cdef object now_ms
+    cdef object on_failure
+    cdef readonly bint waits_for_disk
+    cdef readonly int64_t max_body_size
+    cdef int32_t version
+    cdef bytes store_host
+    cdef const uint8_t *host
+    cdef int32_t host_size
+    cdef bytes id_prefix        # of a message id: the store host in hexadecimal
+    cdef const uint8_t *id_text
+    cdef bytes added            # properties of the broker's own, behind each text
+    cdef const char *added_text
+    cdef int64_t added_size
+    cdef bytes facts            # ext fields of every reply, as JSON
+    cdef const char *facts_text
+    cdef int64_t facts_size
+    cdef bytes binary_facts
+    cdef const char *binary_facts_text
+    cdef int64_t binary_facts_size
+    cdef dict topics
+    cdef list specials
+    cdef Name special_names[SPECIAL_LIMIT]
+    cdef int32_t special_count
+    cdef void **slots           # open addressing over the topics
+    cdef Pending *pending
+    cdef int32_t pending_count
+    cdef int64_t store_ms       # of this poll, 0 between polls
+
+    cdef int insert(self, SendTopic topic) except -1
+    cdef int rebuild(self) except -1
+    cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil
+    cdef void read_clock(self) noexcept nogil
+    cdef bint read_properties(
+        self, const uint8_t *text, int64_t size, Properties *found
+    ) noexcept nogil
+    cdef bint is_special(self, const uint8_t *name, int64_t size) noexcept nogil
+    cdef bint commit(self) noexcept nogil
+    cdef int write(self) except -1

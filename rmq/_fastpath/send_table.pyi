@@ -1,0 +1,50 @@
+from collections.abc import Callable, Iterable
+from typing import Self, final
+
+from rmq._fastpath.tail import LogTail, QueueTail
+
+@final
+class SendTopic:
+    """A topic as the Python handler last saw it."""
+
+    def __new__(cls, name: bytes, queue_count: int, flags: int) -> Self: ...
+
+@final
+class SendTable:
+    """What the handlers of all send codes share."""
+
+    waits_for_disk: bool
+    max_body_size: int
+    def __new__(
+        cls,
+        log: LogTail,
+        *,
+        now_ms: Callable[[], int],
+        on_failure: Callable[[OSError], object],
+        store_host: bytes,
+        facts: dict[str, str],
+        added: bytes,
+        specials: Iterable[str],
+        waits_for_disk: bool,
+        max_body_size: int,
+        version: int,
+    ) -> Self:
+        """`facts` are ext fields of every reply, `added` properties of every message.
+
+        `specials` are names of properties whose messages are not for this path.
+        """
+
+    def learn(
+        self, topic: str, queue_count: int, flags: int, queue: QueueTail | None
+    ) -> None:
+        """Serve sends to this queue of the topic from now on, if it is an ordinary one.
+
+        Whoever changes the topic or deletes it calls `forget`.  ValueError beyond 8,192
+        topics.
+        """
+
+    def forget(self, topic: str) -> None:
+        """Leave the topic to the Python handler until it is shown again."""
+
+    def forget_all(self) -> None:
+        """Leave every topic to the Python handler until it is shown again."""

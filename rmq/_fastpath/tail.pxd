@@ -1,0 +1,36 @@
+from libc.stdint cimport int32_t, int64_t
+
+from rmq._fastpath.append cimport RecordEncoder, RecordFields
+from rmq._fastpath.mapped_file cimport MappedFile
+
+cdef class QueueTail:
+    cdef readonly str topic
+    cdef readonly bytes topic_bytes
+    cdef readonly int32_t queue_id
+    cdef public int64_t next_offset
+    cdef public int64_t end_physical    # end of the last record with an entry, or -1
+    cdef public MappedFile file         # of the next entry; None until it is prepared
+    cdef public bint is_deleted         # its topic is gone: nothing is written any more
+    cdef bint is_touched
+    cdef int32_t staged                 # messages of this poll that wait to be written
+    cdef bint has_room(self) noexcept nogil
+    cdef bint has_room_to_spare(self) noexcept nogil
+    cdef int64_t stage(self) noexcept nogil
+    cdef void end_staging(self) noexcept nogil
+    cpdef int64_t publish(
+        self, int64_t physical_offset, int32_t size, int64_t tags_code
+    ) except -1
+
+cdef class LogTail:
+    cdef readonly RecordEncoder encoder
+    cdef public MappedFile file         # of the next record; None before the first
+    cdef public int64_t last_store_ms
+    cdef public bint always_pwrite
+    cdef public bint is_writable        # False: compiled handlers leave it alone
+    cdef readonly int64_t put_messages
+    cdef readonly int64_t put_bytes
+    cdef list touched
+    cdef bint has_room(self, int64_t size) noexcept nogil
+    cdef int64_t next_offset(self) noexcept nogil
+    cdef int write(self, int64_t count) except -1
+    cdef int touch(self, QueueTail queue) except -1

@@ -1,0 +1,70 @@
+from typing_extensions import disjoint_base
+
+from rmq._fastpath.append import RecordEncoder
+from rmq._fastpath.mapped_file import MappedFile
+
+@disjoint_base
+class QueueTail:
+    """Where the next message of one queue gets its entry."""
+
+    topic: str
+    topic_bytes: bytes
+    queue_id: int
+    next_offset: int
+    end_physical: int
+    file: MappedFile | None
+    is_deleted: bool
+    def __init__(self, topic: str, queue_id: int) -> None: ...
+    @property
+    def wants_blocks(self) -> bool:
+        """True if the file has more to give and the writer comes near its blocks."""
+
+    def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
+        """Write and count the entry of a record; its queue offset."""
+
+@disjoint_base
+class LogTail:
+    """Where the next record goes, and what has been written since the start."""
+
+    encoder: RecordEncoder
+    file: MappedFile | None
+    last_store_ms: int
+    always_pwrite: bool
+    is_writable: bool
+    put_messages: int
+    put_bytes: int
+    def __init__(self, encoder: RecordEncoder) -> None: ...
+    @property
+    def end_offset(self) -> int:
+        """Where the next record begins, if it fits."""
+
+    def append(
+        self,
+        queue: QueueTail,
+        is_queued: bool,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        store_ms: int,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: bytes,
+        properties: str,
+        tags_code: int | None,
+    ) -> tuple[int, int, int] | None:
+        """Write a record, and its entry if it is queued.
+
+        Returns (queue offset, physical offset, end of the record), or None without
+        room in the log or the queue: nothing was written.  `tags_code` replaces the
+        hash of its tags unless it is None.  After an OSError nothing was published.
+        """
+
+    def commit(self, count: int) -> int:
+        """Write what the encoder has staged, `count` records; the new end offset."""
+
+    def mark_touched(self, queue: QueueTail) -> None:
+        """Tell that a queue has new entries."""
+
+    def take_touched(self) -> list[QueueTail]:
+        """Return the queues that got entries since the last call."""

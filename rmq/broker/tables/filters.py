@@ -1,0 +1,159 @@
+"""FilterTable: the SQL92 selector of each group for each topic.
+
+Kept in `config/consumerFilter.json`. A selector lives while its group is online and is
+kept `filterDataCleanTimeSpan` after its death, so that a group that comes back with the
+same version goes on. After a load everybody counts as dead until a heartbeat.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from msgspec import field
+
+from rmq.broker.config import BrokerConfig
+from rmq.broker.tables.persist import JsonTable
+from rmq.clock import Clock
+from rmq.filters.bloom import bloom_positions, bloom_shape
+from rmq.filters.sql import SelectorError, compile_selector
+from rmq.filters.tags import is_tag_type
+from rmq.protocol.bodies import Body
+from rmq.protocol.bodies.heartbeat import SubscriptionData
+from rmq.protocol.headers import I32, I64
+
+MAX_FILTERS = 100_000
+"""A heartbeat makes an entry; others are not remembered beyond this."""
+
+DEAD_SINCE_LOAD_MS = 30_000
+"""How long before the load a group is taken to have died."""
+
+
+class BloomFilterData(Body, kw_only=True):
+    """Bits of `group#topic` in the bitmaps that Java may keep."""
+
+    bit_num: I32 = 0
+    bit_pos: list[I32] = field(default_factory=list)
+
+
+class ConsumerFilterData(Body, kw_only=True):
+    """One group's selector; it is dead when `dead_time` is not before `born_time`."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    expression: str = ""
+    expression_type: str = "SQL92"
+    born_time: I64 = 0
+    dead_time: I64 = 0
+    bloom_filter_data: BloomFilterData | None = None
+    client_version: I64 = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group is offline, or wants something else."""
+        return self.dead_time >= self.born_time
+
+
+class TopicFilters(Body, kw_only=True):
+    """The selectors of one topic by group."""
+
+    topic: str = ""
+    group_filter_data: dict[str, ConsumerFilterData] = field(default_factory=dict)
+
+
+class FilterWrapper(Body, kw_only=True):
+    """The whole file."""
+
+    filter_data_by_topic: dict[str, TopicFilters] = field(default_factory=dict)
+
+
+class FilterTable(JsonTable):
+    """Known in Java as `ConsumerFilterManager`."""
+
+    def __init__(self, folder: Path, clock: Clock, config: BrokerConfig) -> None:
+        super().__init__(folder / "consumerFilter.json", clock)
+        self._shape = bloom_shape(
+            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+        )
+        self._keep_ms = config.filter_data_clean_time_span_ms
+        self._filters: dict[tuple[str, str], ConsumerFilterData] = {}
+
+    def get(self, topic: str, group: str) -> ConsumerFilterData | None:
+        """Return the selector of a group, dead or alive."""
+        return self._filters.get((topic, group))
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take over a heartbeat; selectors of topics not in it die."""
+        topics = set()
+        for subscription in subscriptions:
+            topics.add(subscription.topic or "")
+            if not is_tag_type(subscription.expression_type):
+                self._register_one(group, subscription)
+        self._kill(group, topics)
+
+    def unregister(self, group: str) -> None:
+        """Note that a group has no members any more."""
+        self._kill(group, set())
+
+    def _register_one(self, group: str, wanted: SubscriptionData) -> None:
+        topic, expression = wanted.topic or "", wanted.sub_string or ""
+        key = topic, group
+        known = self._filters.get(key)
+        if known is not None and wanted.sub_version <= known.client_version:
+            if wanted.sub_version == known.client_version and known.is_dead:
+                known.dead_time = 0
+                self.touch()
+            return
+        if known is None and len(self._filters) >= MAX_FILTERS:
+            return
+        try:
+            compile_selector(expression)
+        except SelectorError:
+            self._filters.pop(key, None)
+            return
+        if known is not None and known.expression == expression:
+            known.client_version, known.dead_time = wanted.sub_version, 0
+        else:
+            positions = bloom_positions(f"{group}#{topic}", self._shape)
+            self._filters[key] = ConsumerFilterData(
+                consumer_group=group,
+                topic=topic,
+                expression=expression,
+                expression_type=wanted.expression_type,
+                born_time=self._clock.now_ms(),
+                bloom_filter_data=BloomFilterData(
+                    bit_num=self._shape.bits, bit_pos=positions
+                ),
+                client_version=wanted.sub_version,
+            )
+        self.touch()
+
+    def _kill(self, group: str, topics: set[str]) -> None:
+        for (topic, owner), known in self._filters.items():
+            if owner == group and topic not in topics and not known.is_dead:
+                known.dead_time = max(known.born_time, self._clock.now_ms())
+                assert known.is_dead, f"{group} still wants {topic}"
+                self.touch()
+
+    def _read(self, value: dict[str, Any]) -> None:
+        long_ago = self._clock.now_ms() - DEAD_SINCE_LOAD_MS
+        for topic, filters in FilterWrapper.from_value(
+            value
+        ).filter_data_by_topic.items():
+            for group, known in filters.group_filter_data.items():
+                if not known.dead_time:
+                    known.dead_time = max(long_ago, known.born_time)
+                self._filters[topic, group] = known
+
+    def _content(self) -> FilterWrapper:
+        """Return the file's content; who is dead for too long is forgotten."""
+        latest = self._clock.now_ms() - self._keep_ms
+        for key, known in list(self._filters.items()):
+            if known.is_dead and known.dead_time <= latest:
+                del self._filters[key]
+        content = FilterWrapper()
+        for (topic, group), known in self._filters.items():
+            filters = content.filter_data_by_topic.setdefault(
+                topic, TopicFilters(topic=topic)
+            )
+            filters.group_filter_data[group] = known
+        return content

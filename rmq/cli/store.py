@@ -1,0 +1,207 @@
+"""`rmq store inspect`, `verify`, `repair` and `dump`: a store without its broker.
+
+The tools need numpy, which is imported with them and not before.
+"""
+
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmq.cli.options import FAILED, fail
+from rmq.config import read_properties
+from rmq.errors import ConfigError, RmqError
+
+if TYPE_CHECKING:
+    from rmq.tools.store_files import StoreFiles
+
+
+@click.group()
+def store() -> None:
+    """Look at a store, check it, mend it; no broker is needed."""
+
+
+_root = click.argument(
+    "root",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+_commit_log = click.option(
+    "--commit-log",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The log, if storePathCommitLog put it elsewhere.",
+)
+
+
+@store.command()
+@_root
+@_commit_log
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
+    """Say what a store holds: log, queues, index, what rmq does not serve.
+
+    Reads a few pages of each file: rmq store inspect ~/store
+    """
+    tool = _tool("inspect")
+    with _errors():
+        picture = tool.inspect(_files(root, commit_log))
+    if as_json:
+        click.echo(json.dumps(picture.as_json(), indent=2))
+        return
+    for line in picture.lines():
+        click.echo(line)
+
+
+@store.command()
+@_root
+@_commit_log
+@click.option("--no-crc", is_flag=True, help="Do not check the CRC of bodies.")
+@click.option(
+    "--index-slots",
+    type=click.IntRange(0),
+    default=0,
+    help="maxHashSlotNum, if it is not a quarter of maxIndexNum.",
+)
+def verify(
+    root: Path, commit_log: Path | None, *, no_crc: bool, index_slots: int
+) -> None:
+    """Check every record, queue entry and index entry; changes nothing.
+
+    Exit code 1 if something is damaged, with the file and the offset of each place.
+    May run beside a broker: rmq store verify ~/store
+    """
+    tool = _tool("verify")
+    with _errors():
+        files = _files(root, commit_log)
+        with _progress(files) as on_progress:
+            verdict = tool.Verification(
+                files,
+                check_crc=not no_crc,
+                index_slots=index_slots,
+                on_progress=on_progress,
+            ).run()
+    for damage in verdict.damages:
+        click.echo(f"damaged: {damage}")
+    for note in verdict.notes:
+        click.echo(f"note: {note}")
+    click.echo(
+        f"{root}: log {verdict.start_offset} to {verdict.end_offset}, "
+        f"{verdict.record_count} records, {verdict.entry_count} queue entries, "
+        f"{verdict.index_entry_count} index entries, "
+        f"{len(verdict.damages) or 'no'} damaged places"
+    )
+    if verdict.damages:
+        sys.exit(FAILED)
+
+
+@store.command()
+@_root
+@_commit_log
+@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option(
+    "--restore",
+    is_flag=True,
+    help="Store again, as new messages, the whole records in DIR/cut.",
+)
+@click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The broker's configuration: its delay levels are used.",
+)
+def repair(
+    root: Path,
+    commit_log: Path | None,
+    path: str | None,
+    *,
+    dry_run: bool,
+    restore: bool,
+) -> None:
+    """Cut a damaged end of the log and rebuild queues; nothing is thrown away.
+
+    The broker must be stopped. What is cut or replaced goes to DIR/cut:
+    rmq store repair --dry-run ~/store
+    """
+    tool = _tool("repair")
+    with _errors():
+        files = _files(root, commit_log)
+        values = read_properties(path) if path else {}
+        with _progress(files) as on_progress:
+            if dry_run:
+                lines = tool.plan_repair(files, on_progress=on_progress).lines()
+            else:
+                lines = tool.repair(
+                    files, values, restore=restore, on_progress=on_progress
+                )
+    for line in lines:
+        click.echo(line)
+
+
+@store.command()
+@_root
+@_commit_log
+@click.option("--topic", help="Only this topic, in the order of its queues.")
+@click.option("--queue", "queue_id", type=int, help="Only this queue of the topic.")
+@click.option("--key", help="Only messages with this key or unique key.")
+@click.option("--offset", type=int, help="The one record at this offset of the log.")
+@click.option("--limit", type=click.IntRange(1), help="Stop after so many.")
+def dump(
+    root: Path,
+    commit_log: Path | None,
+    topic: str | None,
+    queue_id: int | None,
+    key: str | None,
+    offset: int | None,
+    limit: int | None,
+) -> None:
+    """Print messages as JSON, one a line.
+
+    May run beside a broker: rmq store dump ~/store --topic Orders --limit 10
+    """
+    tool = _tool("dump")
+    choice = tool.Choice(topic, queue_id, key, offset)
+    with _errors():
+        records = tool.dump(_files(root, commit_log), choice)
+        for record in itertools.islice(records, limit):
+            click.echo(json.dumps(record, ensure_ascii=False))
+
+
+def _tool(name: str) -> Any:  # noqa: ANN401 - a module
+    """Import a tool now; numpy comes with it."""
+    try:
+        return import_module(f"rmq.tools.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        fail(ConfigError("rmq store needs numpy: pip install 'rmq[tools]'"))
+
+
+def _files(root: Path, commit_log: Path | None) -> "StoreFiles":
+    files: StoreFiles = _tool("store_files").StoreFiles(root, commit_log)
+    return files
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except RmqError as error:
+        fail(error)
+
+
+@contextmanager
+def _progress(files: "StoreFiles") -> Iterator[Callable[[int], None] | None]:
+    """Show a bar on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    length = sum(path.stat().st_size for path in files.log_paths())
+    with click.progressbar(length=length, label="log", file=sys.stderr) as bar:
+        yield bar.update

@@ -1,0 +1,1 @@
+"""Filters of subscriptions: tags and SQL92. No input or output."""

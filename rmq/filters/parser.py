@@ -1,0 +1,416 @@
+"""The parser of selectors: tokens to closures, by lark's LALR tables.
+
+A closure takes the properties and returns True, False or None (null), a value, or
+raises `NotComparableError`. Imported when the first SQL92 expression comes.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from importlib.resources import files
+from typing import Any, Final, NamedTuple, NoReturn
+
+from lark import Lark, Token, Transformer, UnexpectedToken
+
+from rmq.filters.values import (
+    MAX_INT,
+    MAX_LONG,
+    Long,
+    NotComparableError,
+    Value,
+    compare,
+    compare_doubles,
+    parse_double,
+    parse_integer,
+)
+
+Evaluate = Callable[[Mapping[str, str]], Any]
+Reject = Callable[[str], Exception]
+
+_ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+
+
+_SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+class Node(NamedTuple):
+    """A part of an expression; `kind` decides where it may stand."""
+
+    kind: str
+    evaluate: Evaluate
+    text: str
+    depth: int = 1
+    value: Value = None
+    chain: tuple[str, tuple[Evaluate, ...]] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is known already."""
+        return self.kind == "constant"
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether it is true, false or null by itself."""
+        return self.kind == "boolean" or (
+            self.is_constant and (self.value is None or isinstance(self.value, bool))
+        )
+
+
+class InvalidSelectorError(Exception):
+    """An expression that breaks a rule."""
+
+
+class _Builder(Transformer[Token, Node]):
+    """Makes nodes bottom-up, with the checks that Java makes when it compiles."""
+
+    max_depth = 0
+
+    def string(self, items: list[Any]) -> Node:
+        return _constant(_unquote(items[0]), str(items[0]))
+
+    def integer(self, items: list[Any]) -> Node:
+        digits = items[0].rstrip("lL")
+        number = parse_integer(digits, MAX_LONG)
+        return _constant(number if number <= MAX_INT else Long(number), digits)
+
+    def decimal(self, items: list[Any]) -> Node:
+        number = parse_double(str(items[0]))
+        if number == float("inf"):
+            raise InvalidSelectorError(
+                f"{items[0]} is greater than 1.7976931348623157E308"
+            )
+        if number == 0:
+            raise InvalidSelectorError(f"{items[0]} is less than 4.9E-324")
+        return _constant(number, repr(number))
+
+    def boolean(self, items: list[Any]) -> Node:
+        return _constant(items[0].upper() == "TRUE", items[0].upper())
+
+    def null(self, items: list[Any]) -> Node:
+        return _constant(None, "NULL")
+
+    def name(self, items: list[Any]) -> Node:
+        name = str(items[0])
+        return Node("property", lambda properties: properties.get(name), name)
+
+    def strings(self, items: list[Any]) -> tuple[str, ...]:
+        return tuple(_unquote(item) for item in items if item.type == "STRING")
+
+    def inside(self, items: list[Any]) -> Node:
+        return items[1]  # type: ignore[no-any-return]  # lark's children are untyped
+
+    def plus(self, items: list[Any]) -> Node:
+        return items[1]  # type: ignore[no-any-return]  # lark's children are untyped
+
+    def minus(self, items: list[Any]) -> Node:
+        inner = items[1]
+        evaluate = inner.evaluate
+
+        def negated(properties: Mapping[str, str]) -> Value:
+            value = evaluate(properties)
+            if isinstance(value, (str, bool)) or value is None:
+                return None
+            return Long(-value) if isinstance(value, Long) else -value
+
+        return self._node("value", negated, f"(- {inner.text})", inner)
+
+    def negation(self, items: list[Any]) -> Node:
+        return self._not(_as_boolean(items[1]))
+
+    def either(self, items: list[Any]) -> Node:
+        return self._chain("||", _any_of, items[0], items[2])
+
+    def both(self, items: list[Any]) -> Node:
+        return self._chain("&&", _all_of, items[0], items[2])
+
+    def equal(self, items: list[Any]) -> Node:
+        left, right = items[0], items[2]
+        for side in (left, right):
+            if side.is_constant and side.value is None:
+                raise InvalidSelectorError("'NULL' cannot be compared.")
+        both_known = left.is_constant and right.is_constant
+        if both_known and left.is_boolean and not right.is_boolean:
+            raise InvalidSelectorError(
+                f"'{left.text}' cannot be compared with '{right.text}'"
+            )
+        text = f"({left.text} == {right.text})"
+        return self._node("boolean", _equality(left, right), text, left, right)
+
+    def different(self, items: list[Any]) -> Node:
+        return self._not(self.equal(items))
+
+    def is_null(self, items: list[Any]) -> Node:
+        evaluate = items[0].evaluate
+        return self._node(
+            "boolean",
+            lambda properties: evaluate(properties) is None,
+            f"({items[0].text} == NULL)",
+            items[0],
+        )
+
+    def is_not_null(self, items: list[Any]) -> Node:
+        return self._not(self.is_null(items))
+
+    def ordered(self, items: list[Any]) -> Node:
+        left, sign, right = items
+        for side in (left, right):
+            is_number = isinstance(side.value, (int, float)) and not side.is_boolean
+            if side.is_boolean or (side.is_constant and not is_number):
+                raise InvalidSelectorError(f"Value '{side.text}' cannot be compared.")
+        text = f"({left.text} {sign} {right.text})"
+        order = _order(left, str(sign), right)
+        return self._node("boolean", order, text, left, right)
+
+    def between(self, items: list[Any]) -> Node:
+        value, _, low, _, high = items
+        if low.is_constant and high.is_constant:
+            if low.value is None or high.value is None:
+                raise InvalidSelectorError(
+                    "Illegal values of between, values can not be null!"
+                )
+            if compare(high.value, low.value) < 0:
+                raise InvalidSelectorError(
+                    f"Illegal values of between, left value({low.value}) must less "
+                    f"than or equal to right value({high.value})"
+                )
+        above = self.ordered([value, ">=", low])
+        return self._chain("&&", _all_of, above, self.ordered([value, "<=", high]))
+
+    def not_between(self, items: list[Any]) -> Node:
+        value, _, _, low, _, high = items
+        below = self.ordered([value, "<", low])
+        return self._chain("||", _any_of, below, self.ordered([value, ">", high]))
+
+    def among(self, items: list[Any]) -> Node:
+        return self._among(items[0], items[3], wanted=True)
+
+    def not_among(self, items: list[Any]) -> Node:
+        return self._among(items[0], items[4], wanted=False)
+
+    def search(self, items: list[Any]) -> Node:
+        return self._search(items[0], items[1], items[2], wanted=True)
+
+    def not_search(self, items: list[Any]) -> Node:
+        return self._search(items[0], items[2], items[3], wanted=False)
+
+    def _among(self, left: Node, values: tuple[str, ...], *, wanted: bool) -> Node:
+        if left.kind != "property":
+            raise InvalidSelectorError(
+                f"Expected a property for In expression, got: {left.text}"
+            )
+        name, allowed = left.text, frozenset(values)
+
+        def among(properties: Mapping[str, str]) -> bool | None:
+            value = properties.get(name)
+            return None if value is None else (value in allowed) is wanted
+
+        return self._node("boolean", among, f"({name} IN ...)", left)
+
+    def _search(self, left: Node, word: str, literal: str, *, wanted: bool) -> Node:
+        evaluate, part, word = left.evaluate, _unquote(literal), word.upper()
+        test = _SEARCHES[word]
+
+        def search(properties: Mapping[str, str]) -> bool:
+            if not part:
+                return False  # the left side is not even looked at
+            value = evaluate(properties)
+            if not isinstance(value, str):
+                return False
+            return test(value, part) is wanted
+
+        return self._node("boolean", search, f"({word} {left.text})", left)
+
+    def _not(self, inner: Node) -> Node:
+        evaluate = inner.evaluate
+
+        def negation(properties: Mapping[str, str]) -> bool | None:
+            value = evaluate(properties)
+            return None if value is None else not value
+
+        return self._node("boolean", negation, f"(NOT {inner.text})", inner)
+
+    def _chain(
+        self,
+        sign: str,
+        combine: Callable[[tuple[Evaluate, ...]], Evaluate],
+        left: Node,
+        right: Node,
+    ) -> Node:
+        """Join two sides; a run of the same word becomes one level."""
+        left, right = _as_boolean(left), _as_boolean(right)
+        depth = max(left.depth, right.depth + 1)
+        if left.chain is not None and left.chain[0] == sign:
+            parts = (*left.chain[1], right.evaluate)
+        else:
+            parts = (left.evaluate, right.evaluate)
+            depth = max(depth, left.depth + 1)
+        self._check(depth)
+        text = _short(f"({left.text} {sign} {right.text})")
+        return Node("boolean", combine(parts), text, depth, chain=(sign, parts))
+
+    def _node(self, kind: str, evaluate: Evaluate, text: str, *inner: Node) -> Node:
+        depth = 1 + max(node.depth for node in inner)
+        self._check(depth)
+        return Node(kind, evaluate, _short(text), depth)
+
+    def _check(self, depth: int) -> None:
+        if depth > self.max_depth:
+            raise InvalidSelectorError(
+                f"more than {self.max_depth} levels of operators"
+            )
+
+
+def parse(
+    tokens: Iterator[tuple[str, str]], max_depth: int, reject: Reject
+) -> Evaluate:
+    """Read one expression from the front of `tokens`."""
+    _BUILDER.max_depth = max_depth
+    state = _PARSER.parse_interactive()
+    try:
+        for kind, text in tokens:
+            token = Token(kind, text)
+            try:
+                state.feed_token(token)
+            except UnexpectedToken:
+                return _finish(state, token)
+        return _finish(state, None)
+    except (InvalidSelectorError, NotComparableError) as error:
+        raise reject(str(error)) from None
+
+
+def _finish(state: Any, token: Token | None) -> Evaluate:  # noqa: ANN401 - lark's
+    """End the expression before `token`, which does not belong to it."""
+    try:
+        node = state.feed_eof()
+    except UnexpectedToken:
+        _unexpected(token)
+    return _as_boolean(node).evaluate
+
+
+def _unexpected(token: Token | None) -> NoReturn:
+    shown = "the end" if token is None else f'"{_short(token)}"'
+    raise InvalidSelectorError(
+        f"Encountered {shown} where the expression must go on otherwise"
+    )
+
+
+def _constant(value: Value, text: str) -> Node:
+    return Node("constant", lambda properties: value, _short(text), value=value)
+
+
+def _unquote(literal: str) -> str:
+    return literal[1:-1].replace("''", "'")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else text[:100] + "..."
+
+
+def _as_boolean(node: Node) -> Node:
+    """Let a property stand for a condition, which it never fulfils; Java's cast."""
+    if node.is_boolean:
+        return node
+    if node.kind != "property":
+        raise InvalidSelectorError(
+            f"Expression will not result in a boolean value: {node.text}"
+        )
+    name = node.text
+
+    def cast(properties: Mapping[str, str]) -> bool | None:
+        return None if properties.get(name) is None else False
+
+    return Node("boolean", cast, name)
+
+
+def _any_of(parts: tuple[Evaluate, ...]) -> Evaluate:
+    def any_of(properties: Mapping[str, str]) -> bool | None:
+        outcome: bool | None = False
+        for part in parts:
+            value = part(properties)
+            if value is True:
+                return True
+            if value is None:
+                outcome = None
+        return outcome
+
+    return any_of
+
+
+def _all_of(parts: tuple[Evaluate, ...]) -> Evaluate:
+    def all_of(properties: Mapping[str, str]) -> bool | None:
+        outcome: bool | None = True
+        for part in parts:
+            value = part(properties)
+            if value is False:
+                return False
+            if value is None:
+                outcome = None
+        return outcome
+
+    return all_of
+
+
+def _equality(left: Node, right: Node) -> Evaluate:
+    if left.kind == "property" and right.is_constant and isinstance(right.value, str):
+        name, text = left.text, right.value
+
+        def same_text(properties: Mapping[str, str]) -> bool | None:
+            value = properties.get(name)
+            return None if value is None else value == text
+
+        return same_text
+    first, second = left.evaluate, right.evaluate
+
+    def equality(properties: Mapping[str, str]) -> bool | None:
+        a, b = first(properties), second(properties)
+        if a is None:
+            return True if b is None else None
+        return False if b is None else compare(a, b) == 0
+
+    return equality
+
+
+def _order(left: Node, sign: str, right: Node) -> Evaluate:
+    holds = _ORDERS[sign]
+    first, second = left.evaluate, right.evaluate
+    if left.kind == "property" and right.is_constant and type(right.value) is int:
+        name, limit = left.text, right.value
+
+        def order_integer(properties: Mapping[str, str]) -> bool | None:
+            value = properties.get(name)
+            if value is None:
+                return None
+            if len(value) < 10 and value.isascii() and value.isdigit():
+                return holds(int(value), limit)
+            return holds(parse_integer(value, MAX_INT), limit)
+
+        return order_integer
+
+    def order(properties: Mapping[str, str]) -> bool | None:
+        a = first(properties)
+        if a is None:
+            return None
+        b = second(properties)
+        if b is None:
+            return None
+        if isinstance(a, str) and isinstance(b, str):
+            return holds(compare_doubles(parse_double(a), parse_double(b)), 0)
+        return holds(compare(a, b), 0)
+
+    return order
+
+
+_BUILDER: Final = _Builder()
+_PARSER: Final = Lark(
+    files("rmq.filters").joinpath("selector.lark").read_text(),
+    parser="lalr",
+    lexer="basic",
+    transformer=_BUILDER,
+    maybe_placeholders=False,
+    keep_all_tokens=True,
+)

@@ -1,0 +1,123 @@
+"""SQL92 selectors: an expression becomes a predicate over a message's properties.
+
+    'a > 5 AND (b IN ('x', 'y') OR c IS NOT NULL)'
+
+Three-valued logic: null or an incomparable pair is no match. What follows a whole
+expression is not read, as in Java. Bounds: `MAX_LENGTH` characters and `MAX_DEPTH`
+levels; a longer or deeper expression is refused.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final
+
+from rmq.errors import RequestRejected
+from rmq.filters.values import NotComparableError
+from rmq.protocol.codes import ResponseCode
+
+MAX_LENGTH: Final = 16_384
+"""Characters; the longest takes some tens of milliseconds to compile."""
+
+MAX_DEPTH: Final = 200
+"""Levels of parentheses or operators: each is a Python call of the evaluation."""
+
+_CACHED: Final = 128
+
+_LINE_COMMENT: Final = r"--[^\n\r]*(?:\r\n|\n|\r)|"
+_WITHOUT_LINE_COMMENT: Final = (
+    r"(?P<SPACE>[ \t\n\r\f]+|/\*.*?\*/)"
+    r"|(?P<FLOAT>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
+    r"|[0-9]+[eE][+-]?[0-9]+)"
+    r"|(?P<INTEGER>0|[1-9][0-9]*[lL]?)"
+    r"|(?P<STRING>'[^']*(?:''[^']*)*')"
+    r"|(?P<NAME>[a-zA-Z_$][a-zA-Z0-9_$]*)"
+    r"|(?P<SIGN><>|>=|<=|[=<>(),+-])"
+)
+_TOKEN = re.compile(
+    _WITHOUT_LINE_COMMENT.replace("(?P<SPACE>", "(?P<SPACE>" + _LINE_COMMENT),
+    re.DOTALL,
+)
+_TOKEN_OF_LAST_LINE = re.compile(_WITHOUT_LINE_COMMENT, re.DOTALL)
+"""A comment needs its line end: looking for one in vain would cost length squared."""
+
+_WORDS: Final = {
+    **{word: word for word in ("NOT", "AND", "OR", "BETWEEN", "IN", "NULL", "IS")},
+    **dict.fromkeys(("TRUE", "FALSE"), "BOOLEAN"),
+    **dict.fromkeys(("CONTAINS", "STARTSWITH", "ENDSWITH"), "SEARCH"),
+}
+_SIGNS: Final = {
+    "=": "EQUAL", "<>": "DIFFERENT", "(": "LEFT", ")": "RIGHT", ",": "COMMA",
+    "+": "PLUS", "-": "MINUS", **dict.fromkeys((">", ">=", "<", "<="), "ORDER"),
+}  # fmt: skip
+
+Predicate = Callable[[Mapping[str, str]], bool]
+
+
+class SelectorError(RequestRejected):
+    """An expression that is none; the text says where or why."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
+
+
+def compile_selector(expression: str) -> Predicate:
+    """Return the predicate of an expression, or raise `SelectorError`."""
+    outcome = _compiled(expression)
+    if isinstance(outcome, str):
+        raise SelectorError(outcome)
+    return outcome
+
+
+@lru_cache(_CACHED)
+def _compiled(expression: str) -> Predicate | str:
+    try:
+        return _compile(expression)
+    except SelectorError as error:
+        return error.remark
+
+
+def _compile(expression: str) -> Predicate:
+    if len(expression) > MAX_LENGTH:
+        raise SelectorError(
+            f"the expression has {len(expression)} characters, more than {MAX_LENGTH}; "
+            "filter by fewer values or by a property made for this"
+        )
+    # imported on use: brokers without such a subscription start without the parser
+    from rmq.filters.parser import parse
+
+    evaluate = parse(tokens(expression), MAX_DEPTH, SelectorError)
+
+    def matches(properties: Mapping[str, str]) -> bool:
+        try:
+            return evaluate(properties) is True
+        except NotComparableError:
+            return False
+
+    return matches
+
+
+def tokens(expression: str) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of each token, when it is asked for."""
+    position = depth = 0
+    last_line_end = max(expression.rfind("\n"), expression.rfind("\r"))
+    while position < len(expression):
+        pattern = _TOKEN if position < last_line_end else _TOKEN_OF_LAST_LINE
+        found = pattern.match(expression, position)
+        if found is None:
+            raise SelectorError(
+                f"Lexical error at character {position + 1}: "
+                f"{expression[position : position + 20]!r} begins no word of a selector"
+            )
+        kind, text = str(found.lastgroup), found[0]
+        position = found.end()
+        if kind == "SPACE":
+            continue
+        if kind == "NAME":
+            kind = _WORDS.get(text.upper(), kind)
+        elif kind == "SIGN":
+            kind = _SIGNS[text]
+        depth += (kind == "LEFT") - (kind == "RIGHT")
+        if depth > MAX_DEPTH:
+            raise SelectorError(f"more than {MAX_DEPTH} levels of parentheses")
+        yield kind, text

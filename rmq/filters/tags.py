@@ -1,0 +1,38 @@
+"""Tag expressions: `*` takes everything, `a || b` takes what has one of these tags.
+
+The broker compares Java hash codes of tags, as queue entries hold them; the client
+compares the tags themselves, so that two tags with one hash do no harm.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from rmq._fastpath import java_hash
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+
+EVERYTHING: Final = "*"
+MAX_TAGS: Final = 4_096
+"""Tags of one expression: each costs a comparison for each entry of a scan."""
+
+_SEPARATOR: Final = "||"
+_CACHED_EXPRESSIONS: Final = 1_024
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether the expression names tags; old clients say nothing and mean that."""
+    return not expression_type or expression_type == "TAG"
+
+
+@lru_cache(_CACHED_EXPRESSIONS)
+def tag_codes(expression: str | None) -> tuple[int, ...] | None:
+    """Return the hash codes that an expression takes; None takes everything."""
+    if not expression or expression == EVERYTHING:
+        return None
+    parts = expression.split(_SEPARATOR)
+    if not any(parts) or len(parts) > MAX_TAGS:
+        raise RequestRejected(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            "parse the consumer's subscription failed",
+        )
+    return tuple({java_hash(tag) for part in parts if (tag := part.strip())})

@@ -1,0 +1,148 @@
+"""What a directory of Java's holds that this store refuses, or leaves as it is.
+
+Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
+`consumequeue_rocksdb`), DLedger logs (`dledger-*`), and queues of another type than
+`config/topics.json` says.  Left untouched and not served: topics whose queues are
+BatchCQ or whose clean-up is compaction. Counted: timer and POP messages that wait.
+`rocksdbstore/` is in every store since 5.5.0 and means nothing. Reads only.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmq.errors import RemoteProtocolError
+from rmq.protocol import fastjson
+from rmq.protocol.topics import TIMER_TOPIC
+
+ENTRY_SIZE = 20
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+_TIMER_QUEUE_OFFSET = struct.Struct(">16xq")
+"""lastTimerQueueOffset in `config/timercheck`."""
+
+
+@dataclass(slots=True)
+class Foreign:
+    """What was found; `unserved` says why, by topic."""
+
+    refusals: list[str] = field(default_factory=list)
+    unserved: dict[str, str] = field(default_factory=dict)
+    batch_topics: set[str] = field(default_factory=set)
+    waiting: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the start."""
+        topics = [
+            f"topic {topic} is kept untouched and not served: {reason}"
+            for topic, reason in self.unserved.items()
+        ]
+        return topics + self.waiting
+
+
+def find_foreign(root: Path) -> Foreign:
+    """Look at names and tables of a store directory."""
+    foreign = Foreign()
+    if (root / "consumequeue" / "CURRENT").exists():
+        foreign.refusals.append(
+            f"{root / 'consumequeue'} is a RocksDB (storeType=defaultRocksDB): rmq "
+            "reads queue files only; move the messages with a Java broker first"
+        )
+    rocks = root / "consumequeue_rocksdb"
+    if rocks.is_dir() and any(rocks.iterdir()):
+        foreign.refusals.append(
+            f"{rocks} holds consume queues in RocksDB: rmq reads queue files only; "
+            "switch RocksDB off in the Java broker and let it build queue files"
+        )
+    foreign.refusals += [
+        f"{path} is a DLedger log (enableDLegerCommitLog): rmq reads plain commit "
+        "logs only"
+        for path in sorted(root.glob("dledger-*"))
+    ]
+    plain, batch = _names(root / "consumequeue"), _names(root / "batchconsumequeue")
+    table = root / "config" / "topics.json"
+    for topic, config in _table(table, "topicConfigTable").items():
+        attributes = config.get("attributes") or {}
+        is_batch = _attribute(attributes, "queue.type") == "BatchCQ"
+        if topic in (plain if is_batch else batch):
+            odd = "consumequeue" if is_batch else "batchconsumequeue"
+            foreign.refusals.append(
+                f"{root / odd / topic} holds queues of another type than {table} says: "
+                "restore the table, or move the directory away"
+            )
+        if is_batch:
+            foreign.batch_topics.add(topic)
+            foreign.unserved[topic] = "its queues are of type BatchCQ"
+        elif "COMPACTION" in _attribute(attributes, "cleanup.policy"):
+            foreign.unserved[topic] = "its clean-up policy is COMPACTION"
+    _count_waiting(root, foreign)
+    return foreign
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _attribute(attributes: dict[str, Any], name: str) -> str:
+    """Read an attribute; `+name` is how changes of it are written."""
+    return str(attributes.get(name, attributes.get("+" + name, "")))
+
+
+def _count_waiting(root: Path, foreign: Foreign) -> None:
+    """Say how many timer and POP messages nobody delivers yet."""
+    counts = {
+        topic: int(entry.get("count", 0))
+        for topic, entry in _table(
+            root / "config" / "timermetrics", "timingCount"
+        ).items()
+    }
+    pops = sum(n for topic, n in counts.items() if topic.startswith(REVIVE_PREFIX))
+    timers = sum(counts.values()) - pops
+    timer_queue = root / "consumequeue" / TIMER_TOPIC / "0"
+    timers += max(0, queue_end(timer_queue) - _timer_offset(root))
+    offsets = _table(root / "config" / "consumerOffset.json", "offsetTable")
+    for folder in sorted(root.glob(f"consumequeue/{REVIVE_PREFIX}*/*")):
+        read = offsets.get(f"{folder.parent.name}@{REVIVE_GROUP}") or {}
+        pops += max(0, queue_end(folder) - int(read.get(folder.name, 0)))
+    if timers:
+        foreign.waiting.append(f"{timers} timer messages wait for a later version")
+    if pops:
+        foreign.waiting.append(f"{pops} records of POP wait for a later version")
+
+
+def queue_end(folder: Path) -> int:
+    """Return the offset after the last entry of a queue; 0 if it has none."""
+    for path in sorted(folder.glob("0*"), reverse=True):
+        used = path.read_bytes().rstrip(b"\0")
+        if used:
+            return (int(path.name) + len(used) + ENTRY_SIZE - 1) // ENTRY_SIZE
+    return 0
+
+
+def _timer_offset(root: Path) -> int:
+    try:
+        data = (root / "config" / "timercheck").read_bytes()
+    except OSError:
+        return 0
+    if len(data) < _TIMER_QUEUE_OFFSET.size:
+        return 0
+    return int(_TIMER_QUEUE_OFFSET.unpack_from(data)[0])
+
+
+def _table(path: Path, member: str) -> dict[str, dict[str, Any]]:
+    """Read one map of a table of Java's; the `.bak` if the table cannot be read."""
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            value = fastjson.loads(candidate.read_bytes())
+        except (OSError, RemoteProtocolError):
+            continue
+        table = value.get(member) if isinstance(value, dict) else None
+        if isinstance(table, dict):
+            return {
+                str(name): entry
+                for name, entry in table.items()
+                if isinstance(entry, dict)
+            }
+    return {}

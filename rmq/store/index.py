@@ -1,0 +1,300 @@
+"""MessageIndex: messages by key, unique key, tags and time.
+
+Layout: files of one size (`_fastpath/index_table.pyx`), named by the local time of
+their making in 17 digits.  All but the newest are full.
+Who runs what: `build` runs in one worker behind the log; a query runs beside it and
+scans the records from `next_offset` on, so answers are complete at any lag.
+Invariants: every indexed record below `next_offset` has its entries; a file is flushed
+when it is full, and the checkpoint's index time is the end of the last such file.
+Crash contract: after a kill or power cut every file that is not full and older than the
+checkpoint is removed at load, and the worker builds it anew from the log.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from rmq._fastpath import (
+    IndexTable,
+    MappedFile,
+    RecordStatus,
+    find_in_log,
+    index_file_size,
+)
+from rmq.clock import Clock
+from rmq.errors import CorruptLog, StoreError
+from rmq.store.allocate import FileAllocator
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.commit_log import CommitLog
+
+WINDOW_SIZE = 4 << 20
+BUILD_SIZE = 8 << 20
+"""Bytes of the log that one step of the worker reads: some milliseconds of work."""
+
+_NAME = re.compile(r"\d{17}")
+
+
+class MessageIndex:
+    """Known in Java as `IndexService`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        log: CommitLog,
+        clock: Clock,
+        *,
+        slot_count: int,
+        entry_limit: int,
+    ) -> None:
+        self.tables: list[IndexTable] = []
+        self.next_offset = 0
+        self.full_end_ms = 0
+        self._folder = folder
+        self._log = log
+        self._clock = clock
+        self._slot_count = slot_count
+        self._entry_limit = entry_limit
+        self._file_size = index_file_size(slot_count, entry_limit)
+        self._allocator = FileAllocator(WINDOW_SIZE)
+        self._flush_failed = False
+        self._done = 0
+        """Keys of the record at `next_offset` that are in a full file already."""
+
+    # -- start
+
+    def load(self, checkpoint: Checkpoint, *, was_clean: bool) -> list[str]:
+        """Map the files that can be trusted, remove the others; notes for the report.
+
+        Runs after the log is recovered.
+        """
+        notes = []
+        removed = 0
+        self.full_end_ms = checkpoint.index_msg_ms
+        for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
+            if not _NAME.fullmatch(path.name) or not path.is_file():
+                notes.append(f"{path} is no index file and was left alone")
+                continue
+            length = path.stat().st_size
+            if length not in (0, self._file_size):
+                notes.append(
+                    f"{path} has {length} bytes, not the {self._file_size} of "
+                    "maxHashSlotNum and maxIndexNum; it was left alone, and the log is "
+                    "indexed anew"
+                )
+                continue
+            table = None if removed or not length else self._trusted(path, was_clean)
+            if table is None:
+                path.unlink()
+                removed += 1
+            else:
+                self.tables.append(table)
+        if removed:
+            notes.append(f"{removed} index files were not safe and are built anew")
+        self._find_start(was_clean=was_clean)
+        return notes
+
+    def _trusted(self, path: Path, was_clean: bool) -> IndexTable | None:
+        """Map a file; None if its entries cannot be relied on."""
+        file = MappedFile(str(path), self._file_size)
+        table = IndexTable(file, self._slot_count, self._entry_limit)
+        try:
+            table.load()
+        except ValueError:
+            file.close()
+            return None
+        is_safe = was_clean or (table.is_full and table.end_ms <= self.full_end_ms)
+        if not is_safe or table.end_offset >= self._log.end_offset:
+            file.close()
+            return None
+        file.assume_allocated(file.size if table.is_full else table.used_end)
+        file.write_position = file.size if table.is_full else table.used_end
+        file.assume_flushed(file.write_position)
+        return table
+
+    def _find_start(self, *, was_clean: bool) -> None:
+        """Let the worker begin at the first record that may lack entries."""
+        start = self._log.min_offset
+        newest = self.tables[-1] if self.tables else None
+        if newest and newest.entry_count > 1 and newest.end_offset >= start:
+            start = newest.end_offset
+            if was_clean:
+                start += self._log.record_size_at(start)
+        self.next_offset = start
+
+    # -- build, in the worker
+
+    def build(self, end_offset: int, max_size: int = BUILD_SIZE) -> None:
+        """Index records below `end_offset`, about `max_size` bytes of them."""
+        stop = min(end_offset, self.next_offset + max_size)
+        while self.next_offset < stop:
+            file = self._file_at(self.next_offset)
+            if file is None:
+                assert self.next_offset < self._log.min_offset, self.next_offset
+                self.next_offset = self._log.min_offset
+                self._done = 0
+                continue
+            table = self._table_with_room()
+            base = file.base_offset
+            status, reached, self._done = table.add_records(
+                file,
+                self.next_offset - base,
+                stop - base,
+                min(end_offset - base, file.size),
+                self._done,
+            )
+            table.file.write_position = min(table.used_end, table.file.size)
+            if status is RecordStatus.BLANK:
+                reached = file.size
+            elif status is not RecordStatus.OK:
+                raise CorruptLog(file.path, base + reached, f"no record: {status.name}")
+            assert base + reached >= self.next_offset, file.path
+            self.next_offset = base + reached
+            if table.is_full:
+                self._finish(table)
+
+    def _table_with_room(self) -> IndexTable:
+        """Return the newest file, with blocks for more entries; a new one if full."""
+        if not self.tables or self.tables[-1].is_full:
+            self._start_file()
+        table = self.tables[-1]
+        self._allocator.ensure(
+            table.file, min(table.file.size, table.used_end + WINDOW_SIZE // 4)
+        )
+        return table
+
+    def _start_file(self) -> None:
+        last = self.tables[-1] if self.tables else None
+        path = self._folder / _file_name(self._clock.now_ms())
+        if last is not None:
+            newest = Path(last.file.path).name
+            path = self._folder / max(path.name, f"{int(newest) + 1:017d}")
+        try:
+            self._folder.mkdir(exist_ok=True)
+            while path.exists():
+                path = self._folder / f"{int(path.name) + 1:017d}"
+            file = MappedFile(str(path), self._file_size, create=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot make the index file {path}: {error.strerror}"
+            ) from error
+        table = IndexTable(file, self._slot_count, self._entry_limit)
+        if last is not None:
+            table.follow(last)
+        self._allocator.ensure(file, table.used_end)
+        self.tables.append(table)
+
+    def _finish(self, table: IndexTable) -> None:
+        """Make a full file durable, then let the checkpoint vouch for it.
+
+        After a failed flush nothing is vouched for: a crash then builds it anew.
+        """
+        table.save()
+        try:
+            table.file.flush()
+        except OSError:
+            self._flush_failed = True
+            raise
+        if not self._flush_failed:
+            self.full_end_ms = table.end_ms
+
+    # -- query
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        is_tags: bool,
+        begin_ms: int,
+        end_ms: int,
+        end_offset: int,
+        limit: int,
+    ) -> list[int]:
+        """Offsets of the newest `limit` messages that have the key, oldest first.
+
+        Every candidate is looked at in the log: same topic and key, stored in
+        [begin_ms, end_ms], below `end_offset`.
+        """
+        where = topic.encode(), key.encode()
+        scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)
+        start = self.next_offset
+        tables = self.tables[::-1]
+        found: set[int] = set()
+        for file in reversed(list(self._log.files.files)):
+            first = max(start, file.base_offset) - file.base_offset
+            last = min(end_offset - file.base_offset, file.size)
+            if file.base_offset + file.size <= start or len(found) >= limit:
+                break
+            if first < last:
+                found.update(scan(file, first, last, *where, limit=limit - len(found)))
+        for offset in _candidates(tables, where, begin_ms, end_ms, is_tags=is_tags):
+            if len(found) >= limit:
+                break
+            candidate = self._file_at(offset)
+            if candidate is None or offset >= end_offset or offset in found:
+                continue
+            position = offset - candidate.base_offset
+            end = min(end_offset - candidate.base_offset, candidate.size)
+            found.update(
+                scan(candidate, position, end, *where, limit=1, only_first=True)
+            )
+        return sorted(found)
+
+    @property
+    def last_update(self) -> tuple[int, int]:
+        """Store time and offset of the newest entry; zeros without any."""
+        if not self.tables:
+            return 0, 0
+        return self.tables[-1].end_ms, self.tables[-1].end_offset
+
+    def _file_at(self, offset: int) -> MappedFile | None:
+        """Return the log file of an offset; safe beside the cleaner."""
+        for file in reversed(list(self._log.files.files)):
+            if file.base_offset <= offset:
+                return file if offset < file.base_offset + file.size else None
+        return None
+
+    # -- end
+
+    def take_expired(self, min_offset: int) -> list[MappedFile]:
+        """Forget files of which all records are gone, never the newest."""
+        expired = []
+        while len(self.tables) > 1 and self.tables[0].end_offset < min_offset:
+            expired.append(self.tables.pop(0).file)
+        return expired
+
+    def flush(self) -> None:
+        """Write the newest file's header and make the file durable."""
+        if self.tables:
+            assert all(table.is_full for table in self.tables[:-1]), self._folder
+            self.tables[-1].save()
+            self.tables[-1].file.flush()
+
+    def close(self) -> None:
+        """Unmap everything; the caller has flushed."""
+        for table in self.tables:
+            table.file.close()
+        self.tables.clear()
+
+
+def _candidates(
+    tables: list[IndexTable],
+    where: tuple[bytes, bytes],
+    begin_ms: int,
+    end_ms: int,
+    *,
+    is_tags: bool,
+) -> Iterator[int]:
+    """Yield what the files name, the newest first."""
+    for table in tables:
+        if table.begin_ms <= end_ms and begin_ms <= table.end_ms:
+            yield from table.find(
+                *where, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms
+            )
+
+
+def _file_name(now_ms: int) -> str:
+    moment = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

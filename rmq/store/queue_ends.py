@@ -1,0 +1,78 @@
+"""QueueEnds: where each queue ended at the last orderly stop, `config/queueEnds.json`.
+
+Layout: {"logEnd": offset, "queueEnds": {topic: {queue id: next offset}}}.
+Java knows no such file and leaves it alone.  The ends are lower bounds for as long as
+the log is not shorter: a queue that is behind has lost files, which no look at the end
+of the log would show.  Deleting a topic removes the file.
+Crash contract: absent, or whole (written beside, then renamed).
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmq.errors import RemoteProtocolError
+from rmq.protocol import fastjson
+from rmq.store.consume_queues import ConsumeQueues
+
+NAME = "queueEnds.json"
+
+
+@dataclass(slots=True)
+class QueueEnds:
+    """What was known at the last orderly stop."""
+
+    log_end: int = 0
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: Path) -> "QueueEnds":
+        """Read the file; one that is absent or unreadable knows nothing."""
+        try:
+            value = fastjson.loads((folder / NAME).read_bytes())
+            ends = {
+                (topic, int(queue_id)): int(end)
+                for topic, queues in value["queueEnds"].items()
+                for queue_id, end in queues.items()
+            }
+            return cls(int(value["logEnd"]), ends)
+        except FileNotFoundError:
+            return cls()
+        except (RemoteProtocolError, KeyError, TypeError, ValueError, AttributeError):
+            return cls()
+
+    @staticmethod
+    def save(folder: Path, queues: ConsumeQueues, log_end: int) -> None:
+        """Write the ends of all queues; they are durable already."""
+        assert log_end >= 0, log_end
+        table: dict[str, dict[str, int]] = {}
+        for queue in queues:
+            table.setdefault(queue.topic, {})[str(queue.queue_id)] = queue.next_offset
+        fresh = folder / f"{NAME}.new"
+        with fresh.open("wb") as file:
+            file.write(fastjson.dumps({"logEnd": log_end, "queueEnds": table}))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(folder / NAME)
+
+    @staticmethod
+    def forget(folder: Path) -> None:
+        """Remove the file: a queue may now end before what it says."""
+        (folder / NAME).unlink(missing_ok=True)
+
+    def behind(self, queues: ConsumeQueues, log_end: int) -> list[tuple[str, int, int]]:
+        """Return (topic, queue id, end of its last record) of queues that lost entries.
+
+        The end is -1 where nothing of the queue is left.
+        """
+        if log_end < self.log_end:
+            return []
+        found = []
+        for (topic, queue_id), end in self.ends.items():
+            queue = queues.get(topic, queue_id)
+            if queue is None:
+                if end:
+                    found.append((topic, queue_id, -1))
+            elif queue.next_offset < end:
+                found.append((topic, queue_id, queue.end_physical))
+        return found

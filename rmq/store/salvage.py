@@ -1,0 +1,108 @@
+"""Whole records behind damage: found by their magic and their own offset.
+
+A record names the place where it stands, so that chance bytes and copies of old records
+are not taken for one. Used by recovery, which counts what it keeps aside, and by the
+offline tools.
+"""
+
+import os
+from collections.abc import Iterator
+
+from rmq._fastpath import (
+    MappedFile,
+    Record,
+    RecordMagic,
+    RecordStatus,
+    WalkedRecord,
+    decode_record,
+    walk_log,
+)
+
+_MAGICS = tuple(
+    int(magic).to_bytes(4, "big")
+    for magic in (RecordMagic.MAGIC_V1, RecordMagic.MAGIC_V2)
+)
+_MAGIC_SIZE = 4
+_PART_SIZE = 1 << 20
+
+
+def has_data(file: MappedFile, position: int) -> bool:
+    """Return whether a byte at or behind `position` is not zero."""
+    return any(True for _ in _used_parts(file, position))
+
+
+def data_end(file: MappedFile, position: int) -> int:
+    """Return the end of the last non-zero byte at or behind `position`."""
+    end = position
+    for end in _used_parts(file, position):  # noqa: B007 - the last one
+        pass
+    return end
+
+
+def _used_parts(file: MappedFile, position: int) -> Iterator[int]:
+    """Yield the end of the data of each part that has some; holes are not read."""
+    while True:
+        try:
+            position = os.lseek(file.fd, position, os.SEEK_DATA)
+        except OSError:
+            return
+        stop = os.lseek(file.fd, position, os.SEEK_HOLE)
+        for start in range(position, stop, _PART_SIZE):
+            used = file.read(start, min(_PART_SIZE, stop - start)).rstrip(b"\0")
+            if used:
+                yield start + len(used)
+        position = stop
+
+
+def next_record(file: MappedFile, position: int, end: int | None = None) -> int | None:
+    """Return where the first whole record at or behind `position` stands.
+
+    Its body may be damaged: lengths and own offset are what counts here.
+    """
+    end = file.size if end is None else end
+    assert end <= file.size, file.path
+    while position < end:
+        part = file.read(position, min(_PART_SIZE + _MAGIC_SIZE, end - position))
+        for found in _magics(part):
+            start = position + found - _MAGIC_SIZE
+            if start >= position and _is_record(file, start, end):
+                return start
+        position += max(1, len(part) - 2 * _MAGIC_SIZE + 1)
+    return None
+
+
+def whole_records(file: MappedFile, position: int, end: int) -> Iterator[WalkedRecord]:
+    """Yield the records in [position, end) whose bodies are whole too."""
+    start = next_record(file, position, end)
+    while start is not None:
+        status, stop, records = walk_log(file, start, end)
+        yield from records
+        is_between = status is RecordStatus.OK and stop < end
+        start = stop if is_between else next_record(file, stop + 1, end)
+
+
+def count_records(file: MappedFile, position: int, end: int) -> int:
+    """Count the `whole_records`."""
+    return sum(1 for _ in whole_records(file, position, end))
+
+
+def records_in(file: MappedFile) -> Iterator[Record]:
+    """Yield the `whole_records` of a file that was kept aside, decoded."""
+    for record in whole_records(file, 0, file.size):
+        yield decode_record(file, record.physical_offset - file.base_offset)
+
+
+def _magics(part: bytes) -> list[int]:
+    """Return the places of all magic codes, in order."""
+    found = []
+    for magic in _MAGICS:
+        at = part.find(magic)
+        while at >= 0:
+            found.append(at)
+            at = part.find(magic, at + 1)
+    return sorted(found)
+
+
+def _is_record(file: MappedFile, start: int, end: int) -> bool:
+    status, _, records = walk_log(file, start, end, check_crc=False, limit=1)
+    return bool(records) and status is RecordStatus.OK

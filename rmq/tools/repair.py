@@ -1,0 +1,198 @@
+"""Repair: make a store whole as a start after a crash does, with everything kept.
+
+Needs the directory for itself.  Damaged queues and index files are moved to
+`cut/<time>/`; then the log is recovered from its first file: the first damaged record
+ends it, what stands behind is copied to `cut/`, and every queue gets the entries that
+it lacks.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rmq._fastpath import MappedFile, Record
+from rmq.clock import SystemClock
+from rmq.config import build
+from rmq.errors import StoreError
+from rmq.protocol.message import Message
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.config import StoreConfig
+from rmq.store.consume_queue import ENTRY_SIZE
+from rmq.store.data_dir import DataDirectory
+from rmq.store.message_store import MessageStore
+from rmq.store.results import PutStatus
+from rmq.store.salvage import count_records, records_in
+from rmq.tools.index_view import view_index
+from rmq.tools.store_files import StoreFiles, segment_paths
+from rmq.tools.verify import Verdict, Verification
+
+_NO_HOST = bytes(8)
+_RESTORED = ".restored"
+
+
+@dataclass(slots=True)
+class RepairPlan:
+    """What a repair does; `lines` says it before it is done."""
+
+    verdict: Verdict
+    moved: list[Path] = field(default_factory=list)
+    cut_offset: int | None = None
+    records_behind: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to mend."""
+        return not self.verdict.damages
+
+    def lines(self) -> list[str]:
+        """Return sentences for people."""
+        lines = [str(damage) for damage in self.verdict.damages]
+        if self.cut_offset is not None:
+            lines.append(
+                f"the log ends at offset {self.cut_offset}; {self.records_behind} "
+                "whole records behind it are kept aside and no longer served"
+            )
+        lines += [f"{path} is moved aside" for path in self.moved]
+        if any(path.parent.name == "index" for path in self.moved):
+            lines.append("messages of a moved index file are not found by key")
+        return lines or ["nothing to repair"]
+
+
+def plan_repair(
+    store: StoreFiles, *, on_progress: Callable[[int], None] | None = None
+) -> RepairPlan:
+    """Verify, and decide what has to go; nothing is changed."""
+    verdict = Verification(store, is_live=False, on_progress=on_progress).run()
+    plan = RepairPlan(verdict)
+    assert bool(verdict.damages) >= bool(verdict.damaged_queues), store.root
+    plan.moved = sorted(verdict.damaged_queues | verdict.damaged_indexes)
+    if plan.is_empty:
+        return plan
+    damage = verdict.log_damage
+    plan.moved += [
+        path
+        for path in _doubtful_indexes(store, damage.offset if damage else None)
+        if path not in plan.moved
+    ]
+    if damage is not None:
+        plan.cut_offset = damage.offset
+        with store.open_log() as files:
+            for file in files:
+                start = max(0, damage.offset - file.base_offset)
+                if start < file.size:
+                    plan.records_behind += count_records(file, start, file.size)
+    return plan
+
+
+def _doubtful_indexes(store: StoreFiles, cut_offset: int | None) -> list[Path]:
+    """Return index files that name cut records, or whose header is not to date."""
+    paths = store.index_paths()
+    doubtful = set(paths[-1:]) if store.abort.exists() else set()
+    if cut_offset is not None:
+        doubtful |= {
+            path for path in paths if view_index(path).header.end_offset >= cut_offset
+        }
+    return sorted(doubtful)
+
+
+def repair(
+    store: StoreFiles,
+    values: Mapping[str, str],
+    *,
+    restore: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[str]:
+    """Plan and do it; what was done, in sentences.
+
+    `restore` also stores again, as new messages, the whole records that were ever cut.
+
+    `values` are the keys of a `broker.conf`, as far as they are known: the delay table
+    decides when delayed messages are due whose queues are rebuilt.
+    """
+    config = _config_of(store, values)
+    directory = DataDirectory(config)
+    directory.acquire()
+    try:
+        plan = plan_repair(store, on_progress=on_progress)
+        if plan.is_empty and not restore:
+            return plan.lines()
+        aside = store.cut / time.strftime("%Y%m%d%H%M%S")
+        if not plan.is_empty:
+            directory.abort.set()
+        for path in plan.moved:
+            target = aside / path.relative_to(store.root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, target)
+        if not plan.is_empty and store.checkpoint.exists():
+            checkpoint = Checkpoint.load(store.checkpoint)
+            fresh = replace(checkpoint, logics_physical_offset=0, logics_msg_ms=0)
+            fresh.save(store.checkpoint)
+    finally:
+        directory.release()
+    opened = MessageStore.open(config, clock=SystemClock(), store_host=_NO_HOST)
+    try:
+        lines = plan.lines() + opened.recovery.lines()
+        return lines + (_restore(store, opened) if restore else [])
+    finally:
+        opened.close()
+
+
+def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
+    """Store the records of what was cut behind everything else; what was done."""
+    lines = []
+    for path in segment_paths(store.cut):
+        file = MappedFile(
+            str(path), path.stat().st_size, base_offset=int(path.name), writable=False
+        )
+        count = 0
+        for record in records_in(file):
+            result = opened.put(_message(record))
+            if result.status is not PutStatus.PUT_OK:
+                file.close()
+                raise StoreError(
+                    f"{path}: {count} records were stored again, the next was refused "
+                    f"with {result.status.name}: {opened.refuse_reason}"
+                )
+            count += 1
+        file.close()
+        opened.flush_log()
+        path.rename(path.with_name(path.name + _RESTORED))
+        lines.append(f"{path}: {count} records were stored again as new messages")
+    return lines or ["nothing was ever cut"]
+
+
+def _message(record: Record) -> Message:
+    return Message(
+        record.topic,
+        record.queue_id,
+        record.body,
+        record.flag,
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_offset,
+        properties_text=record.properties.decode(),
+    )
+
+
+def _config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
+    """Settings that fit the files that are there."""
+    sizes = {}
+    logs = store.log_paths()
+    if not logs:
+        raise StoreError(f"{store.commit_log} has no files: there is nothing to repair")
+    sizes["mappedFileSizeCommitLog"] = str(logs[0].stat().st_size)
+    for queue in store.queues():
+        paths = segment_paths(queue.path)
+        if paths:
+            size = paths[0].stat().st_size
+            sizes["mappedFileSizeConsumeQueue"] = str(max(size, 10 * ENTRY_SIZE))
+            break
+    places = {
+        "storePathRootDir": str(store.root),
+        "storePathCommitLog": str(store.commit_log),
+    }
+    return build(StoreConfig, dict(values) | sizes | places)

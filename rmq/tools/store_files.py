@@ -1,0 +1,114 @@
+"""StoreFiles: the files of a store directory, found and opened for reading.
+
+Sizes are taken from the files themselves, so no configuration is needed: all files of
+a log have one size, and all queue files of a store too.  Files that vanish between the
+listing and the opening were cleaned by a broker and are passed over.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmq._fastpath import MappedFile
+from rmq.errors import StoreError
+from rmq.store.data_dir import is_locked
+
+_NAME = re.compile(r"\d{20}")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFolder:
+    """Where the entries of one queue are."""
+
+    topic: str
+    queue_id: int
+    path: Path
+
+
+class StoreFiles:
+    """Paths of one store, and what stands there."""
+
+    def __init__(self, root: Path, commit_log: Path | None = None) -> None:
+        self.root = root
+        self.commit_log = commit_log or root / "commitlog"
+        self.consume_queue = root / "consumequeue"
+        self.queue_ext = root / "consumequeue_ext"
+        self.batch_queue = root / "batchconsumequeue"
+        self.index = root / "index"
+        self.config = root / "config"
+        self.abort = root / "abort"
+        self.checkpoint = root / "checkpoint"
+        self.cut = root / "cut"
+        if not self.commit_log.is_dir() and not self.consume_queue.is_dir():
+            raise StoreError(
+                f"{root} is no store: it has neither commitlog nor consumequeue; "
+                "name the directory of storePathRootDir"
+            )
+
+    @property
+    def is_in_use(self) -> bool:
+        """True if a broker holds the lock; asking does not take it."""
+        return is_locked(self.root)
+
+    def log_paths(self) -> list[Path]:
+        """Files of the log in the order of their offsets; an empty last one counts not.
+
+        The broker creates a file empty and gives it its length a moment later.
+        """
+        return segment_paths(self.commit_log)
+
+    @contextmanager
+    def open_log(self) -> Iterator[list[MappedFile]]:
+        """Map the log for reading; StoreError if its files are not of one size."""
+        files: list[MappedFile] = []
+        try:
+            for path in self.log_paths():
+                try:
+                    size = path.stat().st_size
+                    file = MappedFile(
+                        str(path), size, base_offset=int(path.name), writable=False
+                    )
+                except FileNotFoundError:
+                    continue
+                files.append(file)
+                if size != files[0].size:
+                    raise StoreError(
+                        f"{path} has {size} bytes, {files[0].path} has "
+                        f"{files[0].size}: they are not of one log"
+                    )
+            yield files
+        finally:
+            for file in files:
+                file.close()
+
+    def queues(self, folder: Path | None = None) -> list[QueueFolder]:
+        """All queues below `consumequeue`, or below another folder of that shape."""
+        folder = folder or self.consume_queue
+        if not folder.is_dir():
+            return []
+        return [
+            QueueFolder(topic.name, int(queue.name), queue)
+            for topic in sorted(folder.iterdir())
+            if topic.is_dir()
+            for queue in sorted(topic.iterdir())
+            if queue.is_dir() and queue.name.isdecimal()
+        ]
+
+    def index_paths(self) -> list[Path]:
+        """Index files, the oldest first."""
+        if not self.index.is_dir():
+            return []
+        return sorted(path for path in self.index.iterdir() if path.is_file())
+
+
+def segment_paths(folder: Path) -> list[Path]:
+    """Files in a folder whose names are offsets, in order, empty ones left out."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if _NAME.fullmatch(path.name) and path.is_file() and path.stat().st_size
+    )

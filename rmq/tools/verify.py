@@ -1,0 +1,299 @@
+"""Verify: log, queues and index against each other; nothing is written.
+
+Log: every record's lengths, own offset and body CRC, the chain of records and files.
+Queues: each record that is queued has its entry with its offset, size and tags code,
+and each entry its record.  Index: header, chains of slots, and that entries point to
+records of their time.  Not covered by the format's checksum: properties, hosts, times
+and flags of a record.
+Beside a running broker what was not yet there when the survey ended is not missing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmq._fastpath import MappedFile, topic_hash
+from rmq.store.consume_queue import FILLER_SIZE
+from rmq.store.tags import SCHEDULE_TOPIC
+from rmq.tools.index_view import IndexCheck, view_index
+from rmq.tools.queue_view import BATCH_ENTRY, QueueView, view_queue
+from rmq.tools.store_files import QueueFolder, StoreFiles
+from rmq.tools.survey import Block, Column, Damage, Survey, is_queued, topic_at
+
+DAMAGE_LIMIT = 1_000
+"""Places that are named; more of them tell nothing new."""
+
+_EXT_ADDRESS_BELOW = -(1 << 31)
+"""Tags codes below may be addresses in `consumequeue_ext`, where that exists."""
+
+QueueKey = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was looked at and what is wrong with it."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+    record_count: int = 0
+    entry_count: int = 0
+    index_entry_count: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    damaged_queues: set[Path] = field(default_factory=set)
+    damaged_indexes: set[Path] = field(default_factory=set)
+
+    @property
+    def log_damage(self) -> Damage | None:
+        """The first place where the log is broken."""
+        places = [damage for damage in self.damages if damage.is_log]
+        return min(places, key=lambda damage: damage.offset, default=None)
+
+
+@dataclass(slots=True)
+class _QueueCheck:
+    """One queue, and which of its entries a record has claimed."""
+
+    folder: QueueFolder
+    view: QueueView
+    claimed: NDArray[np.bool_]
+    checks_tags: bool
+    may_be_address: bool
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    missing_count: int = 0
+
+
+class Verification:
+    """One run over a store."""
+
+    def __init__(
+        self,
+        store: StoreFiles,
+        *,
+        check_crc: bool = True,
+        index_slots: int = 0,
+        is_live: bool | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._check_crc = check_crc
+        self._index_slots = index_slots
+        self._on_progress = on_progress
+        self._is_live = store.is_in_use if is_live is None else is_live
+        self._queues: dict[QueueKey, _QueueCheck] = {}
+        self._unknown: dict[int, str] = {}
+        self._batch: dict[int, list[NDArray[np.int64]]] = {}
+        self.verdict = Verdict()
+
+    def run(self) -> Verdict:
+        """Look at everything."""
+        verdict = self.verdict
+        with self._store.open_log() as files:
+            survey = Survey(
+                files, self._check_crc, self._is_live, on_progress=self._on_progress
+            )
+            self._open_queues()
+            indexes = self._open_indexes()
+            for file, block in survey.blocks():
+                self._check_block(file, block)
+                for index in indexes:
+                    index.match(block)
+            verdict.start_offset = survey.start_offset
+            verdict.end_offset = survey.end_offset
+            verdict.record_count = survey.record_count
+            self._add(survey.damages)
+            for check in self._queues.values():
+                self._finish_queue(check)
+            self._check_batch_queues()
+            for index in indexes:
+                self._finish_index(index)
+        self._name_unknown()
+        return verdict
+
+    def _add(self, damages: list[Damage]) -> None:
+        room = DAMAGE_LIMIT - len(self.verdict.damages)
+        self.verdict.damages += damages[:room]
+        if len(damages) > room:
+            note = f"more than {DAMAGE_LIMIT} places are damaged; the rest is not named"
+            if note not in self.verdict.notes:
+                self.verdict.notes.append(note)
+
+    # -- queues
+
+    def _open_queues(self) -> None:
+        for folder in self._store.queues():
+            view = view_queue(folder.path)
+            topic = folder.topic.encode()
+            self._queues[topic_hash(topic), folder.queue_id] = _QueueCheck(
+                folder,
+                view,
+                np.zeros(len(view.entries), np.bool_),
+                topic != SCHEDULE_TOPIC,
+                (self._store.queue_ext / folder.topic).is_dir(),
+            )
+
+    def _check_block(self, file: MappedFile, block: Block) -> None:
+        """Compare the records of a block with the entries that they should have."""
+        assert len(block), file.path
+        queued = is_queued(block)
+        rows = block[queued]
+        others = block[~queued]
+        if len(others):
+            for topic in np.unique(others[:, Column.TOPIC]).tolist():
+                mine = others[others[:, Column.TOPIC] == topic]
+                self._batch.setdefault(topic, []).append(mine[:, :2].copy())
+        if not len(rows):
+            return
+        order = np.lexsort((rows[:, Column.QUEUE_ID], rows[:, Column.TOPIC]))
+        rows = rows[order]
+        keys = rows[:, (Column.TOPIC, Column.QUEUE_ID)]
+        starts = np.flatnonzero(np.any(keys[1:] != keys[:-1], axis=1)) + 1
+        for part in np.split(rows, starts):
+            topic, queue_id = (
+                int(part[0, Column.TOPIC]),
+                int(part[0, Column.QUEUE_ID]),
+            )
+            check = self._queues.get((topic, queue_id))
+            if check is None:
+                if topic not in self._unknown:
+                    position = int(part[0, Column.OFFSET]) - file.base_offset
+                    self._unknown[topic] = topic_at(file, position)
+            else:
+                _check_rows(check, part)
+
+    def _finish_queue(self, check: _QueueCheck) -> None:
+        """Name the entries that no record has claimed, and the missing ones."""
+        view, verdict = check.view, self.verdict
+        entries = view.entries
+        verdict.entry_count += len(entries)
+        damages = [Damage(str(path), at, why) for path, at, why in view.problems]
+        offsets = entries["offset"].astype(np.int64)
+        # records that were cleaned away are before all others, new ones behind them
+        claimed = np.flatnonzero(check.claimed)
+        first, last = (claimed[0], claimed[-1]) if len(claimed) else (len(offsets), -1)
+        places = np.arange(len(offsets))
+        is_gone = (offsets < verdict.start_offset) & (offsets >= 0) & (places < first)
+        doubtful = view.real() & ~check.claimed & ~is_gone
+        doubtful |= entries["size"] <= 0
+        if self._is_live:
+            ends = offsets + entries["size"]
+            doubtful &= (ends <= verdict.end_offset) | (places < last)
+        for index in np.flatnonzero(doubtful)[:DAMAGE_LIMIT].tolist():
+            path, at = view.where(view.first + index)
+            offset, size = int(offsets[index]), int(entries["size"][index])
+            damages.append(
+                Damage(
+                    str(path),
+                    at,
+                    f"the entry of queue offset {view.first + index} names {size} "
+                    f"bytes at {offset} of the log, where no such record stands",
+                )
+            )
+        if not doubtful.any():
+            damages += self._missing(check)
+        if damages:
+            verdict.damaged_queues.add(check.folder.path)
+        self._add(damages)
+
+    def _missing(self, check: _QueueCheck) -> list[Damage]:
+        if check.missing_count and self._is_live:
+            fresh = view_queue(check.folder.path)
+            check.missing = [
+                (queue_offset, offset)
+                for queue_offset, offset in check.missing
+                if queue_offset >= fresh.end
+            ]
+            check.missing_count = len(check.missing)
+        if not check.missing_count:
+            return []
+        queue_offset, offset = check.missing[0]
+        reason = (
+            f"{check.missing_count} records have no entry; the first is queue "
+            f"offset {queue_offset}, at {offset} of the log"
+        )
+        if queue_offset == check.view.end and self._store.abort.exists():
+            note = f"{check.folder.path}: {reason}; the next start adds them"
+            self.verdict.notes.append(note)
+            return []
+        path, at = check.folder.path, 0
+        if check.view.file_size:
+            path, at = check.view.where(queue_offset)
+        return [Damage(str(path), at, reason)]
+
+    def _check_batch_queues(self) -> None:
+        """Entries of inner batches must name records of their topic."""
+        for folder in self._store.queues(self._store.batch_queue):
+            view = view_queue(folder.path, BATCH_ENTRY)
+            parts = self._batch.get(topic_hash(folder.topic.encode()), [])
+            known = {tuple(row) for part in parts for row in part.tolist()}
+            self.verdict.entry_count += len(view.entries)
+            for number, entry in enumerate(view.entries):
+                pair = int(entry["offset"]), int(entry["size"])
+                is_gone = pair[0] < self.verdict.start_offset
+                if pair in known or is_gone or pair[1] == FILLER_SIZE:
+                    continue
+                path, at = view.where(view.first + number)
+                reason = f"no inner batch of {pair[1]} bytes at {pair[0]} of the log"
+                self._add([Damage(str(path), at, reason)])
+
+    def _name_unknown(self) -> None:
+        for name in sorted(self._unknown.values()):
+            self.verdict.notes.append(
+                f"records of topic {name} are in the log and some of its queues are "
+                "not: a deleted topic, or queues that `rmq store repair` rebuilds"
+            )
+
+    # -- index
+
+    def _open_indexes(self) -> list[IndexCheck]:
+        """Take the index files; after a kill the header of the last is not to date."""
+        paths = self._store.index_paths()
+        if paths and self._store.abort.exists():
+            self.verdict.notes.append(
+                f"{paths.pop()} was being written and is not checked"
+            )
+        return [view_index(path, self._index_slots) for path in paths]
+
+    def _finish_index(self, index: IndexCheck) -> None:
+        damages = index.finish(
+            self.verdict.start_offset, self.verdict.end_offset, is_live=self._is_live
+        )
+        self.verdict.index_entry_count += index.entry_count
+        if damages:
+            self.verdict.damaged_indexes.add(index.path)
+        self._add(damages)
+
+
+def _check_rows(check: _QueueCheck, rows: Block) -> None:
+    """Claim the entries of records of one queue, which come in the order of the log."""
+    restarts = np.flatnonzero(rows[:, Column.QUEUE_OFFSET] == 0)
+    if len(restarts):
+        # the topic was deleted and began again: what came before has no entries
+        check.missing.clear()
+        check.missing_count = 0
+        rows = rows[restarts[-1] :]
+    view = check.view
+    numbers = rows[:, Column.QUEUE_OFFSET] - view.first
+    inside = (numbers >= 0) & (numbers < len(view.entries))
+    outside = rows[~inside]
+    if len(outside):
+        check.missing_count += len(outside)
+        columns = (Column.QUEUE_OFFSET, Column.OFFSET)
+        room = max(0, DAMAGE_LIMIT - len(check.missing))
+        check.missing += [(row[0], row[1]) for row in outside[:room, columns].tolist()]
+    rows, numbers = rows[inside], numbers[inside]
+    entries = view.entries[numbers]
+    fits = (entries["offset"] == rows[:, Column.OFFSET]) & (
+        entries["size"] == rows[:, Column.SIZE]
+    )
+    if check.checks_tags:
+        tags = entries["tags"].astype(np.int64)
+        same = tags == rows[:, Column.TAGS]
+        if check.may_be_address:
+            same |= tags < _EXT_ADDRESS_BELOW
+        fits &= same
+    assert len(numbers) == len(rows), check.folder.path
+    check.claimed[numbers[fits]] = True

@@ -1,0 +1,154 @@
+"""Who is online, and who is told when a group changes."""
+
+import pytest
+import trio
+
+from rmq.broker import clients, housekeeping
+from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.config import BrokerConfig
+from rmq.broker.tables.groups import GroupTable
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq.protocol.codes import RequestCode
+from rmq.testing import ManualClock
+
+
+class Peer:
+    """A connection that keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+        self.is_open = True
+        self.closed_for = None
+
+    def send_nowait(self, command):
+        assert command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        assert command.is_oneway
+        self.told.append(command.ext_fields["consumerGroup"])
+
+    def close(self, reason):
+        self.closed_for = reason
+
+
+@pytest.fixture
+def groups(tmp_path):
+    return GroupTable(tmp_path, ManualClock(), BrokerConfig())
+
+
+@pytest.fixture
+def consumers(groups):
+    return ConsumerTable(groups, notifies=True, on_gone=print)
+
+
+def data(*topics, group="G", model="CLUSTERING", version=0):
+    return ConsumerData(
+        group_name=group,
+        consume_type="CONSUME_PASSIVELY",
+        message_model=model,
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscription_data_set=[
+            SubscriptionData(topic=topic, sub_string="*", sub_version=version)
+            for topic in topics
+        ],
+    )
+
+
+def join(table, peer, wanted, client_id="c", now_ms=0):
+    return table.register(wanted, client_id, peer, "JAVA", 513, now_ms)
+
+
+def test_all_members_are_told_of_each_change(consumers):
+    one, two = Peer(), Peer()
+    assert join(consumers, one, data("T"), "c1")
+    assert not join(consumers, one, data("T"), "c1")
+    assert join(consumers, two, data("T"), "c2")
+    assert (one.told, two.told) == (["G", "G"], ["G"])
+    assert consumers.client_ids("G") == ["c1", "c2"]
+    assert join(consumers, two, data("T", "U"), "c2")
+    assert join(consumers, two, data("U"), "c2")
+    assert consumers.subscription("G", "T") is None
+    assert consumers.subscription("G", "U").topic == "U"
+    consumers.unregister("G", "c2", two)
+    assert one.told == ["G"] * 5
+    assert len(two.told) == 3
+    consumers.on_close(one)
+    assert consumers.group("G") is None
+    assert consumers.client_ids("G") == []
+
+
+def test_an_older_subscription_does_not_replace_a_newer(consumers):
+    peer = Peer()
+    join(consumers, peer, data("T", version=5))
+    join(consumers, peer, data("T", version=4))
+    assert consumers.subscription("G", "T").sub_version == 5
+    join(consumers, peer, data("T", version=6))
+    assert consumers.subscription("G", "T").sub_version == 6
+
+
+def test_nobody_is_told_where_that_is_not_wanted(groups, consumers):
+    peer = Peer()
+    join(consumers, peer, data("T", model="BROADCASTING"))
+    groups.update(
+        SubscriptionGroupConfig(
+            group_name="H", notify_consumer_ids_changed_enable=False
+        )
+    )
+    join(consumers, peer, data("T", group="H"))
+    silent = ConsumerTable(groups, notifies=False, on_gone=print)
+    join(silent, peer, data("T"))
+    assert peer.told == []
+
+
+def test_one_client_may_come_back_on_another_connection(consumers):
+    old, new = Peer(), Peer()
+    join(consumers, old, data("T"), "c")
+    join(consumers, new, data("T"), "c")
+    assert consumers.client_ids("G") == ["c"]
+    consumers.on_close(old)
+    assert consumers.client_ids("G") == ["c"]
+    assert consumers.refresh("G", "c", new, 5)
+    assert not consumers.refresh("G", "other", new, 5)
+    assert not consumers.refresh("G", "c", old, 5)
+
+
+def test_producers_come_and_go():
+    table, one, two = ProducerTable(), Peer(), Peer()
+    for peer, name in ((one, "c1"), (two, "c2")):
+        table.register("P", name, peer, "GO", 400, 1)
+    assert [member.client_id for member in table.members("P").values()] == ["c1", "c2"]
+    table.on_close(one)
+    table.unregister("P", "c2", two)
+    table.unregister("P", "c2", two)
+    assert table.members("P") == {}
+    assert list(table.all()) == []
+
+
+def test_producer_groups_are_bounded(monkeypatch):
+    monkeypatch.setattr(clients, "MAX_PRODUCER_GROUPS", 1)
+    table = ProducerTable()
+    for group in ("P1", "P2"):
+        table.register(group, "c", Peer(), "JAVA", 1, 1)
+    assert [group for group, _, _ in table.all()] == ["P1"]
+
+
+async def test_silent_clients_are_closed_and_their_groups_hear_it(
+    consumers, autojump_clock
+):
+    clock, producers = ManualClock(), ProducerTable()
+    silent, lively, producer = Peer(), Peer(), Peer()
+    join(consumers, silent, data("T"), "c1", clock.ms)
+    join(consumers, lively, data("T"), "c2", clock.ms + 100_000)
+    producers.register("P", "c3", producer, "JAVA", 1, clock.ms)
+    clock.ms += 120_001
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            housekeeping.evict_idle_clients, producers, consumers, clock, 120_000
+        )
+        await trio.sleep(housekeeping.SCAN_INTERVAL_S + 1)
+        nursery.cancel_scope.cancel()
+    assert "heartbeat" in silent.closed_for
+    assert "heartbeat" in producer.closed_for
+    assert lively.closed_for is None
+    assert consumers.client_ids("G") == ["c2"]
+    assert list(producers.all()) == []
+    assert lively.told == ["G", "G"]

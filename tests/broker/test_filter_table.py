@@ -1,0 +1,51 @@
+"""consumerFilter.json: versions, deaths, what a reload makes of it."""
+
+import json
+
+from rmq.broker.config import BrokerConfig
+from rmq.broker.tables.filters import FilterTable
+from rmq.protocol.bodies.heartbeat import SubscriptionData
+
+
+class Clock:
+    ms = 1_000_000
+
+    def now_ms(self):
+        return self.ms
+
+
+def wants(text, version):
+    return SubscriptionData(
+        topic="T", sub_string=text, sub_version=version, expression_type="SQL92"
+    )
+
+
+def table(tmp_path):
+    made = FilterTable(tmp_path, Clock(), BrokerConfig())
+    made.load()
+    return made
+
+
+def test_newer_versions_win_and_bad_selectors_go(tmp_path):
+    filters = table(tmp_path)
+    filters.register("G", [wants("a > 1", 2)])
+    filters.register("G", [wants("a > 2", 1)])
+    assert filters.get("T", "G").expression == "a > 1"
+    filters.register("G", [wants("a > 2", 3)])
+    assert filters.get("T", "G").expression == "a > 2"
+    filters.register("G", [wants("a >", 4)])
+    assert filters.get("T", "G") is None
+
+
+def test_the_dead_are_kept_and_come_back(tmp_path):
+    filters = table(tmp_path)
+    filters.register("G", [wants("a > 1", 2)])
+    filters.unregister("G")
+    assert filters.get("T", "G").is_dead
+    filters.write(filters.snapshot())
+    value = json.loads((tmp_path / "consumerFilter.json").read_text())
+    saved = value["filterDataByTopic"]["T"]["groupFilterData"]["G"]
+    assert saved["bloomFilterData"] == {"bitNum": 112, "bitPos": [24, 26, 83]}
+    again = table(tmp_path)
+    again.register("G", [wants("a > 1", 2)])
+    assert not again.get("T", "G").is_dead

@@ -1,0 +1,232 @@
+"""A broker starts step by step; a step that fails leaves nothing behind."""
+
+import contextlib
+import socket
+import sys
+
+import pytest
+import trio
+
+from rmq.errors import ConfigError, PluginError, StoreError
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.store.config import StoreConfig
+from rmq.store.data_dir import DataDirectory
+from rmq.testing import RawClient, running_name_server, running_node
+
+SEND_FIELDS = {
+    "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
+    "h": "0", "i": "UNIQ_KEY\x01A\x02", "j": "0",
+}  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def refused(kind, match):
+    """The block must end with this error, wrapped in the groups of nurseries or not."""
+    with pytest.raises((kind, BaseExceptionGroup)) as caught:
+        yield
+    [error] = leaves(caught.value)
+    assert isinstance(error, kind)
+    assert match in str(error)
+
+
+def leaves(error):
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in leaves(part)]
+    return [error]
+
+
+def assert_nothing_left(folder):
+    """The directory can be taken at once and nothing says that a start went wrong."""
+    directory = DataDirectory(StoreConfig(root_dir=str(folder)))
+    directory.acquire()
+    assert not directory.abort.is_set
+    directory.release()
+
+
+async def send(client, **more):
+    request = Command.request(RequestCode.SEND_MESSAGE_V2, body=b"hello")
+    request.ext_fields = {**SEND_FIELDS, **more}
+    return await client.call(request)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Return a function that installs a plugin beside the built-in ones."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+
+    def call(name, text):
+        (folder / f"broken_{name}.py").write_text(text)
+        info = folder / f"broken_{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: broken_{name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[rmq.plugins]\n{name}=broken_{name}\n")
+
+    yield call
+    for module in [m for m in sys.modules if m.startswith("broken_")]:
+        del sys.modules[module]
+
+
+@pytest.mark.parametrize("distance", [0, 2])
+async def test_a_taken_port_is_named_and_nothing_is_opened(tmp_path, distance):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1] + distance
+        settings = {"listenPort": str(port)}
+        node = running_node(tmp_path / "s", settings)
+        async with refused(ConfigError, str(port - distance)), node:
+            pass
+    assert not (tmp_path / "s" / "abort").exists()
+    async with running_node(tmp_path / "s", settings) as node:
+        assert (node.broker.port, node.broker.fast_port) == (port, port - 2)
+
+
+async def test_a_directory_in_use_is_refused(tmp_path):
+    async with running_node(tmp_path):
+        async with refused(StoreError, str(tmp_path)), running_node(tmp_path):
+            pass
+        assert (tmp_path / "abort").exists()
+
+
+@pytest.mark.parametrize("name", ["topics", "subscriptionGroup", "consumerOffset"])
+async def test_a_table_that_cannot_be_read_stops_the_start(tmp_path, name):
+    file = tmp_path / "config" / f"{name}.json"
+    file.parent.mkdir(parents=True)
+    backup = file.with_suffix(".json.bak")
+    for path in (file, backup):
+        path.write_text('{"cut')
+    async with refused(StoreError, f"{backup}"), running_node(tmp_path):
+        pass
+    assert_nothing_left(tmp_path)
+    assert file.with_suffix(".json.bad").read_text() == '{"cut'
+    backup.unlink()
+    async with running_node(tmp_path) as node:
+        assert node.broker.context.topics.get("TBW102") is not None
+
+
+BROKEN_PLUGINS = {
+    "handlers": "def rmq_handlers(broker, register):\n    register(10, print)",
+    "interceptors": "def rmq_put_interceptors(broker):\n    raise PluginError('x', '')",
+    "native": "def rmq_native_handlers(broker, register):\n    register(9999, None)",
+}
+
+
+@pytest.mark.parametrize("hook", BROKEN_PLUGINS)
+async def test_a_plugin_that_fails_at_start_ends_it(tmp_path, install, hook):
+    install(
+        "broken",
+        "from rmq.errors import PluginError\nfrom rmq.hookspecs import hookimpl\n"
+        f"@hookimpl\n{BROKEN_PLUGINS[hook]}\n",
+    )
+    async with refused(PluginError, "plugin "), running_node(tmp_path / "s"):
+        pass
+    assert_nothing_left(tmp_path / "s")
+    disabled = {"plugins.disabled": "broken"}
+    async with running_node(tmp_path / "s", disabled) as node:
+        assert node.broker.context.store.is_writable
+
+
+async def test_a_service_that_fails_stops_the_broker_in_order(tmp_path, install):
+    install(
+        "failing",
+        "import trio\nfrom rmq.hookspecs import hookimpl\n"
+        "async def fail():\n    await trio.sleep(0.05)\n    raise LookupError('gone')\n"
+        "@hookimpl\ndef rmq_services(broker):\n    return [fail]\n",
+    )
+    async with refused(LookupError, "gone"), running_node(tmp_path / "s"):
+        await trio.sleep(10)
+    assert_nothing_left(tmp_path / "s")
+
+
+async def test_a_service_that_may_fail_is_started_again(
+    tmp_path, install, autojump_clock
+):
+    install(
+        "restarting",
+        "from rmq.hookspecs import hookimpl\n"
+        "async def fail():\n    fail.times += 1\n    raise LookupError('gone')\n"
+        "fail.restart, fail.times = True, 0\n"
+        "@hookimpl\ndef rmq_services(broker):\n    return [fail]\n",
+    )
+    async with running_node(tmp_path / "s"):
+        service = sys.modules["broken_restarting"].fail
+        await trio.sleep(2.5)
+        assert service.times == 3
+    assert_nothing_left(tmp_path / "s")
+
+
+async def test_a_silent_name_server_does_not_hold_the_start(tmp_path, caplog):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+    with trio.fail_after(10):
+        async with (
+            running_node(tmp_path, {"namesrvAddr": address}) as node,
+            RawClient.connect(node.address) as client,
+        ):
+            assert (await send(client)).code == ResponseCode.SUCCESS
+    assert any(address in record.getMessage() for record in caplog.records)
+
+
+HELD_PULL = {
+    "consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": "1",
+    "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0",
+    "suspendTimeoutMillis": "20000", "subscription": "*", "subVersion": "0",
+}  # fmt: skip
+
+
+async def test_a_stop_answers_held_pulls_and_leaves_the_routes(tmp_path):
+    async with running_name_server(tmp_path / "n") as names:
+        settings = {"namesrvAddr": names.name_servers[0]}
+        async with (
+            running_node(tmp_path / "s", settings) as node,
+            RawClient.connect(node.address) as client,
+        ):
+            await send(client)
+            pull = Command.request(RequestCode.PULL_MESSAGE)
+            pull.ext_fields = HELD_PULL
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stop_soon, node)
+                answer = await client.call(pull)
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+        assert names.name_server.routes.group("broker-test") is None
+    assert_nothing_left(tmp_path / "s")
+
+
+async def stop_soon(node):
+    await trio.sleep(0.1)
+    node.stop()
+
+
+async def test_tables_are_saved_by_a_stop(tmp_path):
+    async with running_node(tmp_path) as node:
+        async with RawClient.connect(node.address) as client:
+            await send(client)
+        node.broker.context.offsets.commit("c", "G", "T", 0, 7)
+        node.broker.context.groups.find("G")
+    async with running_node(tmp_path) as node:
+        context = node.broker.context
+        assert context.topics.get("T").write_queue_nums == 4
+        assert context.offsets.query("G", "T", 0) == 7
+        assert context.groups.get("G") is not None
+        assert context.store.max_offset("T", 0) == 1
+
+
+async def test_sync_flush_answers_when_the_log_is_durable(tmp_path):
+    async with running_node(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as node:
+        store = node.broker.context.store
+        async with RawClient.connect(node.address) as client:
+            for n in range(1, 4):
+                answer = await send(client)
+                assert answer.code == ResponseCode.SUCCESS
+                assert answer.ext_fields["queueOffset"] == str(n - 1)
+                assert store.durable.value == store.end_offset
+
+
+async def test_the_fast_port_takes_sends_and_no_pulls(tmp_path):
+    async with running_node(tmp_path) as node:
+        address = f"127.0.0.1:{node.broker.fast_port}"
+        async with RawClient.connect(address) as client:
+            assert (await send(client)).code == ResponseCode.SUCCESS
+            pull = await client.call(Command.request(RequestCode.PULL_MESSAGE))
+            assert pull.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

@@ -1,0 +1,43 @@
+"""Members with different subscriptions: logged once per change, counted."""
+
+import logging
+
+from rmq.broker.mismatch import SubscriptionMismatches
+from rmq.protocol.bodies.heartbeat import SubscriptionData
+
+
+def wants(text, topic="T"):
+    return [SubscriptionData(topic=topic, sub_string=text)]
+
+
+def test_a_difference_is_logged_once_with_both_sides(caplog):
+    mismatches = SubscriptionMismatches()
+    with caplog.at_level(logging.WARNING):
+        mismatches.note("G", "one", wants("A"))
+        for _ in range(3):
+            mismatches.note("G", "two", wants("B"))
+            mismatches.note("G", "one", wants("A"))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "two wants T TAG B, one wants T TAG A" in line
+    assert mismatches.statistics() == (1, 1)
+
+
+def test_a_change_is_logged_again_and_agreement_ends_it():
+    mismatches = SubscriptionMismatches()
+    mismatches.note("G", "one", wants("A"))
+    mismatches.note("G", "two", wants("B"))
+    mismatches.note("G", "two", wants("C"))
+    assert mismatches.statistics() == (1, 2)
+    mismatches.note("G", "two", wants("A"))
+    assert mismatches.statistics() == (0, 2)
+
+
+def test_a_member_that_leaves_takes_its_difference_along():
+    mismatches = SubscriptionMismatches()
+    mismatches.note("G", "one", wants("A"))
+    mismatches.note("G", "two", wants("B"))
+    mismatches.keep("G", ["one"])
+    assert mismatches.statistics() == (0, 1)
+    mismatches.keep("G", [])
+    mismatches.note("G", "two", wants("B"))
+    assert mismatches.statistics() == (0, 1)

@@ -1,0 +1,209 @@
+"""Tables: what the files hold, what is refused, when the backup counts."""
+
+import json
+
+import pytest
+
+from rmq.broker.config import BrokerConfig
+from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.topics import TopicTable
+from rmq.errors import RequestRejected, StoreError
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.testing import ManualClock
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def topics(tmp_path, clock):
+    table = TopicTable(tmp_path, clock, BrokerConfig(broker_name="b"))
+    table.load()
+    return table
+
+
+def offsets(folder, clock, step=500):
+    table = OffsetTable(folder, clock, step)
+    table.load()
+    return table
+
+
+def topic(name, queues=4):
+    return TopicConfig(
+        topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6
+    )
+
+
+def test_a_saved_table_is_found_again_and_its_version_continues(
+    tmp_path, topics, clock
+):
+    topics.update(topic("T"))
+    topics.write(topics.snapshot())
+    assert not topics.is_dirty
+    again = TopicTable(tmp_path, clock, BrokerConfig(broker_name="b"))
+    again.load()
+    assert again.get("T") == topic("T")
+    assert again.data_version == topics.data_version
+    assert not again.is_dirty
+    clock.ms += 1
+    assert again.update(topic("T", 8))
+    assert again.data_version.counter == topics.data_version.counter + 1
+    assert again.data_version.timestamp == clock.ms
+
+
+def test_the_same_topic_again_changes_nothing(topics):
+    assert topics.update(topic("T"))
+    version = topics.data_version
+    assert not topics.update(topic("T"))
+    assert topics.data_version == version
+
+
+def test_listeners_hear_of_changes_and_ends(topics):
+    heard = []
+    topics.on_change.append(lambda name, config: heard.append((name, config)))
+    topics.update(topic("T"))
+    topics.update(topic("T"))
+    assert topics.delete("T")
+    assert not topics.delete("T")
+    assert heard == [("T", topic("T")), ("T", None)]
+
+
+def test_a_cut_file_gives_way_to_its_backup_and_says_so(
+    tmp_path, topics, clock, caplog
+):
+    for queues in (1, 2):
+        topics.update(topic("T", queues))
+        topics.write(topics.snapshot())
+    file = tmp_path / "topics.json"
+    file.write_bytes(file.read_bytes()[:100])
+    again = TopicTable(tmp_path, clock, BrokerConfig(broker_name="b"))
+    again.load()
+    assert again.get("T").write_queue_nums == 1
+    assert (tmp_path / "topics.json.bad").exists()
+    assert "backup" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"topicConfigTable":7}', '{"topicConfigTable":{"../x":{}}}']
+)
+def test_files_of_another_shape_are_refused(tmp_path, clock, text):
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / name).write_text(text)
+    table = TopicTable(tmp_path, clock, BrokerConfig(broker_name="b"))
+    with pytest.raises(StoreError, match=r"topics\.json\.bak"):
+        table.load()
+
+
+def test_an_empty_file_is_an_empty_table(tmp_path, clock):
+    (tmp_path / "consumerOffset.json").write_text(" \n")
+    assert offsets(tmp_path, clock).query("G", "T", 0) == -1
+
+
+def test_topics_made_by_a_send_are_those_of_the_default_topic(topics):
+    made = topics.create_for_send("New", "TBW102", 3, "1.2.3.4:5")
+    assert (made.write_queue_nums, made.perm) == (3, 6)
+    assert topics.create_for_send("New", "TBW102", 8, "") is made
+    many = topics.create_for_send("Many", "TBW102", 99, "")
+    assert many.write_queue_nums == 8
+    assert topics.create_for_send("X", "New", 4, "") is None
+    assert topics.create_for_send("X", "Nowhere", 4, "") is None
+    with pytest.raises(RequestRejected):
+        topics.create_for_send("../x", "TBW102", 4, "")
+
+
+def test_no_topic_is_made_where_that_is_switched_off(tmp_path, clock):
+    config = BrokerConfig(broker_name="b", auto_create_topic_enable=False)
+    table = TopicTable(tmp_path, clock, config)
+    table.load()
+    assert table.create_for_send("New", "TBW102", 3, "") is None
+
+
+def test_tables_fed_from_outside_have_a_limit(topics, tmp_path, clock, monkeypatch):
+    monkeypatch.setattr("rmq.broker.tables.topics.MAX_TOPICS", len(topics.all()))
+    with pytest.raises(RequestRejected, match="topics already"):
+        topics.update(topic("OneTooMany"))
+    groups = GroupTable(tmp_path, clock, BrokerConfig())
+    monkeypatch.setattr("rmq.broker.tables.groups.MAX_GROUPS", 1)
+    assert groups.find("G1") is not None
+    assert groups.find("G2") is None
+    with pytest.raises(RequestRejected, match="groups already"):
+        groups.update(SubscriptionGroupConfig(group_name="G3"))
+    table = offsets(tmp_path, clock)
+    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_ENTRIES", 1)
+    table.commit("c", "G", "T", 0, 1)
+    table.commit("c", "G", "T", 1, 1)
+    with pytest.raises(RequestRejected, match="have offsets"):
+        table.commit("c", "G2", "T", 0, 1)
+
+
+def test_groups_come_into_being_where_that_is_allowed(tmp_path, clock):
+    groups = GroupTable(tmp_path, clock, BrokerConfig())
+    groups.load()
+    assert groups.get("G") is None
+    assert groups.find("G") == SubscriptionGroupConfig(group_name="G")
+    assert groups.find("../x") is None
+    strict = GroupTable(
+        tmp_path, clock, BrokerConfig(auto_create_subscription_group=False)
+    )
+    strict.load()
+    assert strict.find("G") is None
+    assert strict.find("CID_RMQ_SYS_X") is not None
+    assert strict.get("TOOLS_CONSUMER") is not None
+
+
+def test_what_a_group_may_not_read_is_kept_and_goes_with_it(tmp_path, clock):
+    groups = GroupTable(tmp_path, clock, BrokerConfig())
+    groups.find("G")
+    groups.forbidden["G"] = {"T": 4}
+    groups.write(groups.snapshot())
+    again = GroupTable(tmp_path, clock, BrokerConfig())
+    again.load()
+    assert again.is_forbidden("G", "T")
+    assert not again.is_forbidden("G", "U")
+    assert not again.is_forbidden("H", "T")
+    assert again.delete("G")
+    assert not again.delete("G")
+    assert not again.is_forbidden("G", "T")
+
+
+def test_offsets_are_saved_as_java_writes_them(tmp_path, clock):
+    table = offsets(tmp_path, clock, step=2)
+    table.commit("c", "G", "T", 0, 5)
+    table.commit("c", "G", "T", 1, 6)
+    table.commit("c", "G", "T", 0, 3)
+    assert table.data_version.counter == 1
+    table.write(table.snapshot())
+    value = json.loads((tmp_path / "consumerOffset.json").read_text())
+    assert value["offsetTable"] == {"T@G": {"0": 3, "1": 6}}
+    again = offsets(tmp_path, clock)
+    assert [again.query("G", "T", queue) for queue in range(3)] == [3, 6, -1]
+    assert again.query("G2", "T", 0) == -1
+
+
+def test_offsets_of_topics_and_groups_can_be_forgotten(tmp_path, clock):
+    table = offsets(tmp_path, clock)
+    for group in ("G", "H"):
+        for name in ("T", "U"):
+            table.commit("c", group, name, 0, 1)
+    table.remove_topic("T")
+    table.remove_group("H")
+    left = [
+        (group, name)
+        for group in "GH"
+        for name in "TU"
+        if table.query(group, name, 0) >= 0
+    ]
+    assert left == [("G", "U")]
+
+
+def test_java_writes_queue_numbers_without_quotes(tmp_path, clock):
+    (tmp_path / "consumerOffset.json").write_text(
+        '{"dataVersion":{"counter":9},"offsetTable":{"T@G":{0:7,1:8}}}'
+    )
+    table = offsets(tmp_path, clock)
+    assert (table.query("G", "T", 0), table.query("G", "T", 1)) == (7, 8)
+    assert table.data_version.counter == 9

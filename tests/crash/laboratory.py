@@ -1,0 +1,240 @@
+"""A broker process under load, a client that notes what was acknowledged, and the check
+of what a store holds afterwards."""
+
+import itertools
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq._fastpath import decode_record
+from rmq.clock import SystemClock
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import FrameDecoder, encode
+from rmq.store.config import FlushDiskType, StoreConfig
+from rmq.store.message_store import MessageStore
+from rmq.tools.store_files import StoreFiles
+from rmq.tools.verify import Verification
+
+HERE = Path(__file__).parent
+ADDRESS = re.compile(r"ready broker=\S+ address=([\d.]+):(\d+)")
+SIZES = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000}
+SETTINGS = SIZES | {
+    "brokerName": "b",
+    "listenPort": 0,
+    "rmq.namesrv.listenPort": 0,
+    "flushIntervalCommitLog": 20,
+    "flushIntervalConsumeQueue": 50,
+    "flushConsumeQueueThoroughInterval": 200,
+    "diskSpaceWarningLevelRatio": 100,
+    "sendMessageThreadPoolNums": 1,
+}
+IN_FLIGHT = 32
+RUN = 150
+"""Messages to one topic before the next: queues rest while the log rolls on."""
+
+
+class Sent(NamedTuple):
+    """Where an acknowledged message is, and how long the trace was by then."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    trace_size: int
+
+
+def body_of(number):
+    return b"%d:" % number + b"." * (number * 37 % 500)
+
+
+def number_of(body):
+    number = int(body.partition(b":")[0])
+    assert body == body_of(number)
+    return number
+
+
+@contextmanager
+def broker(
+    folder, flush="ASYNC_FLUSH", *, traced="", bug="", environment=None, **settings
+):
+    """Yield a broker in a process of its own, and its address; killed at the end."""
+    values = SETTINGS | {"storePathRootDir": folder, "flushDiskType": flush} | settings
+    arguments = [
+        part for key, value in values.items() for part in ("--set", f"{key}={value}")
+    ]
+    everything = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
+    everything["PYTHONPATH"] = os.pathsep.join(sys.path)
+    everything |= environment or {}
+    command = [sys.executable, str(HERE / "broker_main.py"), str(traced), bug]
+    with subprocess.Popen(
+        [*command, "broker", "--log-level", "warning", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=everything,
+    ) as child:
+        try:
+            lines = []
+            for line in child.stderr:
+                lines.append(line)
+                match = ADDRESS.match(line)
+                if match:
+                    break
+            else:
+                raise AssertionError("".join(lines))
+            yield child, (match[1], int(match[2]))
+        finally:
+            child.kill()
+
+
+@dataclass
+class Load:
+    """A client that sends numbers and never sends one twice."""
+
+    trace: Path | None = None
+    next_number: int = 0
+    acknowledged: dict[int, Sent] = field(default_factory=dict)
+    refused: list[Command] = field(default_factory=list)
+
+    def run(self, address, duration_s, before_end=None):
+        """Send for so long with some in flight; `before_end` runs while they are."""
+        waiting = {}
+        decoder = FrameDecoder()
+        end = time.monotonic() + duration_s
+        with socket.create_connection(address, timeout=10) as connection:
+            while True:
+                if time.monotonic() >= end:
+                    if before_end is not None:
+                        before_end()
+                    self._drain(connection, decoder, waiting)
+                    return
+                frames = []
+                while len(waiting) < IN_FLIGHT:
+                    frames.append(self._frame(waiting))
+                try:
+                    connection.sendall(b"".join(frames))
+                    self._take(connection.recv(65536), decoder, waiting)
+                except OSError:
+                    return
+
+    def _drain(self, connection, decoder, waiting):
+        """Take the answers that are on their way; a killed broker ends them."""
+        try:
+            while waiting:
+                data = connection.recv(65536)
+                if not data:
+                    return
+                self._take(data, decoder, waiting)
+        except OSError:
+            return
+
+    def _frame(self, waiting):
+        number = self.next_number
+        self.next_number += 1
+        waiting[number] = None
+        fields = {
+            "producerGroup": "P",
+            "topic": f"T{number // RUN % 3}",
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "2",
+            "queueId": str(number % 2),
+            "sysFlag": "0",
+            "bornTimestamp": "1",
+            "flag": "0",
+            "properties": "",
+            "reconsumeTimes": "0",
+            "unitMode": "false",
+            "batch": "false",
+        }
+        command = Command(
+            RequestCode.SEND_MESSAGE, fields, body_of(number), opaque=number
+        )
+        return encode(command)
+
+    def _take(self, data, decoder, waiting):
+        size = self.trace.stat().st_size if self.trace is not None else 0
+        for answer in decoder.feed(data):
+            number = answer.opaque
+            del waiting[number]
+            if answer.code != 0:
+                self.refused.append(answer)
+                continue
+            fields = answer.ext_fields
+            self.acknowledged[number] = Sent(
+                f"T{number // RUN % 3}",
+                int(fields["queueId"]),
+                int(fields["queueOffset"]),
+                int(fields["msgId"][16:32], 16),
+                size,
+            )
+
+
+def store_config(root, flush="ASYNC_FLUSH"):
+    return StoreConfig(
+        root_dir=str(root),
+        commit_log_file_size=SIZES["mappedFileSizeCommitLog"],
+        queue_file_size=SIZES["mappedFileSizeConsumeQueue"],
+        flush_disk_type=FlushDiskType(flush),
+    )
+
+
+def open_copy(root, target):
+    """Recover a copy; the original is left to the broker."""
+    shutil.copytree(root, target)
+    return open_store(target)
+
+
+def open_store(root):
+    config = store_config(root)
+    return MessageStore.open(config, clock=SystemClock(), store_host=bytes(8))
+
+
+def messages_of(store):
+    """(topic, queue, offset) → number of everything that the store serves."""
+    found = {}
+    for queue in store._queues:
+        for offset in range(queue.min_offset, queue.next_offset):
+            result = store.get(queue.topic, queue.queue_id, offset, 1)
+            assert result.body, (queue.folder, offset, result, queue.entry(offset))
+            record = decode_record(result.body)
+            place = record.topic, record.queue_id, record.queue_offset
+            assert place == (queue.topic, queue.queue_id, offset)
+            found[place] = number_of(record.body)
+    return found
+
+
+def lost_and_repeated(found, acknowledged):
+    """Numbers that were acknowledged and are not in their place, or are there twice."""
+    lost = [
+        number
+        for number, sent in acknowledged.items()
+        if found.get((sent.topic, sent.queue_id, sent.queue_offset)) != number
+    ]
+    seen = sorted(found.values())
+    repeated = [a for a, b in itertools.pairwise(seen) if a == b]
+    return lost, repeated
+
+
+def damages_of(root):
+    return Verification(StoreFiles(root)).run().damages
+
+
+def rounds(default):
+    """How often, unless the environment says otherwise."""
+    return int(os.environ.get("RMQ_CRASH_ROUNDS", default))
+
+
+def dice(seed=None):
+    """Chance that can be repeated: the seed is shown when a test fails."""
+    seed = int(os.environ.get("RMQ_CRASH_SEED", seed or random.randrange(1 << 32)))
+    print(f"RMQ_CRASH_SEED={seed}")  # noqa: T201 - how to repeat this run
+    return random.Random(seed)

@@ -1,0 +1,159 @@
+"""Disks as a power cut may leave them, from the trace of a broker.
+
+The trace (`io_trace.h`) tells each write and each sync of a mapped file, in order.  At
+any point of it the pages that were written since the last sync that ended are each on
+the disk, or not: an image takes some at their new content and leaves the others at what
+the last sync made durable.  A file that was never synced may also be empty or absent if
+it is the last of its folder: names come to the disk in the order of their making, as
+journals of file systems keep it.  A checkpoint is durable when its event is written.
+"""
+
+import bisect
+import struct
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HEAD = struct.Struct("<c3xiqq")
+PAGE = 4096
+
+
+@dataclass
+class TracedFile:
+    """What is durable, what is newest, and which pages differ."""
+
+    size: int
+    durable: dict[int, bytes] = field(default_factory=dict)
+    newest: dict[int, bytearray] = field(default_factory=dict)
+    dirty: set[int] = field(default_factory=set)
+    syncing: dict[int, bytes] | None = None
+    written_end: int = 0
+    is_synced: bool = False
+
+    def page(self, number):
+        if number not in self.newest:
+            self.newest[number] = bytearray(PAGE)
+        return self.newest[number]
+
+    def write(self, position, data):
+        self.written_end = max(self.written_end, position + len(data))
+        while data:
+            number, start = divmod(position, PAGE)
+            part = data[: PAGE - start]
+            self.page(number)[start : start + len(part)] = part
+            self.dirty.add(number)
+            position += len(part)
+            data = data[len(part) :]
+
+    def begin_sync(self):
+        self.syncing = {number: bytes(self.page(number)) for number in self.dirty}
+        self.dirty = set()
+
+    def end_sync(self):
+        self.durable |= self.syncing
+        self.syncing = None
+        self.is_synced = True
+
+    @property
+    def open_pages(self):
+        """Pages of which the disk may have either content."""
+        return self.dirty | set(self.syncing or ())
+
+
+class Disk:
+    """Replays a trace event by event."""
+
+    def __init__(self, trace: Path, sizes: dict[str, int]) -> None:
+        self._data = trace.read_bytes()
+        self._sizes = sizes
+        self._position = 0
+        self._names: dict[int, str] = {}
+        self.files: dict[str, TracedFile] = {}
+        self.checkpoint = b""
+        self.ends = []
+        at = 0
+        while at + HEAD.size <= len(self._data):
+            kind, _, _, size = HEAD.unpack_from(self._data, at)
+            at += HEAD.size + (size if kind in b"owk" else 0)
+            if at <= len(self._data):
+                self.ends.append(at)
+
+    def replay_to(self, end):
+        """Apply the events that end at or before byte `end` of the trace."""
+        for event_end in self.ends[bisect.bisect_right(self.ends, self._position) :]:
+            if event_end > end:
+                return
+            self._apply(self._position, event_end)
+            self._position = event_end
+
+    def _apply(self, at, end):
+        kind, descriptor, position, size = HEAD.unpack_from(self._data, at)
+        data = self._data[at + HEAD.size : end]
+        if kind == b"k":
+            self.checkpoint = data
+        elif kind == b"o":
+            name = data.decode()
+            self._names[descriptor] = name
+            if name not in self.files:
+                which = "commitlog" if "/commitlog/" in name else "consumequeue"
+                self.files[name] = TracedFile(self._sizes[which])
+        else:
+            file = self.files[self._names[descriptor]]
+            if kind == b"w":
+                file.write(position, data)
+            elif kind == b"z":
+                file.write(position, bytes(size))
+            elif kind == b"s":
+                file.begin_sync()
+            elif kind == b"e":
+                file.end_sync()
+
+    def durable_log_end(self):
+        """Return the offset below which all of the log is on the disk for certain."""
+        end = 0
+        logs = sorted(
+            name
+            for name, file in self.files.items()
+            if "/commitlog/" in name and file.written_end
+        )  # one that was made ahead says nothing about those before
+        for number, name in enumerate(logs):
+            file = self.files[name]
+            base = int(Path(name).name)
+            assert base == end, name
+            if file.open_pages:
+                return base + min(file.open_pages) * PAGE
+            if not file.is_synced:
+                return base
+            is_last = number + 1 == len(logs)
+            end = base + (file.written_end if is_last else file.size)
+        return end
+
+    def write_image(self, root, target, chance):
+        """Make one disk that may be found after the cut; `chance` chooses pages."""
+        likelihood = chance.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+        last = defaultdict(str)
+        for name in self.files:
+            folder = str(Path(name).parent)
+            last[folder] = max(last[folder], name)
+        for name, file in self.files.items():
+            path = target / Path(name).relative_to(root)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fate = "whole"
+            if not file.is_synced and name == last[str(Path(name).parent)]:
+                fate = chance.choice(["whole", "whole", "empty", "absent"])
+            if fate == "absent":
+                continue
+            with path.open("wb") as image:
+                if fate == "empty":
+                    continue
+                image.truncate(file.size)
+                pages = dict(file.durable)
+                for number in sorted(file.open_pages):
+                    if chance.random() < likelihood:
+                        pages[number] = bytes(file.page(number))
+                for number, page in pages.items():
+                    image.seek(number * PAGE)
+                    image.write(page[: file.size - number * PAGE])
+        (target / "abort").write_text("1")
+        if self.checkpoint:
+            (target / "checkpoint").write_bytes(self.checkpoint)

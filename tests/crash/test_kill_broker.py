@@ -1,0 +1,53 @@
+"""kill -9 of a broker under load: what it acknowledged is there, once, in place."""
+
+import signal
+
+import pytest
+
+from tests.crash.laboratory import (
+    Load,
+    broker,
+    damages_of,
+    dice,
+    lost_and_repeated,
+    messages_of,
+    open_copy,
+    rounds,
+)
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
+ROUNDS_OF_A_STORE = 10
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_killed_broker_keeps_its_word(tmp_path, flush):
+    chance = dice()
+    acknowledged = killed = 0
+    load = Load()
+    for number in range(rounds(20)):
+        root = tmp_path / f"store{number // ROUNDS_OF_A_STORE}"
+        if number % ROUNDS_OF_A_STORE == 0:
+            load = Load()
+        before = len(load.acknowledged)
+        with broker(root, flush) as (child, address):
+            load.run(
+                address,
+                chance.uniform(0.02, 0.5),
+                lambda: child.send_signal(signal.SIGKILL),
+            )
+            child.wait(20)
+        assert not load.refused
+        copy = tmp_path / "copy"
+        store = open_copy(root, copy / str(number))
+        try:
+            assert not store.recovery.was_clean
+            assert not store.recovery.cuts
+            found = messages_of(store)
+        finally:
+            store.close()
+        assert lost_and_repeated(found, load.acknowledged) == ([], [])
+        assert not damages_of(store.directory.root)
+        acknowledged += len(load.acknowledged) - before
+        killed += 1
+    print(f"{flush}: {killed} kills, {acknowledged} acknowledged, 0 lost, 0 repeated")  # noqa: T201
+    assert acknowledged > 100 * killed

@@ -1,0 +1,140 @@
+"""Power cuts on real traces: images of the disk are recovered and held to the promise.
+
+Under SYNC_FLUSH everything acknowledged before the cut must be there; in both modes
+everything that lies below the durable end of the log. A broker with a seeded bug must
+be caught, or the laboratory proves nothing.
+"""
+
+import subprocess
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from rmq.errors import RmqError
+from tests.crash.laboratory import (
+    SIZES,
+    Load,
+    body_of,
+    broker,
+    damages_of,
+    dice,
+    lost_and_repeated,
+    messages_of,
+    open_store,
+    rounds,
+)
+from tests.crash.power_cut import Disk
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
+SOURCE = Path(__file__).parents[2] / "rmq/_fastpath"
+FILE_SIZES = {
+    "commitlog": SIZES["mappedFileSizeCommitLog"],
+    "consumequeue": SIZES["mappedFileSizeConsumeQueue"],
+}
+RECORD_OVERHEAD = 400
+"""More than a record of the load is larger than its body."""
+
+
+@pytest.fixture(scope="session")
+def traced(tmp_path_factory):
+    """The module `mapped_file`, compiled so that it traces."""
+    target = tmp_path_factory.mktemp("traced") / "mapped_file.so"
+    source = SOURCE / "mapped_file.c"
+    if not source.exists():
+        pytest.skip(f"{source} is made by the build; build in place first")
+    include = sysconfig.get_path("include")
+    subprocess.run(
+        [
+            *("cc", "-O1", "-shared", "-fPIC", "-DRMQ_IO_TRACE"),
+            *(f"-I{include}", f"-I{SOURCE}", str(source), "-o", str(target)),
+        ],
+        check=True,
+        timeout=300,
+    )
+    return target
+
+
+def record(tmp_path, traced, flush, bug=""):
+    """Run a traced broker under load and kill it; its root, disk and load."""
+    root, trace = tmp_path / "store", tmp_path / "trace"
+    load = Load(trace=trace)
+    environment = {"RMQ_IO_TRACE": str(trace)}
+    with broker(root, flush, traced=traced, bug=bug, environment=environment) as (
+        _,
+        address,
+    ):
+        load.run(address, 1.2)
+        time.sleep(0.1)
+    assert not load.refused
+    assert len(load.acknowledged) > 200
+    return root, Disk(trace, FILE_SIZES), load
+
+
+def judge(image, disk, load, cut, *, is_sync):
+    """Recover an image; return what is wrong with it, or None."""
+    durable = disk.durable_log_end()
+    promised = {
+        number: sent
+        for number, sent in load.acknowledged.items()
+        if (is_sync and sent.trace_size <= cut)
+        or sent.physical_offset + len(body_of(number)) + RECORD_OVERHEAD <= durable
+    }
+    try:
+        store = open_store(image)
+    except (RmqError, AssertionError) as error:
+        return f"it does not open: {error!r}"
+    try:
+        found = messages_of(store)
+    except AssertionError as error:
+        return f"it serves what it has not: {error}"
+    finally:
+        store.close()
+    lost, repeated = lost_and_repeated(found, promised)
+    if lost or repeated:
+        return f"{len(lost)} of {len(promised)} lost, {len(repeated)} repeated"
+    damages = damages_of(image)
+    return str(damages[0]) if damages else None
+
+
+def try_images(tmp_path, recorded, chance, count, *, is_sync):
+    """Return what was wrong with `count` images, in the order of their cuts."""
+    root, disk, load = recorded
+    wrong = []
+    cuts = sorted(chance.choice(disk.ends) for _ in range(count))
+    for number, cut in enumerate(cuts):
+        disk.replay_to(cut)
+        image = tmp_path / f"image{number}"
+        disk.write_image(root, image, chance)
+        (image / "consumequeue").mkdir(exist_ok=True)
+        fault = judge(image, disk, load, cut, is_sync=is_sync)
+        if fault is not None:
+            wrong.append(f"{image}, cut at {cut}: {fault}")
+        else:
+            subprocess.run(["rm", "-r", str(image)], check=True)
+    return wrong
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_no_power_cut_breaks_the_promise(tmp_path, traced, flush):
+    chance = dice()
+    recorded = record(tmp_path, traced, flush)
+    count = rounds(100)
+    is_sync = flush == "SYNC_FLUSH"
+    wrong = try_images(tmp_path, recorded, chance, count, is_sync=is_sync)
+    print(f"{flush}: {count} images, {len(recorded[2].acknowledged)} acknowledged")  # noqa: T201
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("bug", "flush"),
+    [("reply-early", "SYNC_FLUSH"), ("checkpoint-early", "ASYNC_FLUSH")],
+)
+def test_a_seeded_bug_is_caught(tmp_path, traced, bug, flush):
+    chance = dice()
+    recorded = record(tmp_path, traced, flush, bug)
+    is_sync = flush == "SYNC_FLUSH"
+    wrong = try_images(tmp_path, recorded, chance, 60, is_sync=is_sync)
+    print(f"{bug}: caught by {len(wrong)} of 60 images; {wrong[:1]}")  # noqa: T201
+    assert wrong

@@ -1,0 +1,154 @@
+"""Appends through the writable ends, against the slow model of a record."""
+
+import os
+
+import pytest
+
+from rmq._fastpath import LogTail, MappedFile, QueueTail, RecordEncoder, read_entry
+from tests.model.record import ModelRecord
+
+BORN = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0xF8])
+ENTRY = 20
+
+
+def mapped(path, size, allocated=None):
+    file = MappedFile(str(path), size, create=True)
+    file.allocate(size if allocated is None else allocated)
+    return file
+
+
+@pytest.fixture
+def tail(tmp_path):
+    log = LogTail(RecordEncoder(bytes(8)))
+    log.file = mapped(tmp_path / "log", 1 << 16)
+    return log
+
+
+@pytest.fixture
+def queue(tmp_path):
+    end = QueueTail("t", 3)
+    end.file = mapped(tmp_path / "queue", 10 * ENTRY)
+    return end
+
+
+def append(
+    log, queue, *, is_queued=True, body=b"body", code=None, text="TAGS\x01a\x02"
+):
+    return log.append(queue, is_queued, 7, 0, 5, BORN, 6, 0, 0, body, text, code)
+
+
+def test_records_and_entries_stand_where_the_answer_says(tail, queue):
+    tail.file.write_position = 100
+    for n, code in enumerate([None, 1 << 50, -1]):
+        queue_offset, offset, end = append(tail, queue, code=code)
+        record = ModelRecord(
+            b"t", 3, n, offset, 7, 0, 5, BORN, 6, bytes(8), 0, 0,
+            b"body", b"TAGS\x01a\x02",
+        )  # fmt: skip
+        assert (queue_offset, queue.next_offset, queue.end_physical) == (n, n + 1, end)
+        assert tail.file.read(offset, end - offset) == record.encode()
+        expected = 97 if code is None else code
+        assert read_entry(queue.file, n * ENTRY) == (offset, end - offset, expected)
+        assert tail.end_offset == end
+    assert (tail.put_messages, tail.put_bytes) == (3, end - 100)
+    assert tail.last_store_ms == 6
+
+
+def test_a_record_without_entry_leaves_the_queue_alone(tail, queue):
+    assert append(tail, queue, is_queued=False) == (0, 0, tail.end_offset)
+    assert (queue.next_offset, queue.file.write_position) == (0, 0)
+    assert tail.take_touched() == []
+    queue.file = None
+    assert append(tail, queue, is_queued=False) is not None
+
+
+@pytest.mark.parametrize("missing", ["log file", "log blocks", "log end", "queue file"])
+def test_without_room_nothing_is_written(tail, queue, tmp_path, missing):
+    if missing == "log file":
+        tail.file = None
+    elif missing == "log blocks":
+        tail.file = mapped(tmp_path / "blocks", 1 << 16, 4096)
+        tail.file.write_position = 4096 - 50
+    elif missing == "log end":
+        size = append(tail, queue)[2]
+        tail.file.write_position = tail.file.size - size - 7  # a blank record takes 8
+    else:
+        queue.file = None
+    before = queue.next_offset, tail.put_messages, tail.end_offset
+    assert append(tail, queue) is None
+    assert (queue.next_offset, tail.put_messages, tail.end_offset) == before
+    assert tail.encoder.staged_size == 0
+
+
+def test_the_last_record_leaves_room_for_a_blank_one(tail, queue):
+    size = append(tail, queue)[2]
+    tail.file.write_position = tail.file.size - size - 8
+    assert append(tail, queue) == (1, tail.file.size - size - 8, tail.file.size - 8)
+
+
+def test_a_full_queue_file_is_given_up_and_the_next_entry_needs_another(tail, queue):
+    for n in range(10):
+        assert append(tail, queue)[0] == n
+    assert queue.file is None
+    assert append(tail, queue) is None
+    assert queue.next_offset == 10
+    with pytest.raises(ValueError, match="no file"):
+        queue.publish(0, 1, 0)
+
+
+def test_a_closed_file_is_no_room(tail, queue):
+    queue.file.close()
+    assert append(tail, queue) is None
+    tail.file.close()
+    assert append(tail, queue, is_queued=False) is None
+
+
+def test_touched_queues_are_told_once(tail, queue, tmp_path):
+    other = QueueTail("other", 0)
+    other.file = mapped(tmp_path / "other", 200)
+    for end in (queue, other, queue):
+        append(tail, end)
+    tail.mark_touched(other)
+    assert tail.take_touched() == [queue, other]
+    assert tail.take_touched() == []
+    tail.mark_touched(other)
+    assert tail.take_touched() == [other]
+
+
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(tail, queue):
+    with pytest.raises(ValueError, match="properties of 32768 bytes"):
+        append(tail, queue, text="x" * 32_768)
+    with pytest.raises(OverflowError):
+        append(tail, queue, code=1 << 64)
+    with pytest.raises(UnicodeEncodeError):
+        append(tail, queue, text="\ud800")
+    with pytest.raises(TypeError):
+        append(tail, None)
+    assert append(tail, queue)[:2] == (0, 0)
+
+
+def test_a_failed_write_publishes_nothing(tail, queue, tmp_path):
+    """Through pwrite, to a descriptor that cannot be written."""
+    tail.always_pwrite = True
+    read_only = os.open(tail.file.path, os.O_RDONLY)
+    saved = os.dup(tail.file.fd)
+    os.dup2(read_only, tail.file.fd)
+    with pytest.raises(OSError, match="log"):
+        append(tail, queue)
+    os.dup2(saved, tail.file.fd)
+    os.close(saved)
+    os.close(read_only)
+    assert (queue.next_offset, tail.put_messages, tail.end_offset) == (0, 0, 0)
+    assert append(tail, queue)[:2] == (0, 0)
+
+
+def test_a_batch_is_committed_as_one(tail, queue):
+    for n in range(3):
+        tail.encoder.stage(b"t", 3, n, 0, 0, 0, 1, BORN, 2, 0, 0, b"b", b"")
+    staged = tail.encoder.staged()
+    assert tail.commit(3) == len(staged)
+    assert tail.file.read(0, len(staged)) == staged
+    assert tail.put_messages == 3
+    tail.file = None
+    with pytest.raises(ValueError, match="no file"):
+        tail.commit(0)

@@ -1,0 +1,630 @@
+"""Recorded conversations of Java's servers with all clients, replayed against rmq.
+
+Every request goes over the wire to a fresh node, byte by byte as it was recorded and in
+the recorded order, and must bring the same response code, the same field names and a
+body of the same shape.  What differs on purpose stands in INTENDED with its reason; the
+codes that rmq does not serve yet stand in NOT_YET by name.  `pytest -s` prints the
+report.
+
+Before a conversation the node gets the topics that Java's broker had by then, and as
+many messages in them.  Pulls that Java held until they ran out are not held.
+"""
+
+import base64
+import json
+import lzma
+import re
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+import trio
+
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import FrameDecoder, decode, encode
+from rmq.protocol.headers.send import decode_send_header
+from rmq.protocol.message import decode_batch
+from rmq.testing import running_node
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+SENDS = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+STATE = (0, 19, 20, 21, 22)
+"""Codes that are answered only about topics that exist."""
+SUSPEND = 2
+ORDER_SETTINGS = "ORDER_TOPIC_CONFIG"
+SETTINGS = {"brokerName": "broker-golden"}
+
+
+Connection = tuple[str, int]
+"""What a client talks to, and the number of its connection."""
+
+
+class Intended(NamedTuple):
+    """A difference that is meant: where, of which code, how it looks, and why."""
+
+    recording: str
+    code: int
+    text: str
+    reason: str
+
+
+NO_25 = "tags newer than the heartbeat are served unfiltered, not refused with 25"
+NO_DELAY = "delayed delivery is not served yet"
+NO_TIMER = "timed delivery is not served yet"
+NO_TRANSACTION = "transactions are not served yet"
+NO_SEND_BACK = "nothing is in a retry topic as long as messages are not sent back"
+NO_SQL = "SQL92 is not served yet"
+NO_RESET = "offsets cannot be reset yet"
+NO_STATIC = "static topics are not served"
+
+INTENDED = [
+    Intended(r".*", 11, "Java 25", NO_25),
+    Intended(r".*", 310, "property DELAY", NO_DELAY),
+    Intended(r".*", 10, "property DELAY", NO_DELAY),
+    Intended(r".*-delay", 11, "no answer|Java 0", NO_DELAY),
+    Intended(r".*", 310, "serves TIMER_", NO_TIMER),
+    Intended(r".*", 10, "serves TIMER_", NO_TIMER),
+    Intended(r".*-timer", 11, "no answer|Java 0", NO_TIMER),
+    Intended(r".*", 310, "transaction message is forbidden", NO_TRANSACTION),
+    Intended(r".*", 10, "transaction message is forbidden", NO_TRANSACTION),
+    Intended(r".*-retry", 11, "no answer|Java 0", NO_SEND_BACK),
+    Intended(r".*-sql", 46, "SQL92", NO_SQL),
+    Intended(r".*-sql", 11, "SQL92", NO_SQL),
+    Intended(r".*-online-client", 11, "code 19 .* Java 21", NO_RESET),
+    Intended("probe-broker", 11, "code 0 .* Java 21", NO_RESET),
+    Intended(r".*", 105, "topicQueueMappingByBroker", NO_STATIC),
+    Intended(r"mqadmin55-.*[sS]tatic.*", 351, "mappingDetail", NO_STATIC),
+    Intended("java55-innerbatch", 320, "batchUniqId", "inner batches are not served"),
+    Intended(
+        "probe-broker", 320, "code 13 .* Java 1",
+        "a batch whose lengths lie is illegal (13), not an exception (1)",
+    ),
+    Intended(
+        "java.*", 105, "%RETRY%.* code 0 .* Java 17",
+        "a topic is in the routes sooner after it came into being",
+    ),
+    Intended(
+        "probe-namesrv", 322, "body False",
+        "the recorded broker had registered with that name server before",
+    ),
+]  # fmt: skip
+
+NOT_YET = {
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_TIMER_CHECK_POINT,
+    RequestCode.GET_TIMER_METRICS,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.QUERY_CORRECTION_OFFSET,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.VIEW_BROKER_STATS_DATA,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.GET_BROKER_CONSUME_STATS,
+    RequestCode.UPDATE_NAMESRV_CONFIG,
+    RequestCode.GET_NAMESRV_CONFIG,
+    RequestCode.QUERY_CONSUME_QUEUE,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.GET_ALL_PRODUCER_INFO,
+    RequestCode.DELETE_EXPIRED_COMMITLOG,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+    RequestCode.RECALL_MESSAGE,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+    RequestCode.EXCHANGE_BROKER_HA_INFO,
+    RequestCode.GET_BROKER_HA_STATUS,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET,
+    RequestCode.GET_BROKER_EPOCH_CACHE,
+    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+    RequestCode.SET_COMMITLOG_READ_MODE,
+    RequestCode.AUTH_CREATE_USER,
+    RequestCode.AUTH_UPDATE_USER,
+    RequestCode.AUTH_DELETE_USER,
+    RequestCode.AUTH_GET_USER,
+    RequestCode.AUTH_LIST_USER,
+    RequestCode.AUTH_CREATE_ACL,
+    RequestCode.AUTH_UPDATE_ACL,
+    RequestCode.AUTH_DELETE_ACL,
+    RequestCode.AUTH_GET_ACL,
+    RequestCode.AUTH_LIST_ACL,
+    RequestCode.SWITCH_TIMER_ENGINE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+    RequestCode.POP_ROLLBACK,
+    RequestCode.POP_LITE_MESSAGE,
+    RequestCode.GET_BROKER_LITE_INFO,
+    RequestCode.GET_PARENT_TOPIC_INFO,
+    RequestCode.GET_LITE_TOPIC_INFO,
+    RequestCode.GET_LITE_CLIENT_INFO,
+    RequestCode.GET_LITE_GROUP_INFO,
+    RequestCode.TRIGGER_LITE_DISPATCH,
+    RequestCode.BATCH_ACK_MESSAGE,
+}
+
+
+NOT_YET_PUSHED = {
+    RequestCode.CHECK_TRANSACTION_STATE,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+}
+"""What the broker would ask its clients."""
+
+
+class Row(NamedTuple):
+    """One recorded frame."""
+
+    connection: Connection
+    is_from_client: bool
+    command: Command
+
+
+@dataclass
+class Report:
+    """What the replay found."""
+
+    equal: int = 0
+    not_yet: Counter[int] = field(default_factory=Counter)
+    intended: Counter[Intended] = field(default_factory=Counter)
+    not_yet_pushed: Counter[int] = field(default_factory=Counter)
+    unexplained: list[str] = field(default_factory=list)
+
+
+class Link:
+    """One connection; answers are kept by the opaque of their request."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._decoder = FrameDecoder()
+        self._answers: dict[int, Command] = {}
+        self.pushed: set[int] = set()
+
+    async def send(self, request: Command) -> None:
+        await self._stream.send_all(encode(request))
+
+    async def answer(self, opaque: int) -> Command | None:
+        """Wait a while for an answer."""
+        with trio.move_on_after(3):
+            while opaque not in self._answers:
+                data = await self._stream.receive_some(1 << 16)
+                if not data:
+                    return None
+                for command in self._decoder.feed(data):
+                    if command.is_response:
+                        self._answers[command.opaque] = command
+                    else:
+                        self.pushed.add(command.code)
+        return self._answers.pop(opaque, None)
+
+    async def ask_again(self, request: Command) -> Command | None:
+        """Ask for a route until it is there, for a second at most."""
+        for _ in range(20):
+            await trio.sleep(0.05)
+            await self.send(request)
+            answer = await self.answer(request.opaque)
+            if answer is None or answer.code == 0:
+                break
+        return answer
+
+    async def barrier(self) -> None:
+        """Return when everything sent so far was handled."""
+        await self.send(Command(9999, opaque=-1, language="PYTHON"))
+        await self.answer(-1)
+
+
+def read(path: Path) -> dict[int, list[Row]]:
+    """The frames of a recording; it may have been made in several runs."""
+    runs: dict[int, list[Row]] = {}
+    with lzma.open(path, "rt") as file:
+        for line in file:
+            row = json.loads(line)
+            command = decode(base64.b64decode(row["raw"]))
+            connection = row["to"], row["conn"]
+            frame = Row(connection, row["dir"] == "c2s", command)
+            runs.setdefault(row.get("run", 0), []).append(frame)
+    return runs
+
+
+def exchanges(rows: list[Row]) -> dict[int, Row]:
+    """The recorded answer of every request, by the request's place."""
+    asked: dict[tuple[Connection, int], int] = {}
+    found = {}
+    for place, row in enumerate(rows):
+        key = (row.connection, row.command.opaque)
+        if row.is_from_client and not row.command.is_response:
+            asked[key] = place
+        elif row.command.is_response and key in asked:
+            found[asked.pop(key)] = row
+    return found
+
+
+# -- what the broker had before
+
+
+def topic_of(request: Command) -> str | None:
+    name = "b" if request.code in (310, 320) else "topic"
+    return request.ext_fields.get(name)
+
+
+def topics_before(rows: list[Row], answers: dict[int, Row]) -> dict[str, int]:
+    """Topics that were there before anybody asked, with their queues."""
+    found: dict[str, int] = {}
+    decided: set[str] = set()
+    for place, row in enumerate(rows):
+        topic = topic_of(row.command) if row.is_from_client else None
+        if topic is None or place not in answers:
+            continue
+        answer = answers[place].command
+        if topic not in decided and row.command.code != 17:
+            decided.add(topic)
+            if answer.code in STATE:
+                found[topic] = 1
+        elif topic not in decided:
+            decided.add(topic)
+        if topic in found:
+            found[topic] = max(found[topic], queues_seen(row.command, answer))
+    return found
+
+
+def queues_seen(request: Command, answer: Command) -> int:
+    if request.code == 105 and answer.code == 0:
+        data = fastjson.loads(answer.body)["queueDatas"]
+        return max((each["readQueueNums"] for each in data), default=1)
+    name = "e" if request.code in (310, 320) else "queueId"
+    text = request.ext_fields.get(name, "0")
+    if answer.code not in STATE or not text.isdigit():
+        return 1
+    return int(text) + 1
+
+
+def messages_before(
+    rows: list[Row], answers: dict[int, Row]
+) -> dict[tuple[str, int], int]:
+    """How many messages a queue had, as its first answer tells."""
+    before: dict[tuple[str, int], int] = {}
+    sent: Counter[tuple[str, int]] = Counter()
+    for place, row in enumerate(rows):
+        request = row.command
+        if not row.is_from_client or place not in answers:
+            continue
+        answer = answers[place].command
+        fields, topic = answer.ext_fields, topic_of(request)
+        if answer.code == 0 and request.code in SENDS and "queueOffset" in fields:
+            queue = (topic or "", int(fields["queueId"]))
+            before.setdefault(queue, int(fields["queueOffset"]) - sent[queue])
+            header = decode_send_header(request.code, request.ext_fields)
+            is_batch = header.batch or request.code == 320
+            sent[queue] += len(decode_batch(request.body)) if is_batch else 1
+        elif request.code in PULLS and "maxOffset" in fields:
+            queue = (topic or "", int(request.ext_fields["queueId"]))
+            before.setdefault(queue, int(fields["maxOffset"]) - sent[queue])
+        elif request.code == RequestCode.QUERY_CONSUMER_OFFSET and answer.code == 22:
+            before.setdefault((topic or "", int(request.ext_fields["queueId"])), 0)
+        elif request.code == RequestCode.GET_MAX_OFFSET and "offset" in fields:
+            queue = (topic or "", int(request.ext_fields["queueId"]))
+            before.setdefault(queue, int(fields["offset"]) - sent[queue])
+    return before
+
+
+def groups_before(rows: list[Row], answers: dict[int, Row]) -> set[str]:
+    """Groups for which an offset could be stored."""
+    return {
+        row.command.ext_fields["consumerGroup"]
+        for place, row in enumerate(rows)
+        if row.command.code == RequestCode.UPDATE_CONSUMER_OFFSET
+        and row.is_from_client
+        and place in answers
+        and answers[place].command.code == 0
+    }
+
+
+def key_values(request: Command, java: Command) -> dict[tuple[str, str], str]:
+    """Settings at the name server that an answer tells about."""
+    fields = request.ext_fields
+    if request.code == RequestCode.REGISTER_BROKER and java.body:
+        table = fastjson.loads(java.body)["table"]
+        return {(ORDER_SETTINGS, key): value for key, value in table.items()}
+    if request.code == RequestCode.GET_KV_CONFIG and java.code == 0:
+        return {(fields["namespace"], fields["key"]): java.ext_fields["value"]}
+    return {}
+
+
+async def put_key_values(link: Link, settings: dict[tuple[str, str], str]) -> None:
+    for (namespace, key), value in settings.items():
+        fields = {"namespace": namespace, "key": key, "value": value}
+        await link.send(Command(RequestCode.PUT_KV_CONFIG, fields, opaque=-2))
+        await link.answer(-2)
+
+
+async def prepare(node, link: Link, rows: list[Row], answers: dict[int, Row]) -> None:
+    topics = topics_before(rows, answers)
+    for topic, queues in topics.items():
+        if node.broker.context.topics.get(topic) is None:
+            node.broker.context.topics.update(
+                TopicConfig(
+                    topic_name=topic,
+                    read_queue_nums=queues,
+                    write_queue_nums=queues,
+                    perm=6,
+                )
+            )
+    for (topic, queue_id), count in messages_before(rows, answers).items():
+        if topic not in topics:
+            continue
+        for _ in range(count):
+            fields = {
+                "producerGroup": "before", "topic": topic, "defaultTopic": "TBW102",
+                "defaultTopicQueueNums": "4", "queueId": str(queue_id), "sysFlag": "0",
+                "bornTimestamp": "1795230112758", "flag": "0", "properties": "",
+            }  # fmt: skip
+            await link.send(Command(10, fields, b"before", opaque=1))
+            answer = await link.answer(1)
+            assert answer is not None
+            assert answer.code == 0, (topic, queue_id, answer.remark)
+    for group in groups_before(rows, answers):
+        node.broker.context.groups.find(group)
+
+
+# -- replay
+
+
+async def replay(name: str, rows: list[Row], folder: Path, report: Report) -> None:
+    """One conversation with one node."""
+    answers = exchanges(rows)
+    async with running_node(folder, SETTINGS) as node, AsyncExitStack() as stack:
+        links: dict[Connection, Link] = {}
+        held: dict[int, Command] = {}
+        places = {id(row): place for place, row in answers.items()}
+
+        async def link_to(connection: Connection) -> Link:
+            if connection not in links:
+                stream = await trio.open_tcp_stream(*address_of(node, connection[0]))
+                await stack.enter_async_context(stream)
+                links[connection] = Link(stream)
+            return links[connection]
+
+        await prepare(node, await link_to(("broker", -1)), rows, answers)
+        for place, row in enumerate(rows):
+            link = await link_to(row.connection)
+            if row.command.is_response:
+                request = held.pop(places.get(id(row), -1), None)
+                if request is not None:
+                    answer = await link.answer(request.opaque)
+                    compare(name, request, answer, row.command, report)
+            elif row.is_from_client:
+                java = answers.get(place)
+                request = not_held(row.command, java)
+                if java is not None:
+                    await put_key_values(link, key_values(request, java.command))
+                await link.send(request)
+                if request.is_oneway:
+                    await link.barrier()
+                elif may_be_held(request):
+                    held[place] = request
+                elif java is not None:
+                    answer = await link.answer(request.opaque)
+                    if is_early(request, answer, java.command):
+                        answer = await link.ask_again(request)
+                    compare(name, request, answer, java.command, report)
+        await compare_pushes(name, rows, links, report)
+
+
+def address_of(node, to: str) -> tuple[str, int]:
+    if to == "namesrv":
+        host, _, port = node.name_servers[0].rpartition(":")
+        return host, int(port)
+    port = node.broker.fast_port if to == "fast" else node.broker.port
+    return "127.0.0.1", port
+
+
+def is_early(request: Command, answer: Command | None, java: Command) -> bool:
+    """Whether a topic that just came into being is not in the routes yet."""
+    is_unknown = answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST
+    return request.code == ROUTE and is_unknown and java.code == 0
+
+
+def may_be_held(request: Command) -> bool:
+    """Whether a pull may wait for messages that come later."""
+    flag = request.ext_fields.get("sysFlag", "")
+    return request.code in PULLS and flag.isdigit() and bool(int(flag) & SUSPEND)
+
+
+def not_held(request: Command, java: Row | None) -> Command:
+    """The request; a pull that Java answered at the end of its wait does not wait."""
+    if not may_be_held(request) or (java is not None and java.command.code == 0):
+        return request
+    flag = int(request.ext_fields["sysFlag"]) & ~SUSPEND
+    fields = request.ext_fields | {"sysFlag": str(flag)}
+    return msgspec.structs.replace(request, ext_fields=fields)
+
+
+# -- comparison
+
+
+def compare(
+    name: str, request: Command, answer: Command | None, java: Command, report: Report
+) -> None:
+    if answer is not None and answer.code == 3 and java.code != 3:
+        report.not_yet[request.code] += 1
+        return
+    text = difference(answer, java)
+    line = f"{name}: {request.code} {request.ext_fields}: {text}"
+    if not text:
+        report.equal += 1
+        return
+    for reason in INTENDED:
+        if (
+            reason.code == request.code
+            and re.fullmatch(reason.recording, name)
+            and re.search(reason.text, line)
+        ):
+            report.intended[reason] += 1
+            return
+    report.unexplained.append(line)
+
+
+async def compare_pushes(
+    name: str, rows: list[Row], links: dict[Connection, Link], report: Report
+) -> None:
+    """Whoever heard of something from Java's broker must have heard of it from ours."""
+    pushes = {
+        (row.connection, row.command.code)
+        for row in rows
+        if not row.is_from_client and not row.command.is_response
+    }
+    for link in links.values():
+        await link.barrier()
+    for connection, code in sorted(pushes):
+        if code in links[connection].pushed:
+            report.equal += 1
+        elif code in NOT_YET_PUSHED:
+            report.not_yet_pushed[code] += 1
+        else:
+            report.unexplained.append(f"{name}: {connection} was not told {code}")
+
+
+def difference(answer: Command | None, java: Command) -> str:
+    """What a client could tell apart."""
+    if answer is None:
+        return "no answer"
+    found = []
+    if answer.code != java.code:
+        found.append(f"code {answer.code} ({answer.remark}), Java {java.code}")
+    ours, theirs = set(answer.ext_fields), set(java.ext_fields)
+    if ours != theirs:
+        found.append(f"fields +{sorted(ours - theirs)} -{sorted(theirs - ours)}")
+    if not alike(outline(answer.body), outline(java.body)):
+        found.append(f"body {outline(answer.body)}, Java {outline(java.body)}")
+    return "; ".join(found)
+
+
+TABLES = frozenset(
+    {
+        "attributes", "brokerAddrs", "brokerAddrTable", "clusterAddrTable", "data",
+        "forbiddenTable", "groupTopicMap", "hostedQueues", "offsetTable",
+        "subscriptionGroupTable", "table", "topicConfigTable",
+    }
+)  # fmt: skip
+"""Names of objects whose own names are data."""
+
+
+def outline(body: bytes) -> object:
+    """Names and nesting of a JSON document, or whether there are bytes at all."""
+    if body[:1] not in (b"{", b"["):
+        return bool(body)
+    return outline_of(fastjson.loads(body))
+
+
+def outline_of(value: object) -> object:
+    """A document without its data.
+
+    What is false or null may be left out, so that neither these nor true are kept.
+    """
+    if isinstance(value, list):
+        return together(value)
+    if not isinstance(value, dict):
+        return type(value).__name__
+    return {
+        str(name): together(each.values()) if name in TABLES else outline_of(each)
+        for name, each in value.items()
+        if each is not None and not isinstance(each, bool)
+    }
+
+
+def together(entries: Iterable[object]) -> list[object]:
+    """One outline for all entries of a table or list; nothing if there are none."""
+    outlines = [outline_of(each) for each in entries]
+    if not outlines or not isinstance(outlines[0], dict):
+        return outlines[:1]
+    names: dict[str, object] = {}
+    for each in outlines:
+        assert isinstance(each, dict)
+        names |= each
+    return [names]
+
+
+def alike(ours: object, java: object) -> bool:
+    """Whether two outlines agree; an empty table agrees with any."""
+    if isinstance(ours, list) and isinstance(java, list):
+        return not ours or not java or alike(ours[0], java[0])
+    if isinstance(ours, dict) and isinstance(java, dict):
+        return ours.keys() == java.keys() and all(
+            alike(each, java[name]) for name, each in ours.items()
+        )
+    return ours == java
+
+
+async def test_replay(golden, tmp_path):
+    report = Report()
+    for path in sorted((golden / "frames").glob("*.jsonl.xz")):
+        if path.name.startswith("ha-") or "-output." in path.name:
+            continue
+        for run, rows in read(path).items():
+            folder = tmp_path / f"{path.name}-{run}"
+            with trio.fail_after(60):
+                await replay(path.name.split(".")[0], rows, folder, report)
+    show(report)
+    assert not report.unexplained
+    assert set(report.not_yet) == NOT_YET
+    assert set(report.not_yet_pushed) == NOT_YET_PUSHED
+
+
+def show(report: Report) -> None:
+    """Print the report; unexplained differences in full."""
+    lines = ["", "intended differences:"]
+    for row in INTENDED:
+        lines.append(f"{report.intended[row]:6}  {row.code:6}  {row.reason}")
+    lines.append("not yet:")
+    for code, count in sorted((report.not_yet + report.not_yet_pushed).items()):
+        lines.append(f"{count:6}  {code:6}  {RequestCode(code).name}")
+    lines.append("unexplained:")
+    lines += report.unexplained
+    lines.append(
+        f"equal {report.equal}, intended {report.intended.total()}, "
+        f"not yet {report.not_yet.total()} of {len(report.not_yet)} codes, "
+        f"unexplained {len(report.unexplained)}"
+    )
+    print("\n".join(lines))  # noqa: T201 - the report

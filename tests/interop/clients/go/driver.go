@@ -1,0 +1,264 @@
+// driver send|push|pull NAMESRV TOPIC COUNT [name=value ...], see drivers.py.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+)
+
+const name = "日本 é 😀"
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+var (
+	nameServers primitive.NamesrvAddr
+	topic       string
+	count       int
+	options     = map[string]string{}
+	printing    sync.Mutex
+	enough      int32 // 1 when pulls may fail because the consumer is shut down
+)
+
+type report struct {
+	Event  string `json:"event"`
+	Number int    `json:"number"`
+	Digest string `json:"digest,omitempty"`
+	Queue  int    `json:"queue"`
+	Offset int64  `json:"offset"`
+	Count  int    `json:"count"`
+	Error  string `json:"error,omitempty"`
+}
+
+func main() {
+	rlog.SetLogLevel("error")
+	rlog.SetOutputPath(os.Getenv("HOME") + "/go-client.log")
+	nameServers = primitive.NamesrvAddr{os.Args[2]}
+	topic = os.Args[3]
+	count, _ = strconv.Atoi(os.Args[4])
+	for _, option := range os.Args[5:] {
+		key, value, _ := strings.Cut(option, "=")
+		options[key] = value
+	}
+	switch os.Args[1] {
+	case "send":
+		send()
+	case "push":
+		push()
+	case "pull":
+		pull()
+	}
+}
+
+func text(key, otherwise string) string {
+	if value, ok := options[key]; ok {
+		return value
+	}
+	return otherwise
+}
+
+func number(key string, otherwise int) int {
+	value, err := strconv.Atoi(text(key, ""))
+	if err != nil {
+		return otherwise
+	}
+	return value
+}
+
+func say(what report) {
+	printing.Lock()
+	defer printing.Unlock()
+	line, _ := json.Marshal(what)
+	fmt.Println(string(line))
+}
+
+func check(err error) {
+	if err != nil {
+		say(report{Event: "failed", Error: err.Error()})
+	}
+}
+
+func bodyOf(i, size int) []byte {
+	body := []byte(fmt.Sprintf("message %d 日本語 é 😀 %s", i, strings.Repeat("x", i%200)))
+	for state := uint32(i); len(body) < size; {
+		state = (state*1103515245 + 12345) & 0x7fffffff
+		body = append(body, letters[(state>>16)&63])
+	}
+	return body
+}
+
+func message(i int) *primitive.Message {
+	made := primitive.NewMessage(topic, bodyOf(i, number("size", 0)))
+	made.WithTag(fmt.Sprintf("Tag%d", i%3)).WithKeys([]string{fmt.Sprintf("Key%d", i)})
+	made.WithProperty("number", strconv.Itoa(i))
+	made.WithProperty("name", name)
+	return made
+}
+
+func sayReceived(message *primitive.MessageExt) {
+	digest := sha256.New()
+	digest.Write(message.Body)
+	for _, part := range []string{message.GetTags(), strings.TrimSpace(message.GetKeys()),
+		message.GetProperty("number"), message.GetProperty("name")} {
+		digest.Write([]byte{0})
+		digest.Write([]byte(part))
+	}
+	i, _ := strconv.Atoi(message.GetProperty("number"))
+	say(report{Event: "received", Number: i, Digest: hex.EncodeToString(digest.Sum(nil)),
+		Queue: message.Queue.QueueId, Offset: message.QueueOffset})
+}
+
+func send() {
+	selector := producer.NewRoundRobinQueueSelector()
+	if text("mode", "sync") == "orderly" {
+		selector = producer.NewManualQueueSelector()
+	}
+	p, err := rocketmq.NewProducer(
+		producer.WithGroupName("interop-producer"),
+		producer.WithNameServer(nameServers),
+		producer.WithSendMsgTimeout(10*time.Second),
+		producer.WithQueueSelector(selector),
+		producer.WithNamespace(text("namespace", "")),
+	)
+	check(err)
+	check(p.Start())
+	first, sent := number("first", 0), int64(0)
+	ctx := context.Background()
+	switch text("mode", "sync") {
+	case "sync":
+		for i := first; i < first+count; i++ {
+			note(p, &sent, message(i))
+		}
+	case "async":
+		var waiting sync.WaitGroup
+		for i := first; i < first+count; i++ {
+			waiting.Add(1)
+			err := p.SendAsync(ctx, func(_ context.Context, result *primitive.SendResult, err error) {
+				check(err)
+				if err == nil && result.Status == primitive.SendOK {
+					atomic.AddInt64(&sent, 1)
+				}
+				waiting.Done()
+			}, message(i))
+			check(err)
+		}
+		waiting.Wait()
+	case "oneway":
+		for i := first; i < first+count; i++ {
+			check(p.SendOneWay(ctx, message(i)))
+			sent++
+		}
+		time.Sleep(time.Second)
+	case "batch":
+		for i := first; i < first+count; i += 10 {
+			var batch []*primitive.Message
+			for j := i; j < i+10 && j < first+count; j++ {
+				batch = append(batch, message(j))
+			}
+			note(p, &sent, batch...)
+		}
+	case "orderly":
+		for i := first; i < first+count; i++ {
+			made := message(i)
+			made.Queue = &primitive.MessageQueue{Topic: topic, BrokerName: text("broker", ""),
+				QueueId: i % number("queues", 4)}
+			note(p, &sent, made)
+		}
+	}
+	check(p.Shutdown())
+	say(report{Event: "done", Count: int(sent)})
+}
+
+func note(p rocketmq.Producer, sent *int64, messages ...*primitive.Message) {
+	result, err := p.SendSync(context.Background(), messages...)
+	check(err)
+	if err == nil && result.Status == primitive.SendOK {
+		*sent += int64(len(messages))
+	}
+}
+
+func push() {
+	model := consumer.Clustering
+	if text("model", "CLUSTERING") == "BROADCASTING" {
+		model = consumer.BroadCasting
+	}
+	c, err := rocketmq.NewPushConsumer(
+		consumer.WithGroupName(text("group", "interop")),
+		consumer.WithInstance(text("instance", "one")),
+		consumer.WithNameServer(nameServers),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithConsumerModel(model),
+		consumer.WithNamespace(text("namespace", "")),
+		consumer.WithConsumerOrder(text("order", "false") == "true"),
+	)
+	check(err)
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tags", "*")}
+	check(c.Subscribe(topic, selector, func(_ context.Context, messages ...*primitive.MessageExt) (
+		consumer.ConsumeResult, error) {
+		for _, each := range messages {
+			sayReceived(each)
+		}
+		return consumer.ConsumeSuccess, nil
+	}))
+	check(c.Start())
+	say(report{Event: "ready"})
+	_, _ = io.ReadAll(os.Stdin)
+	check(c.Shutdown())
+	say(report{Event: "done"})
+}
+
+func pull() {
+	c, err := rocketmq.NewPullConsumer(
+		consumer.WithGroupName(text("group", "interop")),
+		consumer.WithNameServer(nameServers),
+	)
+	check(err)
+	check(c.Subscribe(topic, consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}))
+	check(c.Start())
+	received := make(chan *primitive.MessageExt)
+	for i := 0; i < number("queues", 4); i++ {
+		go pullQueue(c, i, received)
+	}
+	for i := 0; i < count; i++ {
+		sayReceived(<-received)
+	}
+	atomic.StoreInt32(&enough, 1)
+	check(c.Shutdown())
+	say(report{Event: "done", Count: count})
+}
+
+// pullQueue reads one queue for as long as anybody wants its messages.
+func pullQueue(c rocketmq.PullConsumer, id int, received chan<- *primitive.MessageExt) {
+	queue := &primitive.MessageQueue{Topic: topic, BrokerName: text("broker", ""), QueueId: id}
+	for offset := int64(number("offset", 0)); ; {
+		result, err := c.PullFrom(context.Background(), queue, offset, 16)
+		if err != nil {
+			if atomic.LoadInt32(&enough) == 0 {
+				check(err)
+			}
+			return
+		}
+		if result.Status != primitive.PullFound {
+			continue
+		}
+		for _, each := range result.GetMessageExts() {
+			each.Queue = queue
+			received <- each
+		}
+		offset = result.NextBeginOffset
+	}
+}

@@ -1,0 +1,230 @@
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Driver send|push|pull NAMESRV TOPIC COUNT [name=value ...], see drivers.py. */
+public class Driver {
+    static final PrintStream OUT = System.out;
+    static final Map<String, String> OPTIONS = new HashMap<>();
+    static String nameServer;
+    static String topic;
+    static int count;
+
+    public static void main(String[] args) throws Exception {
+        nameServer = args[1];
+        topic = args[2];
+        count = Integer.parseInt(args[3]);
+        for (String option : Arrays.asList(args).subList(4, args.length)) {
+            String[] parts = option.split("=", 2);
+            OPTIONS.put(parts[0], parts[1]);
+        }
+        switch (args[0]) {
+            case "send":
+                send();
+                break;
+            case "push":
+                push();
+                break;
+            case "pull":
+                pull();
+                break;
+            default:
+                throw new IllegalArgumentException(args[0]);
+        }
+        System.exit(0);
+    }
+
+    static String option(String name, String otherwise) {
+        return OPTIONS.getOrDefault(name, otherwise);
+    }
+
+    static int number(String name, int otherwise) {
+        return Integer.parseInt(option(name, Integer.toString(otherwise)));
+    }
+
+    static void say(String json) {
+        synchronized (OUT) {
+            OUT.println(json);
+            OUT.flush();
+        }
+    }
+
+    static void sayDone(int done) {
+        say("{\"event\":\"done\",\"count\":" + done + "}");
+    }
+
+    static void sayFailed(Throwable error) {
+        String text = String.valueOf(error).replaceAll("[^A-Za-z0-9 .:_-]", " ");
+        say("{\"event\":\"failed\",\"error\":\"" + text + "\"}");
+    }
+
+    static void sayReceived(MessageExt message) {
+        try {
+            String digest = Bodies.digest(message.getBody(), message.getTags(), message.getKeys(),
+                message.getUserProperty("number"), message.getUserProperty("name"));
+            say("{\"event\":\"received\",\"number\":" + message.getUserProperty("number") + ",\"digest\":\"" + digest
+                + "\",\"queue\":" + message.getQueueId() + ",\"offset\":" + message.getQueueOffset() + "}");
+        } catch (Exception error) {
+            sayFailed(error);
+        }
+    }
+
+    static Message message(int number) {
+        byte[] body = Bodies.body(number, number("size", 0)).getBytes(StandardCharsets.UTF_8);
+        Message message = new Message(topic, "Tag" + number % 3, "Key" + number, body);
+        message.putUserProperty("number", Integer.toString(number));
+        message.putUserProperty("name", Bodies.NAME);
+        return message;
+    }
+
+    static void send() throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("interop-producer");
+        producer.setNamesrvAddr(nameServer);
+        producer.setVipChannelEnabled(Boolean.parseBoolean(option("vip", "false")));
+        producer.setSendMsgTimeout(10_000);
+        producer.setNamespace(option("namespace", ""));
+        producer.start();
+        int first = number("first", 0);
+        AtomicInteger sent = new AtomicInteger();
+        switch (option("mode", "sync")) {
+            case "sync":
+                for (int i = first; i < first + count; i++) {
+                    note(producer.send(message(i)), 1, sent);
+                }
+                break;
+            case "async":
+                sendAsync(producer, first, sent);
+                break;
+            case "oneway":
+                for (int i = first; i < first + count; i++) {
+                    producer.sendOneway(message(i));
+                    sent.incrementAndGet();
+                }
+                Thread.sleep(1_000);
+                break;
+            case "batch":
+                for (int i = first; i < first + count; i += 10) {
+                    List<Message> batch = new ArrayList<>();
+                    for (int j = i; j < Math.min(i + 10, first + count); j++) {
+                        batch.add(message(j));
+                    }
+                    note(producer.send(batch), batch.size(), sent);
+                }
+                break;
+            case "orderly":
+                for (int i = first; i < first + count; i++) {
+                    note(producer.send(message(i), (queues, one, key) -> queues.get((int) key % queues.size()), i), 1,
+                        sent);
+                }
+                break;
+            default:
+                throw new IllegalArgumentException(option("mode", "sync"));
+        }
+        producer.shutdown();
+        sayDone(sent.get());
+    }
+
+    static void note(SendResult result, int messages, AtomicInteger sent) {
+        if (result.getSendStatus() == SendStatus.SEND_OK) {
+            sent.addAndGet(messages);
+        }
+    }
+
+    static void sendAsync(DefaultMQProducer producer, int first, AtomicInteger sent) throws Exception {
+        CountDownLatch left = new CountDownLatch(count);
+        for (int i = first; i < first + count; i++) {
+            producer.send(message(i), new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    note(result, 1, sent);
+                    left.countDown();
+                }
+
+                @Override
+                public void onException(Throwable error) {
+                    sayFailed(error);
+                    left.countDown();
+                }
+            });
+        }
+        left.await(30, TimeUnit.SECONDS);
+    }
+
+    static void push() throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(option("group", "interop"));
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setVipChannelEnabled(Boolean.parseBoolean(option("vip", "false")));
+        consumer.setInstanceName(option("instance", "one"));
+        consumer.setNamespace(option("namespace", ""));
+        consumer.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        var model = consumer.getMessageModel(); // its package depends on the version
+        consumer.setMessageModel(Enum.valueOf(model.getDeclaringClass(), option("model", "CLUSTERING")));
+        consumer.subscribe(topic, option("tags", "*"));
+        if (option("order", "false").equals("true")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                messages.forEach(Driver::sayReceived);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                messages.forEach(Driver::sayReceived);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.start();
+        say("{\"event\":\"ready\"}");
+        while (System.in.read() >= 0) {
+            continue;
+        }
+        consumer.shutdown();
+        sayDone(0);
+    }
+
+    static void pull() throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(option("group", "interop"));
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setAutoCommit(false);
+        consumer.start();
+        List<MessageQueue> queues = new ArrayList<>(consumer.fetchMessageQueues(topic));
+        consumer.assign(queues);
+        long end = System.currentTimeMillis() + 30_000;
+        // read everything first: a pull that is under way would bring messages from before the seek
+        for (int left = number("total", 0); left > 0 && System.currentTimeMillis() < end;) {
+            left -= consumer.poll(500).size();
+        }
+        for (MessageQueue queue : queues) {
+            consumer.seek(queue, number("offset", 0));
+        }
+        int received = 0;
+        while (received < count && System.currentTimeMillis() < end) {
+            for (MessageExt message : consumer.poll(500)) {
+                sayReceived(message);
+                received++;
+            }
+        }
+        consumer.shutdown();
+        sayDone(received);
+    }
+}

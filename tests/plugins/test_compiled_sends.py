@@ -1,0 +1,417 @@
+"""One meaning: frames served compiled and by the Python handler leave the same bytes.
+
+Two brokers with the same clock get the same frames over a socket, cut at the same
+places; one of them serves what it can compiled. Replies, log and queues must be equal.
+"""
+
+import itertools
+import json
+import os
+import random
+import socket
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rmq_plugins.send
+from rmq._fastpath import EventKind, Reactor
+from rmq.broker.config import BrokerConfig
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import FLAG_ONEWAY, Command
+from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.message import host_bytes
+from rmq.store.config import FlushDiskType, StoreConfig
+from rmq.store.message_store import MessageStore
+from tests.plugins.conftest import (
+    Caller,
+    ManualClock,
+    RecordingConnection,
+    build_context,
+)
+
+LONG = (
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
+    "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
+    "maxReconsumeTimes", "batch", "bname",
+)  # fmt: skip
+SHORT = "abcdefghijklmn"
+PLAIN = {
+    "producerGroup": "PG",
+    "topic": "T",
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "4",
+    "queueId": "1",
+    "sysFlag": "0",
+    "bornTimestamp": "1795230112758",
+    "flag": "0",
+    "properties": "KEYS\x01k1 k2\x02UNIQ_KEY\x017F01\x02WAIT\x01true\x02TAGS\x01A\x02",
+    "reconsumeTimes": "0",
+    "unitMode": "false",
+    "batch": "false",
+}
+MAIN = 0
+
+
+class Side:
+    """One broker behind a reactor, with or without compiled handlers."""
+
+    def __init__(self, folder, *, compiled, **store_options):
+        config = StoreConfig(
+            root_dir=str(folder),
+            **{
+                "commit_log_file_size": 1 << 20,
+                "queue_file_size": 20 * 64,
+                "max_message_size": 4096,
+                **store_options,
+            },
+        )
+        clock = ManualClock()
+        self.store = MessageStore.open(
+            config, clock=clock, store_host=host_bytes("127.0.0.1", 10_911)
+        )
+        self.broker = build_context(
+            BrokerConfig(broker_name="broker-a"), self.store, clock
+        )
+        self.caller = Caller(self.broker)
+        self.reactor = Reactor()
+        self.reactor.attach_watermark(self.store.durable)
+        if compiled:
+            rmq_plugins.send.rmq_native_handlers(
+                self.broker,
+                lambda code, handler, **_: self.reactor.register_native(
+                    MAIN, code, handler
+                ),
+            )
+        for name, queues, kind in (("T", 3, "SINGLE_TAG"), ("M", 2, "MULTI_TAG")):
+            self.caller.topic(name, queues=queues, topic_filter_type=kind)
+        self.peer, ours = socket.socketpair()
+        self.peer.setblocking(False)
+        ours.setblocking(False)
+        self.connection = RecordingConnection()
+        self.reactor.add(ours.detach(), MAIN, self.connection.remote_host)
+        self.decoder = FrameDecoder()
+        self.replies = {}
+
+    def play(self, chunks):
+        """Send the chunks, one poll each, and collect the replies by opaque number."""
+        random.seed(7)
+        for chunk in chunks:
+            if chunk:
+                self.peer.sendall(chunk)
+            while self.reactor.poll(0):
+                self.broker.arrivals.flush()
+                for kind, token, frame in self.reactor.take_events():
+                    assert kind == EventKind.FRAME, EventKind(kind)
+                    self.serve(token, frame)
+                self.broker.arrivals.flush()
+                self.reactor.flush()
+            self.collect()
+
+    def serve(self, token, frame):
+        """Let the Python handler answer, as the dispatcher does."""
+        [request] = FrameDecoder().feed(frame)
+        answer = self.caller.handle(request, self.connection)
+        if not request.is_oneway:
+            self.reactor.send(token, encode(getattr(answer, "response", answer)))
+
+    def collect(self):
+        while True:
+            try:
+                data = self.peer.recv(1 << 20)
+            except BlockingIOError:
+                return
+            for reply in self.decoder.feed(data):
+                assert reply.opaque not in self.replies
+                self.replies[reply.opaque] = encode(reply)
+
+    @property
+    def served(self):
+        return sum(count for count, _ in self.reactor.native_counts().values())
+
+    def files(self):
+        """Every byte of log and queues, and the tables that a send can change."""
+        root = self.store.directory.root
+        return {
+            str(path.relative_to(root)): path.read_bytes()
+            for folder in ("commitlog", "consumequeue")
+            for path in sorted((root / folder).rglob("*"))
+            if path.is_file()
+        }
+
+    def close(self):
+        self.peer.close()
+        self.reactor.detach_watermark()
+        self.store.close()
+
+
+@pytest.fixture
+def sides(tmp_path):
+    made = []
+
+    def make(**options):
+        folder = tmp_path / str(len(made))
+        pair = [
+            Side(folder / name, compiled=name == "compiled", **options)
+            for name in ("python", "compiled")
+        ]
+        made.extend(pair)
+        return pair
+
+    yield make
+    for side in made:
+        side.close()
+
+
+def request(fields, *, opaque, code=310, body=b"hello", flag=0, kind="plain"):
+    """One frame: plain JSON as ours, escaped JSON as Java's, or a binary header."""
+    names = LONG if code == 10 else SHORT
+    ext = {names[LONG.index(name)]: value for name, value in fields.items()}
+    if kind == "escaped":
+        header = json.dumps(
+            {
+                "code": code, "extFields": ext, "flag": flag, "language": "JAVA",
+                "opaque": opaque, "serializeTypeCurrentRPC": "JSON", "version": 513,
+            }
+        ).encode()  # fmt: skip
+        head = (4 + len(header) + len(body)).to_bytes(4, "big")
+        return head + len(header).to_bytes(4, "big") + header + body
+    return encode(
+        Command(
+            code,
+            ext,
+            body,
+            opaque=opaque,
+            flag=flag,
+            language="JAVA" if kind == "plain" else 0,
+            version=513,
+            serialize_type=kind == "binary",
+        )
+    )
+
+
+def assert_equal(python, compiled):
+    assert compiled.replies == python.replies
+    assert compiled.store.end_offset == python.store.end_offset
+    assert compiled.files() == python.files()
+
+
+PIECES = st.sampled_from(
+    [
+        "TAGS\x01A\x02",
+        "TAGS\x01\u4e2d\U0001f600\x02",
+        "KEYS\x01a b\x02",
+        "KEYS\x01\x02",
+        "WAIT\x01true\x02",
+        "WAIT\x01false\x02",
+        "WAIT\x01TRUE\x02",
+        "own\x01v\x01w\x02",
+        'q\x01say "hi" \\ back\x02',
+        "DELAY\x010\x02",
+        "TRAN_MSG\x01false\x02",
+        "__SHARDINGKEY\x01s\x02",
+        "_SYS_MSG_PRIORITY_\x011\x02",
+        "CLUSTER\x01x\x02",
+        "MSG_REGION\x01mine\x02",
+        "TRACE_ON\x01false\x02",
+        "\x01novalue\x02",
+        "junk\x02",
+        "\x02",
+        "line\x01a\nb\tc\x02",
+        "1ST_POP_TIME\x01x\x02",
+        "POP_CK\x01x\x02",
+    ]
+)
+
+
+@st.composite
+def properties(draw):
+    keys = [
+        "UNIQ_KEY\x017F00000163D2\x02",
+        'UNIQ_KEY\x01q"\\\x02',
+        "UNIQ_KEY\x01\u00e9\x02",
+    ]
+    pieces = draw(st.lists(PIECES, max_size=5))
+    pieces.insert(draw(st.integers(0, len(pieces))), draw(st.sampled_from(keys)))
+    text = "".join(pieces)
+    if draw(st.booleans()) and draw(st.booleans()):
+        text = text[:-1]
+    return text if "UNIQ_KEY\x01" in text and text.count("UNIQ_KEY") == 1 else keys[0]
+
+
+ODD = {
+    "topic": st.sampled_from(
+        ["T", "T", "M", "New", "%RETRY%G", "../x", "", "SELF_TEST_TOPIC", "T\u00e9"]
+    ),
+    "queueId": st.sampled_from(
+        ["0", "1", "2", "3", "-1", "99", "+1", "01", "1a", " 1", "", "2147483648"]
+    ),
+    "sysFlag": st.sampled_from(
+        ["0", "1", "257", "4", "8", "12", "16", "32", "64", "128", "-1", "9" * 12]
+    ),
+    "bornTimestamp": st.sampled_from(["0", "-5", "9" * 18, str(2**63 - 1), "1e3", ""]),
+    "flag": st.sampled_from(["0", "-1", "7", "2147483647", "-2147483648", "x"]),
+    "reconsumeTimes": st.sampled_from(["0", "1", "00", None]),
+    "unitMode": st.sampled_from(["false", "true", "yes", None]),
+    "batch": st.sampled_from(["false", "FALSE", None]),
+    "maxReconsumeTimes": st.sampled_from(["16", "-1", "", "z"]),
+    "defaultTopicQueueNums": st.sampled_from(["4", "0", "-1", "four", None]),
+    "producerGroup": st.sampled_from(["PG", "", 'a"b', None]),
+    "defaultTopic": st.sampled_from(["TBW102", "None", None]),
+    "bname": st.just("broker-a"),
+}
+
+
+@st.composite
+def frames(draw):
+    fields = {**PLAIN, "properties": draw(properties())}
+    fields["queueId"] = draw(st.sampled_from(["0", "1", "2"]))
+    for name in draw(st.lists(st.sampled_from(sorted(ODD)), max_size=2)):
+        fields[name] = draw(ODD[name])
+    kind = draw(st.sampled_from(["plain", "escaped", "binary"]))
+    fields = {
+        name: value
+        for name, value in fields.items()
+        if value is not None and (value or kind != "binary")
+    }
+    return {
+        "fields": fields,
+        "kind": kind,
+        "code": draw(st.sampled_from([10, 310])),
+        "body": draw(st.sampled_from([b"x", b"y" * 128, b"z" * 700, b"", b"w" * 5000])),
+        "flag": draw(st.sampled_from([0, 0, 0, FLAG_ONEWAY])),
+    }
+
+
+def cut(draw, data):
+    """Cut a stream at a few places."""
+    places = draw(st.lists(st.integers(0, len(data)), max_size=6))
+    ends = [0, *sorted(places), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(ends)]
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_whatever_comes_leaves_the_same_bytes(sides, data):
+    python, compiled = sides()
+    opaque = 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        made = data.draw(st.lists(frames(), min_size=1, max_size=12))
+        stream = b""
+        for each in made:
+            opaque += 1
+            stream += request(opaque=opaque, **each)
+        chunks = cut(data.draw, stream)
+        change = data.draw(st.sampled_from([None, None, "fewer", "more", "delete"]))
+        for side in (python, compiled):
+            side.play(chunks)
+            if change == "delete":
+                side.broker.topics.delete("T")
+                side.store.delete_topic("T")
+            elif change:
+                side.caller.topic("T", queues=1 if change == "fewer" else 3)
+    assert_equal(python, compiled)
+
+
+@pytest.mark.parametrize("kind", ["plain", "escaped", "binary"])
+@pytest.mark.parametrize("code", [10, 310])
+def test_plain_sends_are_served_compiled_and_files_roll(sides, kind, code):
+    """1,000 records fill several files of log and queues."""
+    python, compiled = sides(commit_log_file_size=1 << 16)
+    stream = b"".join(
+        request(
+            {**PLAIN, "queueId": str(n % 3), "topic": "TM"[n % 50 == 7]}
+            if n % 50 != 7 or n % 3 != 2
+            else {**PLAIN, "queueId": "0"},
+            opaque=n,
+            code=code,
+            kind=kind,
+            body=bytes([n % 251]) * (n % 300 + 1),
+        )
+        for n in range(1_000)
+    )
+    chunks = [stream[i : i + 3_000] for i in range(0, len(stream), 3_000)]
+    for side in (python, compiled):
+        side.play(chunks)
+    assert_equal(python, compiled)
+    assert len(python.replies) == 1_000
+    assert python.served == 0
+    assert compiled.served > 800
+
+
+def test_counters_and_touched_queues_are_those_of_puts(sides):
+    told = []
+    python, compiled = sides()
+    for side in (python, compiled):
+        side.broker.arrivals.listen((lambda touched: told.append(dict(touched)),))
+        side.play([request(PLAIN, opaque=n) for n in range(5)])
+    assert told[:5] == told[5:] == [{("T", 1): n + 1} for n in range(5)]
+    statistics = [side.store.statistics() for side in (python, compiled)]
+    assert statistics[0].put_messages == statistics[1].put_messages == 5
+    assert statistics[0].put_bytes == statistics[1].put_bytes > 0
+    assert compiled.served == 4
+
+
+def test_sync_flush_holds_the_answer_until_the_log_is_durable(sides):
+    _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    wanted = []
+    compiled.store.on_flush_wanted = lambda: wanted.append(1)
+    compiled.play([request(PLAIN, opaque=0)])
+    compiled.replies.clear()
+    at_once = {**PLAIN, "properties": "UNIQ_KEY\x01A\x02WAIT\x01false\x02"}
+    compiled.play([request(PLAIN, opaque=1) + request(at_once, opaque=2)])
+    assert compiled.served == 2
+    assert set(compiled.replies) == {2}
+    assert len(wanted) >= 2
+    compiled.store.flush_log()
+    compiled.play([b""])
+    assert set(compiled.replies) == {1, 2}
+
+
+def test_a_refusing_store_answers_through_the_python_handler(sides):
+    _, compiled = sides()
+    compiled.play([request(PLAIN, opaque=0)])
+    compiled.store.fail("the disk is gone")
+    compiled.play([request(PLAIN, opaque=1)])
+    [reply] = FrameDecoder().feed(compiled.replies[1])
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "the disk is gone" in reply.remark
+    assert compiled.served == 0
+
+
+def test_a_failed_write_answers_nobody_and_stores_nothing(sides):
+    """Under SYNC_FLUSH records go through pwrite; here its descriptor cannot write."""
+    _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    compiled.play([request(PLAIN, opaque=0)])
+    end = compiled.store.end_offset
+    file = compiled.store.log_tail.file
+    saved, read_only = os.dup(file.fd), os.open(file.path, os.O_RDONLY)
+    os.dup2(read_only, file.fd)
+    compiled.peer.sendall(request(PLAIN, opaque=1))
+    compiled.reactor.poll(0)
+    os.dup2(saved, file.fd)
+    os.close(saved)
+    os.close(read_only)
+    [(kind, _, _)] = compiled.reactor.take_events()
+    assert kind == EventKind.NOT_KEPT
+    assert compiled.store.end_offset == end
+    assert "failed" in compiled.store.refuse_reason
+    compiled.collect()
+    assert set(compiled.replies) <= {0}
+    assert compiled.store.queue_tail("T", 1).next_offset == 1
+
+
+def test_topics_with_a_meaning_are_never_shown(sides):
+    _, compiled = sides()
+    compiled.broker.topics.update(
+        TopicConfig(topic_name="%DLQ%G", read_queue_nums=1, write_queue_nums=1, perm=6)
+    )
+    for n, topic in enumerate(["%DLQ%G", "SELF_TEST_TOPIC", "broker-a"] * 3):
+        fields = {**PLAIN, "topic": topic, "queueId": "0"}
+        compiled.play([request(fields, opaque=n)])
+    assert compiled.served == 0

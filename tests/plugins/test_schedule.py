@@ -1,0 +1,324 @@
+"""Delayed delivery: levels, order, time, restarts, and a store that refuses."""
+
+import json
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmq.protocol.message import decode_stored
+from rmq.store.results import PutResult, PutStatus
+from rmq_plugins.schedule.deliver import RETRY_MS, Deliveries, deliveries_of
+
+
+@pytest.fixture
+def deliveries(caller):
+    return deliveries_of(caller.broker)
+
+
+def send_delayed(caller, level, body=b"later", **more):
+    return caller.send(
+        body=body, properties=f"DELAY\x01{level}\x02TAGS\x01A\x02", **more
+    )
+
+
+def records(caller, topic="T", queue_id=0):
+    found, offset = [], 0
+    while True:
+        got = caller.broker.store.get(topic, queue_id, offset, 32)
+        if not got.message_count:
+            return found
+        found += decode_stored(got.body)
+        offset = got.next_begin_offset
+
+
+def bodies(caller, **more):
+    return [record.body for record in records(caller, **more)]
+
+
+def deliver(caller, level=1):
+    return deliveries_of(caller.broker).deliver(level)
+
+
+def test_a_delayed_message_is_put_aside(caller):
+    answer = send_delayed(caller, 4, queueId=1)
+    assert answer.code == 0
+    assert answer.ext_fields["queueId"] == "1"
+    assert bodies(caller, queue_id=1) == []
+    (aside,) = records(caller, "SCHEDULE_TOPIC_XXXX", 3)
+    properties = aside.properties
+    assert properties["DELAY"] == "4"
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "1")
+
+
+@pytest.mark.parametrize(("level", "queue"), [(18, 17), (19, 17), (10**9, 17)])
+def test_levels_above_the_last_are_the_last(caller, level, queue):
+    send_delayed(caller, level)
+    (aside,) = records(caller, "SCHEDULE_TOPIC_XXXX", queue)
+    assert aside.properties["DELAY"] == "18"
+
+
+@pytest.mark.parametrize("level", [0, -1, "x", "1.5"])
+def test_no_level_is_no_delay(caller, level):
+    send_delayed(caller, level)
+    assert bodies(caller) == [b"later"]
+
+
+def test_a_level_goes_before_a_time(caller):
+    text = "DELAY\x011\x02TIMER_DELAY_MS\x015\x02TIMER_DELIVER_MS\x015\x02"
+    assert caller.send(properties=text).code == 0
+    (aside,) = records(caller, "SCHEDULE_TOPIC_XXXX", 0)
+    assert not [name for name in aside.properties if name.startswith("TIMER")]
+
+
+def test_a_time_alone_is_refused(caller):
+    answer = caller.send(properties="TIMER_DELAY_MS\x015\x02")
+    assert answer.code == 1
+    assert "timed delivery is not enabled" in answer.remark
+
+
+def test_delivery_is_never_early(caller, clock):
+    send_delayed(caller, 1)
+    clock.ms += 999
+    assert deliver(caller) == 0
+    assert bodies(caller) == []
+    clock.ms += 1
+    assert deliver(caller) == 1
+    assert bodies(caller) == [b"later"]
+
+
+def test_what_is_delivered_is_what_java_delivers(caller, clock):
+    send_delayed(caller, 1, flag=9)
+    clock.ms += 1_000
+    deliver(caller)
+    (aside,), (delivered,) = records(caller, "SCHEDULE_TOPIC_XXXX"), records(caller)
+    for name in ("properties_text", "body", "flag", "sys_flag", "born_timestamp"):
+        assert getattr(delivered, name) == getattr(aside, name)
+    assert delivered.born_host == aside.born_host
+    assert delivered.store_timestamp == clock.ms
+    assert bodies_by_tag(caller, "A") == [b"later"]
+
+
+def bodies_by_tag(caller, tag):
+    answer = caller.pull(subscription=tag)
+    return [record.body for record in decode_stored(answer.body)]
+
+
+def test_order_within_a_level(caller, clock):
+    expected = [str(n).encode() for n in range(100)]
+    for body in expected:
+        send_delayed(caller, 1, body)
+    clock.ms += 1_000
+    while deliver(caller):
+        pass
+    assert bodies(caller) == expected
+
+
+def test_only_the_head_that_is_due(caller, clock):
+    send_delayed(caller, 1, b"first")
+    clock.ms += 500
+    send_delayed(caller, 1, b"second")
+    clock.ms += 500
+    assert deliver(caller) == 1
+    clock.ms += 500
+    assert deliver(caller) == 1
+    assert bodies(caller) == [b"first", b"second"]
+
+
+def test_a_clock_that_was_set_back_does_not_hold_messages(caller, clock):
+    send_delayed(caller, 1)
+    clock.ms -= 86_400_000
+    assert deliver(caller) == 1
+
+
+def test_levels_of_the_user(make_caller, clock):
+    caller = make_caller(store={"delay_levels": "2s 1d"})
+    send_delayed(caller, 7)
+    clock.ms += 86_399_999
+    assert deliver(caller, 2) == 0
+    clock.ms += 1
+    assert deliver(caller, 2) == 1
+
+
+def test_a_refused_message_is_tried_again(caller, clock, monkeypatch):
+    send_delayed(caller, 1)
+    clock.ms += 1_000
+    deliveries = deliveries_of(caller.broker)
+    caller.broker.store.fail("the disk is full")
+    assert deliver(caller) == 0
+    assert deliveries.offsets.get(1) == 0
+    assert deliveries._due_ms[1] == clock.ms + RETRY_MS
+    caller.broker.store.check_disk()
+    assert deliver(caller) == 1
+    assert bodies(caller) == [b"later"]
+
+
+def test_a_retry_comes_to_its_group(caller, clock):
+    caller.broker.groups.find("G")
+    caller.send()
+    (record,) = records(caller)
+    fields = {"offset": record.physical_offset, "group": "G", "delayLevel": 1}
+    assert caller.call(36, fields).code == 0
+    clock.ms += 1_000
+    assert deliver(caller) == 1
+    (again,) = records(caller, "%RETRY%G")
+    assert (again.body, again.reconsume_times) == (b"hello", 1)
+
+
+def test_an_address_that_would_become_a_path_is_dropped(caller, clock, caplog):
+    send_delayed(caller, 1, b"bad")
+    send_delayed(caller, 1, b"good")
+    (first, _) = records(caller, "SCHEDULE_TOPIC_XXXX")
+    message = first.again()
+    message.set_property("REAL_TOPIC", "../../x")
+    caller.broker.put.append(message)
+    clock.ms += 1_000
+    assert deliver(caller) == 3
+    assert bodies(caller) == [b"bad", b"good"]
+    assert "../../x" in caplog.text
+
+
+def test_progress_is_saved_in_java_s_form(caller, clock, deliveries):
+    send_delayed(caller, 1)
+    clock.ms += 1_000
+    deliver(caller)
+    deliveries.offsets.write(deliveries.offsets.snapshot())
+    path = caller.broker.store.directory.config / "delayOffset.json"
+    content = json.loads(path.read_text())
+    assert content["offsetTable"] == {"1": 1}
+    assert set(content["dataVersion"]) == {"counter", "stateVersion", "timestamp"}
+
+
+def test_a_restart_goes_on_where_the_table_says(caller, clock, deliveries):
+    for body in (b"a", b"b"):
+        send_delayed(caller, 1, body)
+        clock.ms += 1_000
+        deliver(caller)
+        if body == b"a":
+            deliveries.offsets.write(deliveries.offsets.snapshot())
+    again = Deliveries(caller.broker)
+    again.find_pending()
+    assert again.deliver(1) == 1
+    assert bodies(caller) == [b"a", b"b", b"b"]
+
+
+@pytest.mark.parametrize("offset", [-5, 99])
+def test_offsets_outside_the_queue_are_brought_back(caller, offset):
+    send_delayed(caller, 1)
+    broker = caller.broker
+    path = broker.store.directory.config / "delayOffset.json"
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(f'{{"dataVersion":{{}},"offsetTable":{{1:{offset}}}}}')
+    deliveries = Deliveries(broker)
+    deliveries.find_pending()
+    assert deliveries.offsets.get(1) == max(0, min(offset, 1))
+
+
+def test_versions_of_the_table(caller, deliveries):
+    before = deliveries.offsets.data_version.counter
+    for offset in range(400):
+        deliveries.offsets.set(1, offset)
+    assert deliveries.offsets.data_version.counter == before + 2
+
+
+class VirtualClock:
+    """The wall clock of a trio run under a mock clock."""
+
+    def now_ms(self):
+        return 1_795_262_400_000 + int(trio.current_time() * 1_000)
+
+
+@pytest.fixture
+def live(open_broker, make_caller_of):
+    """A caller whose broker lives in trio's time; use it inside the run."""
+
+    def make(**options):
+        broker = open_broker(**options)
+        broker.clock = broker.store._writer._clock = VirtualClock()
+        return make_caller_of(broker)
+
+    return make
+
+
+def test_an_idle_service_never_wakes(live):
+    looks = []
+
+    async def main():
+        caller = live()
+        deliveries = deliveries_of(caller.broker)
+        deliveries.deliver = looks.append
+        with trio.move_on_after(100_000):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(deliveries.run)
+                nursery.start_soon(deliveries.save_changes)
+                await trio.sleep(1)
+                caller.send()
+                caller.report_arrivals()
+                await trio.sleep_forever()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert not looks
+
+
+def test_messages_of_all_levels_come_at_their_time(live):
+    seen = []
+
+    async def main():
+        caller = live()
+        deliveries = deliveries_of(caller.broker)
+        levels = (3, 1, 2, 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(deliveries.run)
+            await trio.sleep(5)
+            for level in levels:
+                send_delayed(caller, level, str(level).encode())
+            caller.report_arrivals()
+            sent_ms = caller.broker.clock.now_ms()
+            await trio.sleep(15)
+            nursery.cancel_scope.cancel()
+        seen.extend((r.body, r.store_timestamp - sent_ms) for r in records(caller))
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert [body for body, _ in seen] == [b"1", b"1", b"2", b"3"]
+    for (_, late), due in zip(seen, (1_000, 1_000, 5_000, 10_000), strict=True):
+        assert due <= late <= due + 20
+
+
+def test_delivery_goes_on_after_a_refusal(live, monkeypatch):
+    async def main():
+        caller = live()
+        deliveries = deliveries_of(caller.broker)
+        refused = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(deliveries.run)
+            send_delayed(caller, 1)
+            caller.report_arrivals()
+            append = deliveries._append
+            deliveries._append = lambda _: refused
+            await trio.sleep(5)
+            deliveries._append = append
+            assert bodies(caller) == []
+            await trio.sleep(7)
+            assert bodies(caller) == [b"later"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+def test_the_table_is_saved_after_a_change(live):
+    async def main():
+        caller = live(flush_delay_offset_interval_ms=2_000)
+        deliveries = deliveries_of(caller.broker)
+        path = caller.broker.store.directory.config / "delayOffset.json"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(deliveries.run)
+            nursery.start_soon(deliveries.save_changes)
+            send_delayed(caller, 1)
+            caller.report_arrivals()
+            with trio.fail_after(1_000):
+                while not path.exists():  # noqa: ASYNC110 - a thread writes it
+                    await trio.sleep(0.5)
+            nursery.cancel_scope.cancel()
+        assert json.loads(path.read_text())["offsetTable"] == {"1": 1}
+
+    trio.run(main, clock=MockClock(rate=100))

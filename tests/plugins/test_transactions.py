@@ -1,0 +1,387 @@
+"""Transactions: half messages, their ends, checks, and what a restart remembers."""
+
+import pytest
+import trio
+import trio.testing
+
+from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from rmq.protocol.message import decode_stored
+from rmq_plugins.transaction.check import Checker
+from rmq_plugins.transaction.half_log import HalfLog, half_log_of
+
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+
+def records(caller, topic="T", queue_id=0):
+    found, offset = [], 0
+    while True:
+        got = caller.broker.store.get(topic, queue_id, offset, 32)
+        if not got.message_count:
+            return found
+        found += decode_stored(got.body)
+        offset = got.next_begin_offset
+
+
+def begin(caller, body=b"pay", properties="", **more):
+    """Send a half message and return its record."""
+    text = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02TAGS\x01A\x02" + properties
+    answer = caller.send(body=body, properties=text, sysFlag=4, **more)
+    assert answer.code == 0
+    return records(caller, HALF)[-1]
+
+
+def end(caller, half, how, **more):
+    fields = {
+        "producerGroup": "PG",
+        "tranStateTableOffset": half.queue_offset,
+        "commitLogOffset": half.physical_offset,
+        "commitOrRollback": how,
+        "msgId": "x",
+        **more,
+    }
+    return caller.call(37, fields)
+
+
+def check(caller):
+    """Run one round of checks; return what the producer was asked."""
+    caller.connection.sent.clear()
+    checker = Checker(caller.broker, half_log_of(caller.broker))
+    trio.run(checker.round)
+    return list(caller.connection.sent)
+
+
+@pytest.fixture
+def producer(caller):
+    """A live member of the producer group."""
+    caller.broker.producers.register("PG", "p@1", caller.connection, "JAVA", 513, 0)
+
+
+def test_a_half_message_is_held_back(caller):
+    half = begin(caller, queueId=1)
+    assert records(caller, queue_id=1) == []
+    properties = half.properties
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "1")
+    assert properties["__transactionId__"] == properties["UNIQ_KEY"]
+    assert half.sys_flag & 0xC == 0
+
+
+def test_the_answer_names_the_wanted_queue_and_the_transaction(caller):
+    answer = caller.send(properties="TRAN_MSG\x01true\x02UNIQ_KEY\x01k\x02", queueId=1)
+    assert answer.ext_fields["queueId"] == "1"
+    assert answer.ext_fields["transactionId"] == "k"
+
+
+def test_a_commit_is_stored_as_java_stores_it(caller):
+    half = begin(caller, queueId=1, flag=3)
+    assert end(caller, half, COMMIT).code == 0
+    (record,) = records(caller, queue_id=1)
+    assert (record.body, record.flag) == (b"pay", 3)
+    assert record.sys_flag & 0xC == COMMIT
+    assert record.prepared_transaction_offset == half.physical_offset
+    assert record.born_timestamp == half.born_timestamp
+    assert record.born_host == half.born_host
+    expected = half.properties
+    del expected["REAL_TOPIC"], expected["REAL_QID"]
+    assert record.properties == expected
+
+
+def test_a_rollback_is_written_down_before_its_answer(caller):
+    half = begin(caller)
+    assert end(caller, half, ROLLBACK).code == 0
+    assert records(caller) == []
+    (op,) = records(caller, OP)
+    assert op.body == b"0,"
+    assert op.properties == {"TAGS": "d"}
+
+
+def test_commits_are_written_down_together(caller):
+    for _ in range(3):
+        end(caller, begin(caller), COMMIT)
+    assert records(caller, OP) == []
+    half_log_of(caller.broker).write_ops()
+    assert [op.body for op in records(caller, OP)] == [b"0,1,2,"]
+
+
+def test_an_op_message_has_a_limit(make_caller):
+    caller = make_caller(transaction_op_msg_max_size=32)
+    for _ in range(40):
+        end(caller, begin(caller), COMMIT)
+    ops = [op.body for op in records(caller, OP)]
+    assert ops[0] == b"0,1,2,3,4,5,6,7,8,9,10,11,12,13,"
+    assert len(ops) == 3
+
+
+def test_the_delay_of_a_transaction_begins_with_its_commit(caller, clock):
+    half = begin(caller, properties="DELAY\x011\x02")
+    clock.ms += 5_000
+    assert records(caller, "SCHEDULE_TOPIC_XXXX") == []
+    end(caller, half, COMMIT)
+    (aside,) = records(caller, "SCHEDULE_TOPIC_XXXX")
+    assert aside.properties["REAL_TOPIC"] == "T"
+    assert aside.store_timestamp == clock.ms
+
+
+@pytest.mark.parametrize("checked", ["true", "false"])
+def test_unknown_is_never_answered(caller, checked):
+    half = begin(caller)
+    assert end(caller, half, UNKNOWN, fromTransactionCheck=checked) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"commitOrRollback": 5}, "commitOrRollback field wrong"),
+        ({"commitOrRollback": 4}, "commitOrRollback field wrong"),
+        ({"commitLogOffset": -1}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": 1}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": 2**62}, "Find prepared transaction message failed"),
+        ({"producerGroup": "Other"}, "The producer group wrong"),
+        ({"tranStateTableOffset": 7}, "The transaction state table offset wrong"),
+    ],
+)
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+def test_wrong_ends_change_nothing(caller, fields, remark, how):
+    half = begin(caller)
+    answer = end(caller, half, how, **fields)
+    assert answer.code == 1
+    assert answer.remark.endswith(remark)
+    assert records(caller) == records(caller, OP) == []
+    assert end(caller, half, COMMIT).code == 0
+    assert len(records(caller)) == 1
+
+
+def test_an_ordinary_message_cannot_be_committed(caller):
+    caller.send(properties="PGROUP\x01PG\x02")
+    (record,) = records(caller)
+    answer = end(caller, record, COMMIT)
+    assert answer.remark == "Find prepared transaction message failed"
+
+
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+def test_an_end_that_comes_after_its_immunity(caller, clock, how):
+    half = begin(
+        caller,
+        properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x015\x02",
+        bornTimestamp=clock.ms,
+    )
+    clock.ms += 5_001
+    answer = end(caller, half, how)
+    assert answer.code == 604
+    assert records(caller) == []
+    assert end(caller, half, how, fromTransactionCheck="true").code == 0
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
+def test_the_first_word_counts(caller, first, second):
+    half = begin(caller)
+    end(caller, half, first)
+    assert end(caller, half, second).code == 0
+    assert len(records(caller)) == (1 if first == COMMIT else 0)
+
+
+def test_a_store_that_takes_nothing(caller):
+    half = begin(caller)
+    caller.broker.store.fail("the disk is full")
+    for how in (COMMIT, ROLLBACK):
+        assert end(caller, half, how).code == 14
+    caller.broker.store.check_disk()
+    assert end(caller, half, COMMIT).code == 0
+    assert len(records(caller)) == 1
+
+
+def test_too_many_open_transactions(caller, monkeypatch):
+    monkeypatch.setattr("rmq_plugins.transaction.half_log.MAX_OPEN", 2)
+    first = begin(caller)
+    begin(caller)
+    answer = caller.send(properties="TRAN_MSG\x01true\x02")
+    assert (answer.code, "2 transactions are open" in answer.remark) == (2, True)
+    end(caller, first, COMMIT)
+    begin(caller)
+
+
+def test_a_refused_group_of_transactions(make_caller):
+    caller = make_caller(reject_transaction_message=True)
+    assert caller.send(properties="TRAN_MSG\x01true\x02").code == 16
+
+
+def test_a_retry_of_a_transactional_message_is_a_retry(caller):
+    caller.broker.groups.find("G")
+    end(caller, begin(caller), COMMIT)
+    (record,) = records(caller)
+    fields = {"offset": record.physical_offset, "group": "G"}
+    for level, topic in ((1, "SCHEDULE_TOPIC_XXXX"), (-1, "%DLQ%G")):
+        assert caller.call(36, {**fields, "delayLevel": level}).code == 0
+        assert len(records(caller, topic)) == 1
+    assert len(records(caller, HALF)) == 1
+
+
+def test_young_halves_are_left_alone(caller, clock, producer):
+    begin(caller, bornTimestamp=clock.ms)
+    clock.ms += 6_000
+    assert check(caller) == []
+    assert len(records(caller, HALF)) == 1
+
+
+def test_the_question(caller, clock, producer):
+    half = begin(caller, bornTimestamp=clock.ms, queueId=1)
+    clock.ms += 6_001
+    (question,) = check(caller)
+    assert (question.code, question.is_oneway) == (39, True)
+    renewed = records(caller, HALF)[-1]
+    header = question.header(CheckTransactionStateRequestHeader)
+    assert header.topic == HALF
+    assert header.tran_state_table_offset == renewed.queue_offset == 1
+    assert header.commit_log_offset == renewed.physical_offset
+    assert header.offset_msg_id == renewed.offset_msg_id
+    assert header.msg_id == header.transaction_id == half.properties["UNIQ_KEY"]
+    assert header.bname == "broker-a"
+    (asked,) = decode_stored(question.body)
+    assert (asked.topic, asked.queue_id, asked.body) == ("T", 1, b"pay")
+    assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert asked.store_timestamp == renewed.store_timestamp
+    assert asked.store_host == renewed.store_host
+
+
+@pytest.mark.parametrize("which", ["first", "newest"])
+def test_a_checked_transaction_ends_once(caller, clock, producer, which):
+    half = begin(caller, bornTimestamp=clock.ms)
+    for _ in range(3):
+        clock.ms += 30_000
+        assert len(check(caller)) == 1
+    newest = records(caller, HALF)[-1]
+    assert newest.properties["TRANSACTION_CHECK_TIMES"] == "3"
+    assert end(caller, half if which == "first" else newest, COMMIT).code == 0
+    for again in (half, newest):
+        assert end(caller, again, COMMIT).code == 0
+    assert len(records(caller)) == 1
+    clock.ms += 30_000
+    assert check(caller) == []
+    assert end(caller, half, COMMIT).code == 1
+    assert len(records(caller)) == 1
+
+
+def test_ended_transactions_are_not_asked_about(caller, clock, producer):
+    for how in (COMMIT, ROLLBACK):
+        end(caller, begin(caller, bornTimestamp=clock.ms), how)
+    begin(caller, b"open", bornTimestamp=clock.ms)
+    clock.ms += 7_000
+    (question,) = check(caller)
+    assert decode_stored(question.body)[0].body == b"open"
+
+
+def test_without_a_producer_nothing_counts_as_a_check(caller, clock):
+    begin(caller, bornTimestamp=clock.ms)
+    for _ in range(20):
+        clock.ms += 30_000
+        check(caller)
+    caller.broker.producers.register("PG", "p@1", caller.connection, "JAVA", 513, 0)
+    clock.ms += 30_000
+    (question,) = check(caller)
+    asked = decode_stored(question.body)[0].properties
+    assert asked["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+def test_given_up_after_so_many_checks(caller, clock, producer):
+    half = begin(caller, bornTimestamp=clock.ms)
+    for _ in range(15):
+        clock.ms += 30_000
+        assert len(check(caller)) == 1
+    clock.ms += 30_000
+    assert check(caller) == []
+    (given_up,) = records(caller, "TRANS_CHECK_MAX_TIME_TOPIC")
+    assert given_up.body == b"pay"
+    assert not half_log_of(caller.broker).has_pending
+    assert end(caller, half, COMMIT).code == 1
+    assert records(caller) == []
+
+
+def test_given_up_when_too_old(caller, clock, producer):
+    begin(caller, bornTimestamp=clock.ms)
+    clock.ms += 72 * 3_600_000 + 1
+    assert check(caller) == []
+    assert len(records(caller, "TRANS_CHECK_MAX_TIME_TOPIC")) == 1
+
+
+def test_immunity_of_its_own(caller, clock, producer):
+    text = "CHECK_IMMUNITY_TIME_IN_SECONDS\x01100\x02"
+    begin(caller, properties=text, bornTimestamp=clock.ms)
+    for _ in range(3):
+        clock.ms += 30_000
+        assert check(caller) == []
+    clock.ms += 30_000
+    (question,) = check(caller)
+    asked = decode_stored(question.body)[0].properties
+    assert asked["TRANSACTION_CHECK_TIMES"] == "1"
+    assert asked["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
+
+
+def test_a_producer_cannot_speak_for_another_transaction(caller, clock, producer):
+    begin(caller, b"mine", bornTimestamp=clock.ms)
+    text = "TRAN_PREPARED_QUEUE_OFFSET\x010\x02TRANSACTION_CHECK_TIMES\x0199\x02"
+    other = begin(caller, b"other", properties=text, bornTimestamp=clock.ms)
+    end(caller, other, ROLLBACK)
+    clock.ms += 7_000
+    (question,) = check(caller)
+    assert decode_stored(question.body)[0].body == b"mine"
+
+
+def test_progress_is_that_of_the_system_group(caller, clock, producer):
+    for _ in range(4):
+        end(caller, begin(caller, bornTimestamp=clock.ms), ROLLBACK)
+    clock.ms += 7_000
+    check(caller)
+    query = caller.broker.offsets.query
+    assert query("CID_RMQ_SYS_TRANS", HALF, 0) == 4
+    assert query("CID_RMQ_SYS_TRANS", OP, 0) == 4
+
+
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+def test_a_restart_remembers_what_ended(caller, how):
+    half = begin(caller)
+    end(caller, half, how)
+    again = HalfLog(caller.broker)
+    assert again.is_ended(again.live(half))
+
+
+def test_a_commit_of_a_half_that_waits_for_its_delay_is_remembered(caller):
+    half = begin(caller, properties="DELAY\x011\x02")
+    end(caller, half, COMMIT)
+    assert HalfLog(caller.broker).is_ended(0)
+
+
+def test_an_idle_checker_never_wakes(caller, clock, monkeypatch):
+    rounds = []
+
+    async def main():
+        log = half_log_of(caller.broker)
+        checker = Checker(caller.broker, log)
+        monkeypatch.setattr(checker, "round", lambda: rounds.append(1))
+        with trio.move_on_after(100_000):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(checker.run)
+                nursery.start_soon(log.write_ops_later)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert not rounds
+
+
+def test_services_check_and_write_down(caller, clock, producer):
+    async def main():
+        log = half_log_of(caller.broker)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Checker(caller.broker, log).run)
+            nursery.start_soon(log.write_ops_later)
+            await trio.sleep(100)
+            end(caller, begin(caller, bornTimestamp=clock.ms), COMMIT)
+            begin(caller, b"open", bornTimestamp=clock.ms)
+            await trio.sleep(3.5)
+            assert [op.body for op in records(caller, OP)] == [b"0,"]
+            clock.ms += 30_000
+            await trio.sleep(30)
+            assert [sent.code for sent in caller.connection.sent] == [39]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -1,0 +1,118 @@
+"""Directories that are refused by name, and what is named and left alone."""
+
+import json
+import tarfile
+
+import pytest
+
+from rmq.errors import ConfigError, StoreError
+from rmq.store.config import StoreConfig
+from rmq.store.foreign import find_foreign
+
+
+@pytest.fixture
+def features(golden, tmp_path):
+    with tarfile.open(golden / "stores" / "store-features.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path / "store-features"
+
+
+SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("consumequeue/CURRENT", "RocksDB"),
+        ("consumequeue_rocksdb/CURRENT", "RocksDB"),
+        ("dledger-n0/data/0", "DLedger"),
+    ],
+)
+def test_stores_of_other_kinds_are_refused_by_name(open_store, tmp_path, name, word):
+    path = tmp_path / "store" / name
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(StoreError, match=word):
+        open_store()
+    assert not (tmp_path / "store" / "abort").exists()
+    assert not (tmp_path / "store" / "commitlog").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"store_type": "defaultRocksDB"},
+        {"config_manager_version": "v2"},
+        {"use_dledger": True},
+        {"commit_log_dir": "/a,/b"},
+    ],
+)
+def test_keys_of_other_stores_are_refused(settings):
+    with pytest.raises(ConfigError):
+        StoreConfig(**settings)
+
+
+def test_an_empty_rocksdbstore_means_nothing(open_store, tmp_path):
+    (tmp_path / "store" / "rocksdbstore").mkdir(parents=True)
+    assert open_store().unserved == {}
+
+
+def test_what_is_not_served_is_named_and_left_alone(features, open_store):
+    names = ("batchconsumequeue", "compaction", "timerlog", "timerwheel")
+    paths = [p for n in names for p in (features / n).rglob("*") if p.is_file()]
+    before = {path: path.read_bytes() for path in paths}
+    assert len(before) >= 5
+    store = open_store(features, **SIZES)
+    assert set(store.unserved) == {"FBatchCq", "FCompact"}
+    text = "\n".join(store.recovery.lines())
+    assert "topic FBatchCq is kept untouched and not served" in text
+    assert "3 timer messages wait" in text
+    assert "9 records of POP wait" in text
+    store.close()
+    assert {path: path.read_bytes() for path in paths} == before
+
+
+def test_a_strict_store_is_refused_for_them(features, open_store):
+    with pytest.raises(StoreError, match=r"FBatchCq.*timer messages"):
+        open_store(features, **SIZES, strict_store=True)
+
+
+def test_records_of_batch_queues_get_no_ordinary_entries(features, open_store):
+    (features / "abort").touch()
+    store = open_store(features, **SIZES)
+    store.close()
+    assert not (features / "consumequeue" / "FBatchCq").exists()
+
+
+@pytest.mark.parametrize("topic", ["FBatchCq", "FSql"])
+def test_queues_of_another_type_than_the_table_says(features, open_store, topic):
+    path = features / "config" / "topics.json"
+    text = path.read_text()
+    if topic == "FBatchCq":
+        text = text.replace('"queue.type":"BatchCQ"', "")
+    else:
+        start = text.index('"FSql":{')
+        text = text[:start] + text[start:].replace(
+            '"attributes":{}', '"attributes":{"queue.type":"BatchCQ"}', 1
+        )
+    path.write_text(text)
+    with pytest.raises(StoreError, match=f"{topic} holds queues of another type"):
+        open_store(features, **SIZES)
+
+
+def test_a_cut_table_is_read_from_its_backup(features):
+    path = features / "config" / "topics.json"
+    path.with_name("topics.json.bak").write_bytes(path.read_bytes())
+    path.write_bytes(path.read_bytes()[:100])
+    assert "FBatchCq" in find_foreign(features).unserved
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], {"topicConfigTable": 3}, {"topicConfigTable": {"T": 1}}, {"x": {}}],
+)
+def test_odd_tables_are_empty(tmp_path, value):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(json.dumps(value))
+    foreign = find_foreign(tmp_path)
+    assert (foreign.refusals, foreign.notes) == ([], [])

@@ -1,0 +1,152 @@
+"""Repair keeps what it cuts, says before what it does, and leaves a whole store."""
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from rmq._fastpath import decode_record
+from rmq.cli import main
+from rmq.errors import StoreError
+from rmq.tools.repair import plan_repair, repair
+from rmq.tools.store_files import StoreFiles
+from rmq.tools.verify import Verification
+
+CUTS = {
+    "store-torn-tail": 2_451_049,
+    "store-torn-middle": 2_202_665,
+    "store-torn-size": 2_449_035,
+}
+
+
+def snapshot(root):
+    return {
+        path.relative_to(root): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "timerwheel"
+    }
+
+
+def bodies(store, queue_id):
+    return [
+        decode_record(store.get("Topic", queue_id, offset, 1).body).body
+        for offset in range(store.max_offset("Topic", queue_id))
+    ]
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_torn_stores_end_where_java_ends_them(unpack, name):
+    root = unpack(name)
+    before = snapshot(root)
+    plan = plan_repair(StoreFiles(root))
+    assert plan.cut_offset == CUTS[name]
+    assert plan.records_behind == {2_202_665: 233, 2_449_035: 2}.get(CUTS[name], 0)
+    assert snapshot(root) == before
+    lines = repair(StoreFiles(root), {})
+    assert any(str(CUTS[name]) in line for line in lines)
+    verdict = Verification(StoreFiles(root)).run()
+    assert not verdict.damages
+    assert verdict.end_offset == CUTS[name]
+    aside = root / "cut" / f"{CUTS[name]:020d}"
+    base = CUTS[name] // (1 << 20) * (1 << 20)
+    was = before[(root / "commitlog" / f"{base:020d}").relative_to(root)]
+    assert aside.read_bytes() == was[CUTS[name] - base :].rstrip(b"\0")
+
+
+def test_a_damaged_queue_is_built_again(filled, open_store):
+    sound = snapshot(filled)
+    path = filled / "consumequeue" / "Topic" / "1" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[1003] ^= 4
+    path.write_bytes(data)
+    lines = repair(StoreFiles(filled), {})
+    assert any("is moved aside" in line for line in lines)
+    [kept] = filled.glob("cut/*/consumequeue/Topic/1/" + path.name)
+    assert kept.read_bytes() == data
+    fresh = snapshot(filled)
+    names = [name for name in sound if name.parts[0] in ("consumequeue", "commitlog")]
+    assert names
+    for name in names:
+        assert fresh[name] == sound[name], name
+    assert len(bodies(open_store(filled), 1)) == 100
+
+
+def test_a_damaged_index_file_is_moved_aside(unpack):
+    root = unpack("store-plain")
+    path = min((root / "index").iterdir())
+    path.write_bytes(path.read_bytes()[:1000])
+    lines = repair(StoreFiles(root), {})
+    assert any("not found by key" in line for line in lines)
+    assert [p.name for p in root.glob("cut/*/index/*")] == [path.name]
+    assert not Verification(StoreFiles(root)).run().damages
+
+
+def test_nothing_to_do_changes_nothing(filled):
+    before = snapshot(filled)
+    assert repair(StoreFiles(filled), {}) == ["nothing to repair"]
+    assert snapshot(filled) == before
+
+
+def test_a_store_in_use_is_refused(open_store, filled):
+    open_store(filled)
+    with pytest.raises(StoreError, match="open already"):
+        repair(StoreFiles(filled), {})
+
+
+def test_cut_records_can_be_stored_again(filled, open_store):
+    store = open_store(filled)
+    expected = [bodies(store, queue_id) for queue_id in range(3)]
+    log_file = store.directory.commit_log / f"{0:020d}"
+    store.close()
+    data = bytearray(log_file.read_bytes())
+    data[100] ^= 1
+    log_file.write_bytes(data)
+    lines = repair(StoreFiles(filled), {}, restore=True)
+    assert sum("stored again as new" in line for line in lines) > 1
+    store = open_store(filled)
+    lost = [body for queue in expected for body in queue]
+    found = [body for n in range(3) for body in bodies(store, n)]
+    assert len(found) == len(lost) - 1
+    assert set(lost) - set(found) == {expected[0][0]}
+    assert not list(filled.glob("cut/" + "?" * 20))
+    store.close()
+    assert repair(StoreFiles(filled), {}, restore=True)[-1] == "nothing was ever cut"
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, ["store", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_commands_on_a_damaged_store(unpack):
+    root = unpack("store-torn-middle")
+    out = run("verify", root, code=1)
+    assert "damaged: " in out
+    assert "at offset 2202665: bad crc" in out
+    assert "233 whole records behind it" in run("repair", "--dry-run", root)
+    run("repair", root)
+    assert "no damaged places" in run("verify", root)
+    assert f"kept aside: {root / 'cut'}" in run("inspect", root)
+
+
+def test_inspect_names_what_is_there(unpack):
+    out = run("inspect", unpack("store-features"))
+    assert "log: 1 files of 1048576 bytes, from 0 to about 57370" in out
+    assert "FSql: 2 queues, 20 messages" in out
+    assert "FBatchCq is kept untouched and not served" in out
+    assert "3 timer messages wait" in out
+    shown = json.loads(run("inspect", "--json", unpack("store-plain")))
+    assert shown["log_files"] == 3
+    assert sum(topic["messages"] for topic in shown["topics"].values()) == 3010
+    assert [index["entries"] for index in shown["index_files"]][:4] == [1999] * 4
+
+
+def test_a_folder_that_is_no_store(tmp_path):
+    assert "is no store" in run("verify", tmp_path, code=1)
+
+
+def test_repair_without_a_log_is_refused(filled):
+    shutil.rmtree(filled / "commitlog")
+    assert "nothing to repair" in run("repair", filled, code=1)
