@@ -68,7 +68,8 @@ $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.ready
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev]"
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' > $(VENV)/dev.txt
+	$(BIN)/pip install -q --disable-pip-version-check -r $(VENV)/dev.txt
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev

@@ -73,7 +73,7 @@ def _open_zstd(body: bytes) -> bytes:
         body
     )
     try:
-        opened = reader.read(MAX_BODY_BYTES + 1)
+        opened: bytes = reader.read(MAX_BODY_BYTES + 1)
     except zstandard.ZstdError as error:
         raise ValueError(f"its body is not what Zstandard wrote: {error}") from error
     if len(opened) > MAX_BODY_BYTES or not opened:
