@@ -1,4 +1,7 @@
-"""Asking a broker where its readable log ends: request 28, over a socket of its own."""
+"""Asking a broker where its readable log ends, telling it how far an export has come.
+
+Requests 28 and 52001 (of its plugin `export`), each over a socket of its own.
+"""
 
 import json
 import socket
@@ -11,6 +14,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 
 TIMEOUT_S: Final = 10.0
+_REPORT_EXPORT: Final = 52_001
 _END: Final = "commitLogMaxOffset"
 _MAX_ANSWER: Final = 1 << 20
 """The table has some hundred short texts."""
@@ -33,6 +37,25 @@ def ask_end(address: str) -> int:
         raise RemoteProtocolError(
             f"the broker at {address} answers without {_END}: {error}"
         ) from error
+
+
+def report_offset(address: str, exporter: str, offset: int) -> None:
+    """Tell the broker that the table of `exporter` is complete up to `offset`."""
+    _report(address, {"exporter": exporter, "offset": str(offset)})
+
+
+def forget_exporter(address: str, exporter: str) -> None:
+    """Tell the broker that `exporter` will not come back."""
+    _report(address, {"exporter": exporter, "forget": "true"})
+
+
+def _report(address: str, fields: dict[str, str]) -> None:
+    answer = _ask(_parsed(address), Command(_REPORT_EXPORT, fields))
+    if answer.code != ResponseCode.SUCCESS:
+        raise RmqError(
+            f"the broker at {address} does not take the report of "
+            f"{fields['exporter']}: {answer.code} {answer.remark}"
+        )
 
 
 def _parsed(address: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The command line: `rmq-spark export | status | vacuum | optimize`.
+"""The command line: `rmq-spark export | status | forget | vacuum | optimize`.
 
 Exit codes: 0 success, 1 refused or failed with one sentence on stderr, 2 usage.
 """
@@ -15,6 +15,7 @@ import click
 from rmq import __version__
 from rmq.errors import RmqError
 from rmq_spark import commit_log
+from rmq_spark.broker import forget_exporter, report_offset
 from rmq_spark.commit import FORMATS
 from rmq_spark.exporter import (
     Exporter,
@@ -116,6 +117,11 @@ def _end(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--include-system-topics", is_flag=True, help="Also the broker's own.")
 @_end
+@click.option(
+    "--report-as",
+    metavar="NAME",
+    help="Tell the broker under this name how far the table is.",
+)
 @click.option("--batch-bytes", type=_size, default="1g", help="Log of one commit.")
 @click.option("--split-bytes", type=_size, default="128m", help="Log of one task.")
 @click.option("--allow-loss", is_flag=True, help="Go on if segments are gone.")
@@ -125,6 +131,7 @@ def export(
     out: str,
     master: str,
     continuous: float | None,
+    report_as: str | None,
     **given: Any,  # noqa: ANN401 - options, each of its type
 ) -> None:
     """Export what is new in a store: plan, write, commit, batch after batch."""
@@ -143,13 +150,16 @@ def export(
         given["allow_loss"],
         given["skip_corrupt"],
     )
+    if report_as and not limits.broker:
+        raise click.UsageError("--report-as needs --broker: whom to tell")
     with _sentences():
         commit_log.find_segments(store)
         runner: Runner = LocalRunner()
         if master != "none":
             runner = SparkRunner(start_session(master))
         exporter = Exporter(store, out, settings, runner, limits)
-        report = _Report(store, limits)
+        report = _Report(store, limits, report_as)
+        report.tell(exporter.position())
         follow(exporter, interval_s=continuous, done=report.batch)
         report.finish()
 
@@ -164,6 +174,15 @@ def show_status(
     with _sentences():
         limits = Limits(confirm_offset=confirm_offset, broker=broker)
         click.echo(json.dumps(status(store, out, limits), indent=2))
+
+
+@main.command()
+@click.option("--broker", required=True, metavar="HOST:PORT", help="Broker to tell.")
+@click.option("--report-as", required=True, metavar="NAME", help="Which exporter.")
+def forget(broker: str, report_as: str) -> None:
+    """Tell a broker that an exporter will not come back: it keeps nothing for it."""
+    with _sentences():
+        forget_exporter(broker, report_as)
 
 
 @main.command("vacuum")
@@ -232,14 +251,21 @@ def _of_worker(trace: str) -> str:
 class _Report:
     """A progress bar on a terminal, else one JSON line for each batch."""
 
-    def __init__(self, store: str, limits: Limits) -> None:
+    def __init__(self, store: str, limits: Limits, exporter: str | None) -> None:
         self._store = store
         self._limits = limits
+        self._exporter = exporter
         self._start = time.monotonic()
         self._rows = self._bytes = 0
 
+    def tell(self, position: int) -> None:
+        """Tell the broker how far the table is, if it is to know."""
+        if self._exporter and self._limits.broker:
+            report_offset(self._limits.broker, self._exporter, position)
+
     def batch(self, manifest: Manifest) -> None:
         """Note a batch that is committed."""
+        self.tell(manifest.end)
         self._rows += sum(file.rows for file in manifest.added)
         self._bytes += manifest.end - manifest.start
         seconds = max(time.monotonic() - self._start, 1e-6)

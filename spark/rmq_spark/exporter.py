@@ -131,6 +131,13 @@ class Exporter:
         self._check_continues(plan, plan.last)
         return self._run(plan)
 
+    def position(self) -> int:
+        """Place in the log up to which the table is complete."""
+        last = self.log.last()
+        if last is not None:
+            return last.end
+        return commit_log.min_offset(commit_log.find_segments(self._store))
+
     def optimize(self, *, now: datetime | None = None) -> Manifest | None:
         """Merge the files of each topic and day that is over; None: nothing to do."""
         self.log.prepare()
@@ -226,7 +233,7 @@ class Exporter:
         segments = commit_log.find_segments(self._store)
         end = find_end(self._store, self._limits)
         earliest = commit_log.min_offset(segments)
-        start = earliest if last is None else last.end
+        start = self.position()
         if last is not None:
             self._check_continues(last, last.last)
             self._check_end(start, end, last.store)

@@ -8,7 +8,7 @@ import trio
 from rmq.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
 from rmq.protocol.frames import decode, encode
 from rmq.testing.broker import running_node
-from rmq_spark.broker import ask_end
+from rmq_spark.broker import ask_end, forget_exporter, report_offset
 from rmq_spark.commit_log import find_end
 
 
@@ -72,3 +72,15 @@ async def test_a_broker_of_rmq_says_what_the_walk_finds(tmp_path):
         address = node.address
         end = await trio.to_thread.run_sync(ask_end, address)
         assert end == await trio.to_thread.run_sync(find_end, tmp_path)
+
+
+async def test_a_broker_hears_of_an_export(tmp_path):
+    async with running_node(tmp_path, {"rmq.exportHold": "true"}) as node:
+        address = node.address
+        await trio.to_thread.run_sync(report_offset, address, "lake", 0)
+        needed_from = node.broker.context.store.cleaner.needed_from
+        assert needed_from() == 0
+        await trio.to_thread.run_sync(forget_exporter, address, "lake")
+        assert needed_from() is None
+        with pytest.raises(RmqError, match="lake: 22 no exporter"):
+            await trio.to_thread.run_sync(forget_exporter, address, "lake")
