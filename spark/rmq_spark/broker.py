@@ -14,7 +14,6 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 
 TIMEOUT_S: Final = 10.0
-_REPORT_EXPORT: Final = 52_001
 _END: Final = "commitLogMaxOffset"
 _MAX_ANSWER: Final = 1 << 20
 """The table has some hundred short texts."""
@@ -50,7 +49,7 @@ def forget_exporter(address: str, exporter: str) -> None:
 
 
 def _report(address: str, fields: dict[str, str]) -> None:
-    answer = _ask(_parsed(address), Command(_REPORT_EXPORT, fields))
+    answer = _ask(_parsed(address), Command(RequestCode.REPORT_EXPORT, fields))
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
             f"the broker at {address} does not take the report of "

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from rmq.broker.context import BrokerContext, RegisterHandler
 from rmq.hookspecs import hookimpl
+from rmq.protocol.codes import RequestCode
 from rmq_plugins.export.config import ExportConfig
-from rmq_plugins.export.handler import REPORT_EXPORT, ExportHandler
+from rmq_plugins.export.handler import ExportHandler
 from rmq_plugins.export.positions import ExportPositions
 
 
@@ -26,4 +27,4 @@ def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
     broker.tables.append(positions)
     if broker.plugin_configs[ExportConfig.__name__].hold:
         broker.store.cleaner.needed_from = positions.lowest
-    register(REPORT_EXPORT, ExportHandler(broker, positions).report)
+    register(RequestCode.REPORT_EXPORT, ExportHandler(broker, positions).report)

@@ -5,16 +5,12 @@ complete; or with `forget=true`.  Without fields nothing is noted.
 Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
 """
 
-from typing import Final
-
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq_plugins.export.positions import ExportPositions
-
-REPORT_EXPORT: Final = 52_001
 
 
 class ExportHandler:
