@@ -41,10 +41,10 @@ crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100
 	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
 
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
-	$(BIN)/pytest -q -s -m interop tests/interop/test_smoke.py
+	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/interop/test_smoke.py
 
 interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
-	$(BIN)/pytest -q -m interop tests/interop
+	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop
 
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py
