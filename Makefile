@@ -50,7 +50,7 @@ bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
-	$(BIN)/pytest -q -m spark tests/spark
+	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark
 
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
