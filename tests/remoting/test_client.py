@@ -338,6 +338,7 @@ async def test_nobody_waits_for_room_in_the_outbox_of_a_dead_peer(nursery):
     await theirs.aclose()
     for call in calls:
         assert isinstance(await call.end(), PeerClosed)
+    await trio.testing.wait_all_tasks_blocked()
     with pytest.raises(PeerClosed, match="peer is gone"):
         await channel.oneway(Command.request(4))
 

@@ -11,6 +11,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode
 from rmq.remoting.dispatch import OVERLOAD_REMARK, HandlerTable, Held
+from rmq.testing import RawClient, running_node
 
 CODE = 10
 PROBE = 99
@@ -338,6 +339,69 @@ async def test_a_held_answer_that_comes_too_late_is_told_so(
         await client.call(request_of(PROBE))
     (answer,) = client.pushed
     assert (answer.opaque, answer.code, answer.remark) == (7, 10, "slow")
+    server.server.detach_watermark()
+
+
+async def test_a_compiled_answer_that_the_disk_delays_is_told_so(
+    tmp_path, request_of, mock_clock
+):
+    """The watermark of this node is another one than its store moves."""
+    settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "3000"}
+    async with (
+        running_node(tmp_path, settings) as node,
+        RawClient.connect(node.address) as client,
+    ):
+        assert (await client.call(send(request_of))).code == 0
+        before = node.server.statistics().requests
+        node.server.detach_watermark()
+        node.server.attach_watermark(Watermark())
+        await client.send_bytes(numbered(send(request_of), 70))
+        while not node.server.statistics().reactor.held:
+            await trio.lowlevel.checkpoint()
+        assert node.server.statistics().requests == before, "it was not compiled"
+        mock_clock.jump(3.6)
+        while not client.pushed:
+            await client.call(request_of(9_999))
+        (answer,) = client.pushed
+        assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+        assert (answer.opaque, answer.ext_fields["queueOffset"]) == (70, "1")
+        node.server.detach_watermark()
+
+
+def send(request_of):
+    return request_of(
+        10,
+        b"body",
+        producerGroup="PG",
+        topic="T",
+        defaultTopic="TBW102",
+        defaultTopicQueueNums=1,
+        queueId=0,
+        sysFlag=0,
+        bornTimestamp=1_795_230_112_758,
+        flag=0,
+        properties="",
+    )
+
+
+@pytest.mark.slow
+async def test_answers_that_wait_for_the_disk_are_bounded(server, client, request_of):
+    body = bytes(15 << 20)
+    server.server.attach_watermark(Watermark())
+    server.register(
+        CODE,
+        lambda request, at: Held(
+            request.reply(body=body), 100, request.reply(), 60_000
+        ),
+    )
+    answers = 0
+    while not client.pushed:
+        answers += 1
+        await client.send_bytes(numbered(request_of(CODE), 100 + answers))
+        await client.call(request_of(PROBE))
+    (busy,) = client.pushed
+    assert (busy.opaque, busy.code) == (100 + answers, ResponseCode.SYSTEM_BUSY)
+    assert answers == 256 // 15 + 1
     server.server.detach_watermark()
 
 

@@ -14,6 +14,7 @@ from rmq.errors import ConfigError, PeerClosed
 from rmq.protocol.frames import encode
 from rmq.remoting.listener import BACK_OFF_S, open_listener
 from rmq.remoting.proxy_header import V2_START
+from rmq.remoting.server import raise_descriptor_limit
 
 CODE = 10
 V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 40001 10911\r\n"
@@ -159,6 +160,32 @@ async def test_a_caller_that_leaves_before_its_first_byte_is_forgotten(
         await until(lambda: "it closed before its first byte" in caplog.text)
         async with served.client() as good:
             assert (await good.call(request_of(CODE))).code == 0
+
+
+async def test_a_caller_that_resets_before_its_first_byte_is_forgotten(
+    serving, until, request_of, caplog
+):
+    caplog.set_level(logging.DEBUG)
+    async with serving() as served:
+        served.register(CODE, echo)
+        async with served.client() as rude:
+            await trio.testing.wait_all_tasks_blocked()
+            rude.stream.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+        await until(lambda: "broke before its first byte" in caplog.text)
+        async with served.client() as good:
+            assert (await good.call(request_of(CODE))).code == 0
+
+
+async def test_a_server_may_have_all_descriptors_that_are_allowed():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+    try:
+        raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_a_caller_that_says_nothing_is_closed(serving, until, caplog, mock_clock):
