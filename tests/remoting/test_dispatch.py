@@ -1,6 +1,7 @@
 """Dispatch over a real socket: what a handler returns or raises reaches the caller."""
 
 import struct
+import threading
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode
 from rmq.remoting.dispatch import OVERLOAD_REMARK, HandlerTable, Held
+from rmq.store.commit_log import CommitLog
 from rmq.testing import RawClient, running_node
 
 CODE = 10
@@ -300,7 +302,7 @@ async def test_a_drain_ends_with_its_time(
 
 async def test_a_held_answer_waits_for_its_offset(server, client, request_of):
     watermark = Watermark()
-    server.server.attach_watermark(watermark)
+    server.server.attach_watermark(watermark, 60_000)
     server.register(
         CODE,
         lambda request, at: Held(
@@ -329,7 +331,7 @@ async def test_a_held_answer_that_comes_too_late_is_told_so(
             request.reply(remark="durable"), 100, request.reply(10, "slow"), 2_000
         ),
     )
-    server.server.attach_watermark(Watermark())
+    server.server.attach_watermark(Watermark(), 60_000)
     await client.send_bytes(numbered(request_of(CODE), 7))
     await only_the_probe_is_answered(client, request_of)
     mock_clock.jump(1.9)
@@ -342,30 +344,51 @@ async def test_a_held_answer_that_comes_too_late_is_told_so(
     server.server.detach_watermark()
 
 
+@pytest.fixture
+def disk(monkeypatch):
+    """An event: while it is cleared the disk takes no log."""
+    works = threading.Event()
+    works.set()
+    flush = CommitLog.flush
+
+    def waiting(log):
+        assert works.wait(30)
+        return flush(log)
+
+    monkeypatch.setattr(CommitLog, "flush", waiting)
+    yield works
+    works.set()
+
+
 async def test_a_compiled_answer_that_the_disk_delays_is_told_so(
-    tmp_path, request_of, mock_clock
+    tmp_path, request_of, mock_clock, disk
 ):
-    """The watermark of this node is another one than its store moves."""
     settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "3000"}
     async with (
         running_node(tmp_path, settings) as node,
         RawClient.connect(node.address) as client,
     ):
-        assert (await client.call(send(request_of))).code == 0
-        before = node.server.statistics().requests
-        node.server.detach_watermark()
-        node.server.attach_watermark(Watermark())
+        sent, before = 0, -1
+        while node.server.statistics().requests != before:
+            before = node.server.statistics().requests
+            assert (await client.call(send(request_of))).code == 0
+            sent += 1
+            assert sent < 100, "the compiled handler has not learned these headers"
+        disk.clear()
         await client.send_bytes(numbered(send(request_of), 70))
         while not node.server.statistics().reactor.held:
             await trio.lowlevel.checkpoint()
-        assert node.server.statistics().requests == before, "it was not compiled"
-        mock_clock.jump(3.6)
+        assert node.server.statistics().requests == before
+        mock_clock.jump(2.9)
+        assert (await client.call(request_of(9_999))).code == 3
+        assert not client.pushed
+        mock_clock.jump(0.7)
         while not client.pushed:
             await client.call(request_of(9_999))
         (answer,) = client.pushed
         assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
-        assert (answer.opaque, answer.ext_fields["queueOffset"]) == (70, "1")
-        node.server.detach_watermark()
+        assert (answer.opaque, answer.ext_fields["queueOffset"]) == (70, str(sent))
+        disk.set()
 
 
 def send(request_of):
@@ -380,14 +403,17 @@ def send(request_of):
         sysFlag=0,
         bornTimestamp=1_795_230_112_758,
         flag=0,
-        properties="",
+        properties="UNIQ_KEY\x017F01\x02WAIT\x01true\x02",
+        reconsumeTimes=0,
+        unitMode="false",
+        batch="false",
     )
 
 
 @pytest.mark.slow
 async def test_answers_that_wait_for_the_disk_are_bounded(server, client, request_of):
     body = bytes(15 << 20)
-    server.server.attach_watermark(Watermark())
+    server.server.attach_watermark(Watermark(), 60_000)
     server.register(
         CODE,
         lambda request, at: Held(
