@@ -7,7 +7,7 @@ SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test test-slow check fix crash interop interop-smoke bench spark bench-spark
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*  \#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
@@ -54,6 +54,9 @@ spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
+
+bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0 and a C echo side by side; 7 minutes
+	$(BIN)/python bench/compare_java.py
 
 $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }

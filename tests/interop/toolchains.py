@@ -141,9 +141,11 @@ class JavaServers:
     def prepare(self) -> None:
         download_jars(self._libraries, "5.5.0", "broker", "namesrv")
 
-    def command(self, home: Path, main_class: str, config: Path) -> list[str]:
+    def command(
+        self, home: Path, main_class: str, config: Path, heap_mib: int = 512
+    ) -> list[str]:
         return [
-            "java", "-Xms256m", "-Xmx512m", f"-Duser.home={home}",
+            "java", f"-Xms{heap_mib // 2}m", f"-Xmx{heap_mib}m", f"-Duser.home={home}",
             f"-Drocketmq.home.dir={home}", "-cp", f"{self._libraries}/*",
             f"org.apache.rocketmq.{main_class}", "-c", str(config),
         ]  # fmt: skip
