@@ -139,18 +139,25 @@ class Dispatcher:
         result: Result,
         entry: Entry | None,
     ) -> None:
-        """Bring a handler's result to the wire."""
+        """Bring a handler's result to the wire; what cannot be sent is an error."""
         if result is None:
             return
-        if isinstance(result, Command):
+        try:
+            if isinstance(result, Command):
+                if not command.flag & FLAG_ONEWAY:
+                    self._reactor.send(connection.token, self._encode(command, result))
+            elif isinstance(result, Held):
+                if not command.flag & FLAG_ONEWAY:
+                    self._hold(connection, command, result)
+            elif isinstance(result, Coroutine):
+                assert entry is not None
+                self._spawn(connection, command, result, entry)
+            else:
+                raise TypeError(f"a handler returned {result!r}, which is no answer")
+        except Exception as error:  # the supervisor of what handlers return
+            answer = self._error_answer(connection, command, error)
             if not command.flag & FLAG_ONEWAY:
-                self._reactor.send(connection.token, self._encode(command, result))
-        elif isinstance(result, Held):
-            if not command.flag & FLAG_ONEWAY:
-                self._hold(connection, command, result)
-        else:
-            assert entry is not None
-            self._spawn(connection, command, result, entry)
+                self._reactor.send(connection.token, encode(answer))
 
     def _hold(self, connection: Connection, command: Command, held: Held) -> None:
         is_held = self._reactor.hold(
