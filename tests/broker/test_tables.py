@@ -129,7 +129,8 @@ def test_tables_fed_from_outside_have_a_limit(topics, tmp_path, clock, monkeypat
     groups = GroupTable(tmp_path, clock, BrokerConfig())
     monkeypatch.setattr("rmq.broker.tables.groups.MAX_GROUPS", 1)
     assert groups.find("G1") is not None
-    assert groups.find("G2") is None
+    with pytest.raises(RequestRejected, match="delete some first"):
+        groups.find("G2")
     with pytest.raises(RequestRejected, match="groups already"):
         groups.update(SubscriptionGroupConfig(group_name="G3"))
     table = offsets(tmp_path, clock)
@@ -138,6 +139,12 @@ def test_tables_fed_from_outside_have_a_limit(topics, tmp_path, clock, monkeypat
     table.commit("c", "G", "T", 1, 1)
     with pytest.raises(RequestRejected, match="have offsets"):
         table.commit("c", "G2", "T", 0, 1)
+    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_OFFSETS", 2)
+    table.commit("c", "G", "T", 1, 5)
+    with pytest.raises(RequestRejected, match="2 queues have offsets"):
+        table.commit("c", "G", "T", 2, 1)
+    table.remove_topic("T")
+    table.commit("c", "G", "T", 2, 1)
 
 
 def test_groups_come_into_being_where_that_is_allowed(tmp_path, clock):

@@ -67,5 +67,5 @@ def environment(tmp_path_factory) -> Environment:
     (built,) = folder.glob("rmq-*.whl")
     run([sys.executable, "-m", "venv", "venv"], folder)
     made = Environment(folder)
-    made.install(str(built), "pytest", "setuptools", "cython")
+    made.install(str(built), "pytest", "setuptools>=77", "cython>=3.1")
     return made

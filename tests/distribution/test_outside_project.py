@@ -92,7 +92,7 @@ def start_to_first_message(environment, folder) -> float:
         "-m", "pytest", "-q", "--durations=0", "-vv", "-W", "error", cwd=folder
     )
     parts = re.findall(r"([\d.]+)s (setup|call) ", output)
-    assert len(parts) == 2, output
+    assert parts, output  # what took less than 5 ms is not shown
     return sum(float(part) for part, _ in parts)
 
 

@@ -9,7 +9,9 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"```\w+\n# (?P<name>[\w.-]+)(?: of \w+)?\n(?P<text>.*?)```", re.S)
+BLOCK = re.compile(
+    r"```\w+\n# (?P<name>[\w.-]+)(?: of \w+)?\n(?P<text>.*?)```", re.DOTALL
+)
 
 GONE = """
 import pytest
