@@ -44,7 +44,7 @@ class Reactor:
     held_timeout_ms: int
     buffer_bytes: int
     def __new__(
-        cls, *, max_frame_size: int = 16_777_216, max_buffer_bytes: int = 536_870_912
+        cls, *, max_frame_size: int = 16_777_216, max_buffer_bytes: int = ...
     ) -> Self: ...
     def add(self, fd: int, listener: int = 0, peer: bytes = b"") -> int:
         """Own a connected, non-blocking descriptor; the token of its connection.

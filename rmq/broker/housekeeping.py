@@ -48,7 +48,8 @@ async def save_tables(tables: Sequence[JsonTable], interval_s: float) -> None:
 
 
 async def save_now(tables: Sequence[JsonTable]) -> None:
-    """Write the tables that changed."""
+    """Write the tables that changed; one that counts as clean has been written."""
     for table in tables:
         if table.is_dirty:
-            await trio.to_thread.run_sync(table.write, table.snapshot())
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(table.write, table.snapshot())

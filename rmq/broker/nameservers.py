@@ -126,11 +126,9 @@ class NameServers:
         """
         names = list(topics)
         for part in range(len(names) // TOPICS_AT_ONCE + 1):
-            start = part * TOPICS_AT_ONCE
-            some = {
-                name: topics[name] for name in names[start : start + TOPICS_AT_ONCE]
-            }
-            if not await self._register(address, some, part):
+            some = names[part * TOPICS_AT_ONCE : (part + 1) * TOPICS_AT_ONCE]
+            table = {name: topics[name] for name in some}
+            if not await self._register(address, table, part):
                 return
 
     async def _register(

@@ -191,6 +191,7 @@ class RouteTable:
             self._set_queues(topic, data)
 
     def _set_queues(self, topic: str, data: QueueData) -> None:
+        assert data.broker_name is not None, topic
         queues = self._topics.setdefault(topic, {})
         self._count += data.broker_name not in queues
         queues[data.broker_name] = data

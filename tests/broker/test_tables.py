@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import trio
 
+from rmq.broker import housekeeping
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
@@ -214,3 +216,14 @@ def test_java_writes_queue_numbers_without_quotes(tmp_path, clock):
     table = offsets(tmp_path, clock)
     assert (table.query("G", "T", 0), table.query("G", "T", 1)) == (7, 8)
     assert table.data_version.counter == 9
+
+
+async def test_a_table_whose_saving_is_cancelled_is_saved_or_dirty(tmp_path, clock):
+    groups = GroupTable(tmp_path, clock, BrokerConfig())
+    groups.find("G1")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await housekeeping.save_now([groups])
+    again = GroupTable(tmp_path, clock, BrokerConfig())
+    again.load()
+    assert groups.is_dirty or again.get("G1") is not None
