@@ -30,8 +30,10 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection, now_ms
+from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 MAX_RUNNING = 64

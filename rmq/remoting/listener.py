@@ -15,8 +15,10 @@ import trio
 
 from rmq.errors import ConfigError, RemoteProtocolError
 from rmq.remoting import proxy_header
+from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 BACKLOG = 1024
 BACK_OFF_S = 0.1
@@ -99,7 +101,7 @@ async def _first_bytes(accepted: trio.socket.SocketType) -> Address | None:
     while True:
         data = await accepted.recv(proxy_header.PEEK_SIZE, socket.MSG_PEEK)
         if not data:
-            raise RemoteProtocolError("it closed before its first byte")
+            raise ConnectionAbortedError("it closed before its first byte")
         if data[0] == TLS_FIRST_BYTE:
             raise RemoteProtocolError(
                 "it speaks TLS, but no certificate is configured here"

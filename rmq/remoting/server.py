@@ -24,8 +24,10 @@ from rmq.remoting.connection import Connection, now_ms
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.listener import Address, accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
+from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 SCAN_INTERVAL_S = 0.5
 IDLE_SCANS = 10
