@@ -72,7 +72,7 @@ async def run_broker(
     plugins.load(name for name in config.plugins_disabled.split(",") if name)
     for name, module in (more_plugins or {}).items():
         plugins.add(module, name=name)
-    server = RemotingServer(clock=clock)
+    server = RemotingServer(clock=clock, max_buffer_bytes=config.max_buffer_bytes)
     client = RemotingClient(clock=clock)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
