@@ -28,11 +28,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
 
 import run as load
+
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 
@@ -65,9 +67,11 @@ class Attacker:
 
     @property
     def is_on(self) -> bool:
+        """Whether the attack goes on."""
         return time.monotonic() < self.end
 
     def connect(self, port: int | None = None) -> socket.socket:
+        """Connect from one of many addresses: ports of one run out."""
         made = socket.socket()
         number = next(self._made) // CLIENTS_PER_ADDRESS
         made.bind((f"127.0.0.{2 + number % 200}", 0))
@@ -76,6 +80,7 @@ class Attacker:
         return made
 
     def ask(self, peer: socket.socket, request: Command) -> None:
+        """Send a request; a connection that was ended is no error."""
         with contextlib.suppress(OSError):
             peer.sendall(encode(request))
 
@@ -89,12 +94,14 @@ class Attacker:
             yield number
 
     def drain(self, peers: list[socket.socket]) -> None:
+        """Read what has come, and forget it."""
         for peer in peers:
             with contextlib.suppress(OSError):
                 while peer.recv(1 << 20):
                     pass
 
     def wait(self) -> None:
+        """Do nothing until the end."""
         time.sleep(max(0.0, self.end - time.monotonic()))
 
 
@@ -307,7 +314,7 @@ class MemoryWatch:
         self._thread = threading.Thread(target=self._look)
         self.peak_mib = 0.0
 
-    def __enter__(self) -> "MemoryWatch":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -482,7 +482,11 @@ def judge(report: Report, half: dict, end: dict, target: Target) -> None:
 
 
 def tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-6000:]
+    """The errors of the log, each kind once with its trace."""
+    text = log.read_text(errors="replace")
+    records = re.split(r"(?m)^(?=request -?\d+ of )", text)
+    kinds = {each.strip().rsplit("\n", 1)[-1][:60]: each for each in records}
+    return "\n".join(kinds.values())[-20_000:]
 
 
 def main() -> int:
