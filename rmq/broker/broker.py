@@ -205,6 +205,7 @@ class Broker:
                     max_running=claim.max_running,
                     max_waiting=claim.max_waiting,
                 )
+        context.plugins = tuple(plugins.list())
         guards = plugins.gather("rmq_request_guards", context)
         if self.config.native_handlers and not guards:
             for port, code, handler in plugins.native_claims(context):

@@ -16,6 +16,7 @@ from rmq._fastpath import body_crc
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.topics import TopicTable
 from rmq.errors import PeerError
+from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (
     TopicConfig,
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 _Call = Callable[[str, dict[str, TopicConfig]], Awaitable[object]]
 
 UNREGISTER_TIMEOUT_MS = 3_000
+TOPICS_AT_ONCE = 20_000
+"""Topics of one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
+
 CHANGE_QUEUE_LIMIT = 1024
 """Changed topics waiting to be sent; beyond it the full table goes instead."""
 
@@ -81,7 +85,7 @@ class NameServers:
 
     async def register_all(self) -> None:
         """Send the full table to every name server."""
-        await self._to_each(self._register, self._topics.all())
+        await self._to_each(self._register_in_parts, self._topics.all())
 
     async def unregister_all(self) -> None:
         """Say goodbye to every name server."""
@@ -111,13 +115,29 @@ class NameServers:
         self, address: str, topics: dict[str, TopicConfig]
     ) -> None:
         if not await self._register(address, topics):
-            await self._register(address, self._topics.all())
+            await self._register_in_parts(address, self._topics.all())
 
-    async def _register(self, address: str, topics: dict[str, TopicConfig]) -> bool:
+    async def _register_in_parts(
+        self, address: str, topics: dict[str, TopicConfig]
+    ) -> None:
+        """Send a full table; a large one goes in several frames.
+
+        Name servers read the topics of a version once, so that each part has its own.
+        """
+        names = list(topics)
+        for part in range(len(names) // TOPICS_AT_ONCE + 1):
+            some = names[part * TOPICS_AT_ONCE : (part + 1) * TOPICS_AT_ONCE]
+            table = {name: topics[name] for name in some}
+            if not await self._register(address, table, part):
+                return
+
+    async def _register(
+        self, address: str, topics: dict[str, TopicConfig], part: int = 0
+    ) -> bool:
         assert self.address, "register after the ports are bound"
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
-                data_version=self._topics.data_version,
+                data_version=self._version(part),
                 topic_config_table=self._permitted(topics),
             )
         ).encode()
@@ -137,6 +157,11 @@ class NameServers:
         if answer.code != ResponseCode.SUCCESS:
             logger.warning("name server %s refused: %s", address, answer.remark)
         return answer.code == ResponseCode.SUCCESS
+
+    def _version(self, part: int) -> DataVersion:
+        version = self._topics.data_version
+        counter = version.counter + (part << 40)
+        return msgspec.structs.replace(version, counter=counter) if part else version
 
     def _permitted(self, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
         """Take away from every topic what the broker as a whole may not do."""

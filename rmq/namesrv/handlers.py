@@ -3,7 +3,8 @@
 Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from rmq._fastpath import body_crc
 from rmq.errors import RequestRejected
@@ -29,6 +30,9 @@ from rmq.remoting.dispatch import HandlerTable
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 MAX_NAME_LENGTH = 255
 """Of broker and cluster names and addresses: they become keys of tables."""
+
+Answering = Coroutine[Any, Any, Command]
+"""The change is made at once; the answer waits until it is kept."""
 
 AddressFor = Callable[[str, Connection], str]
 
@@ -264,12 +268,11 @@ class NameServerHandlers:
 
     # -- key-value configuration
 
-    def put_kv(self, request: Command, connection: Connection) -> Command:
+    def put_kv(self, request: Command, connection: Connection) -> Answering:
         """100: set a value."""
         header = request.header(headers.PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
-        self._kv.save()
-        return request.reply()
+        return self._saved(request)
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
         """101: get a value."""
@@ -282,11 +285,14 @@ class NameServerHandlers:
             )
         return request.reply(header=headers.GetKVConfigResponseHeader(value=value))
 
-    def delete_kv(self, request: Command, connection: Connection) -> Command:
+    def delete_kv(self, request: Command, connection: Connection) -> Answering:
         """102: remove a value."""
         header = request.header(headers.DeleteKVConfigRequestHeader)
         self._kv.delete(header.namespace, header.key)
-        self._kv.save()
+        return self._saved(request)
+
+    async def _saved(self, request: Command) -> Command:
+        await self._kv.save()
         return request.reply()
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:

@@ -26,6 +26,10 @@ MASTER_ID = 0
 DEFAULT_TIMEOUT_MS = 120_000
 MAX_BROKERS = 10_000
 MAX_TOPICS = 1_000_000
+MAX_QUEUE_DATAS = 2_000_000
+"""Pairs of topic and broker name; each takes 150 bytes."""
+
+MAX_TOPIC_LENGTH = 255
 
 
 @dataclass(slots=True)
@@ -82,6 +86,8 @@ class RouteTable:
         self._brokers: dict[str, BrokerGroup] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[tuple[str, str], LiveBroker] = {}
+        self._live_over: dict[Connection, set[tuple[str, str]]] = {}
+        self._count = 0
 
     # -- registration
 
@@ -96,7 +102,7 @@ class RouteTable:
         group = self._brokers.get(wanted.broker_name) or BrokerGroup(wanted.cluster)
         key = wanted.cluster, wanted.address
         if self._is_outranked(group, wanted):
-            self._live.pop(key, None)
+            self._forget_live(key)
             self._remove_address(group, wanted.address)
             return Registered()
         if wanted.broker_id not in group.addresses and len(wanted.topics) == 1:
@@ -110,6 +116,9 @@ class RouteTable:
         changed = before is None or before.data_version != wanted.data_version
         if wanted.broker_id == MASTER_ID and (changed or is_first):
             self._take_topics(wanted)
+        self._forget_live(key)
+        if connection is not None:
+            self._live_over.setdefault(connection, set()).add(key)
         self._live[key] = LiveBroker(
             wanted.broker_name,
             self._now_ms(),
@@ -128,11 +137,20 @@ class RouteTable:
         if wanted.cluster not in self._clusters and len(self._clusters) >= MAX_BROKERS:
             raise _full(f"{MAX_BROKERS} clusters are registered")
         if wanted.broker_id == MASTER_ID:
-            self._check_room_for_topics(wanted.topics.keys())
+            self._check_room_for_topics(wanted.topics.keys(), wanted.broker_name)
 
-    def _check_room_for_topics(self, topics: AbstractSet[str]) -> None:
+    def _check_room_for_topics(
+        self, topics: AbstractSet[str], broker_name: str
+    ) -> None:
         if len(self._topics) + len(topics - self._topics.keys()) > MAX_TOPICS:
             raise _full(f"more than {MAX_TOPICS} topics would be registered")
+        if self._count + len(topics) > MAX_QUEUE_DATAS:
+            known = sum(broker_name in self._topics.get(topic, ()) for topic in topics)
+            if self._count + len(topics) - known > MAX_QUEUE_DATAS:
+                raise _full(f"more than {MAX_QUEUE_DATAS} topics of brokers would be")
+        for topic in topics:
+            if len(topic) > MAX_TOPIC_LENGTH:
+                raise _full(f"a topic of {len(topic)} characters is too long")
 
     def _is_outranked(self, group: BrokerGroup, wanted: Registration) -> bool:
         """Return whether the id is held by another address with a newer state."""
@@ -163,13 +181,20 @@ class RouteTable:
                 if topic not in wanted.topics:
                     self._remove_queues(topic, name)
         for topic, config in wanted.topics.items():
-            self._topics.setdefault(topic, {})[name] = QueueData(
+            data = QueueData(
                 broker_name=name,
                 read_queue_nums=config.read_queue_nums,
                 write_queue_nums=config.write_queue_nums,
                 perm=config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
+            self._set_queues(topic, data)
+
+    def _set_queues(self, topic: str, data: QueueData) -> None:
+        assert data.broker_name is not None, topic
+        queues = self._topics.setdefault(topic, {})
+        self._count += data.broker_name not in queues
+        queues[data.broker_name] = data
 
     def _master_for(self, group: BrokerGroup, wanted: Registration) -> Registered:
         master = group.addresses.get(MASTER_ID)
@@ -180,10 +205,10 @@ class RouteTable:
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
         """Add queues of a topic on brokers that are known."""
-        self._check_room_for_topics({topic})
         for data in queues:
             if data.broker_name in self._brokers:
-                self._topics.setdefault(topic, {})[data.broker_name] = data
+                self._check_room_for_topics({topic}, data.broker_name)
+                self._set_queues(topic, data)
 
     def touch(self, cluster: str, address: str) -> None:
         """Note that a broker lives."""
@@ -202,7 +227,7 @@ class RouteTable:
         self, cluster: str, address: str, broker_name: str, broker_id: int
     ) -> None:
         """Remove a broker; its queues go with the last master of its name."""
-        self._live.pop((cluster, address), None)
+        self._forget_live((cluster, address))
         group = self._brokers.get(broker_name)
         if group is None:
             return
@@ -232,28 +257,45 @@ class RouteTable:
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics[topic]
         del queues[broker_name]
+        self._count -= 1
+        assert self._count >= 0, topic
         if not queues:
             del self._topics[topic]
 
     def on_close(self, connection: Connection) -> None:
         """Remove the brokers that registered over a connection that is gone."""
-        self._drop(lambda live: live.connection is connection)
+        self._drop(list(self._live_over.get(connection, ())))
+
+    def _forget_live(self, key: tuple[str, str]) -> None:
+        live = self._live.pop(key, None)
+        if live is None or live.connection is None:
+            return
+        keys = self._live_over[live.connection]
+        keys.discard(key)
+        if not keys:
+            del self._live_over[live.connection]
 
     def expire(self) -> list[str]:
         """Remove the brokers that were silent too long; their addresses."""
         now_ms = self._now_ms()
-        return self._drop(lambda live: live.last_update_ms + live.timeout_ms < now_ms)
+        return self._drop(
+            [
+                key
+                for key, live in self._live.items()
+                if live.last_update_ms + live.timeout_ms < now_ms
+            ]
+        )
 
-    def _drop(self, is_gone: Callable[[LiveBroker], bool]) -> list[str]:
-        gone = [(key, live) for key, live in self._live.items() if is_gone(live)]
-        for (cluster, address), live in gone:
+    def _drop(self, gone: list[tuple[str, str]]) -> list[str]:
+        for cluster, address in gone:
+            live = self._live[cluster, address]
             group = self._brokers.get(live.broker_name)
             ids = (
                 [i for i, a in group.addresses.items() if a == address] if group else []
             )
             for broker_id in ids or [MASTER_ID]:
                 self.unregister(cluster, address, live.broker_name, broker_id)
-        return [address for (_, address), _ in gone]
+        return [address for _, address in gone]
 
     # -- questions
 
@@ -324,7 +366,7 @@ class RouteTable:
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, everywhere or in one cluster."""
         if not cluster:
-            self._topics.pop(topic, None)
+            self._count -= len(self._topics.pop(topic, ()))
             return
         for name in self._clusters.get(cluster, set()):
             if name in self._topics.get(topic, {}):

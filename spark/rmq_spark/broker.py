@@ -1,6 +1,6 @@
 """Asking a broker where its readable log ends, telling it how far an export has come.
 
-Requests 28 and 52001 (of its plugin `export`), each over a socket of its own.
+Requests 28 and 20002 (of its plugin `export`), each over a socket of its own.
 """
 
 import json
@@ -9,7 +9,7 @@ import struct
 from typing import Final
 
 from rmq.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 
@@ -49,7 +49,7 @@ def forget_exporter(address: str, exporter: str) -> None:
 
 
 def _report(address: str, fields: dict[str, str]) -> None:
-    answer = _ask(_parsed(address), Command(RequestCode.REPORT_EXPORT, fields))
+    answer = _ask(_parsed(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
             f"the broker at {address} does not take the report of "

@@ -1,11 +1,13 @@
 """Requests as they come, and the answers that Java gave to the same ones."""
 
 import base64
+import inspect
 import json
 import lzma
 import zlib
 
 import pytest
+import trio
 
 from rmq._fastpath import body_crc
 from rmq.errors import RequestRejected
@@ -38,6 +40,10 @@ BROKER = {
     "haServerAddr": "10.0.0.1:10912",
     "brokerId": "0",
 }
+
+
+async def finish(work):
+    return await work
 
 
 class Caller:
@@ -73,7 +79,8 @@ class Caller:
 
     def handle(self, request):
         try:
-            return self.handlers[request.code](request, None)
+            answer = self.handlers[request.code](request, None)
+            return trio.run(finish, answer) if inspect.iscoroutine(answer) else answer
         except RequestRejected as error:
             return request.reply(error.code, error.remark)
 

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import OwnRequestCode, ResponseCode
 from rmq_plugins.export.config import ExportConfig
 from rmq_plugins.export.positions import MAX_EXPORTERS, ExportPositions
+
+REPORT = OwnRequestCode.REPORT_EXPORT
 
 
 def known(answer):
@@ -17,13 +19,13 @@ def known(answer):
 def test_reports_are_noted_and_told(caller, clock):
     caller.send(body=bytes(100))
     end = caller.broker.store.end_offset
-    assert known(caller.call(RequestCode.REPORT_EXPORT)) == {}
-    caller.call(RequestCode.REPORT_EXPORT, {"exporter": "lake", "offset": end})
+    assert known(caller.call(REPORT)) == {}
+    caller.call(REPORT, {"exporter": "lake", "offset": end})
     caller.send(body=bytes(100))
     clock.ms += 250
     grown = caller.broker.store.end_offset - end
-    caller.call(RequestCode.REPORT_EXPORT, {"exporter": "copy", "offset": 0})
-    assert known(caller.call(RequestCode.REPORT_EXPORT)) == {
+    caller.call(REPORT, {"exporter": "copy", "offset": 0})
+    assert known(caller.call(REPORT)) == {
         "lake": {"offset": end, "lagBytes": grown, "silentMs": 250},
         "copy": {"offset": 0, "lagBytes": end + grown, "silentMs": 0},
     }
@@ -41,23 +43,19 @@ def test_reports_are_noted_and_told(caller, clock):
     ],
 )
 def test_what_is_no_report_is_refused(caller, fields, code, word):
-    answer = caller.call(RequestCode.REPORT_EXPORT, fields)
+    answer = caller.call(REPORT, fields)
     assert (answer.code, word in answer.remark) == (code, True), answer.remark
-    assert known(caller.call(RequestCode.REPORT_EXPORT)) == {}
+    assert known(caller.call(REPORT)) == {}
 
 
 def test_the_table_has_a_limit(caller):
     for number in range(MAX_EXPORTERS):
-        known(
-            caller.call(
-                RequestCode.REPORT_EXPORT, {"exporter": f"e{number}", "offset": 0}
-            )
-        )
-    refused = caller.call(RequestCode.REPORT_EXPORT, {"exporter": "more", "offset": 0})
+        known(caller.call(REPORT, {"exporter": f"e{number}", "offset": 0}))
+    refused = caller.call(REPORT, {"exporter": "more", "offset": 0})
     assert "forget one" in refused.remark
-    known(caller.call(RequestCode.REPORT_EXPORT, {"exporter": "e0", "offset": 0}))
-    known(caller.call(RequestCode.REPORT_EXPORT, {"exporter": "e0", "forget": "true"}))
-    known(caller.call(RequestCode.REPORT_EXPORT, {"exporter": "more", "offset": 0}))
+    known(caller.call(REPORT, {"exporter": "e0", "offset": 0}))
+    known(caller.call(REPORT, {"exporter": "e0", "forget": "true"}))
+    known(caller.call(REPORT, {"exporter": "more", "offset": 0}))
 
 
 def test_a_restart_forgets_nobody(tmp_path, clock):
@@ -78,6 +76,6 @@ def test_a_restart_forgets_nobody(tmp_path, clock):
 def test_the_log_is_kept_only_if_that_is_configured(broker, make_caller_of, is_held):
     broker.plugin_configs["ExportConfig"] = ExportConfig(hold=is_held)
     caller = make_caller_of(broker)
-    known(caller.call(RequestCode.REPORT_EXPORT, {"exporter": "lake", "offset": 0}))
+    known(caller.call(REPORT, {"exporter": "lake", "offset": 0}))
     needed_from = broker.store.cleaner.needed_from
     assert (needed_from is not None and needed_from() == 0) == is_held

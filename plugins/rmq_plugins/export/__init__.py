@@ -1,13 +1,13 @@
 """Exporters say how far they have come; what they still need can be kept.
 
-Request 52001 REPORT_EXPORT, see `handler.py`.
+Request 20002 REPORT_EXPORT, see `handler.py`.
 """
 
 from collections.abc import Callable
 
 from rmq.broker.context import BrokerContext, RegisterHandler
 from rmq.hookspecs import hookimpl
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import OwnRequestCode
 from rmq_plugins.export.config import ExportConfig
 from rmq_plugins.export.handler import ExportHandler
 from rmq_plugins.export.positions import ExportPositions
@@ -27,4 +27,4 @@ def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
     broker.tables.append(positions)
     if broker.plugin_configs[ExportConfig.__name__].hold:
         broker.store.cleaner.needed_from = positions.lowest
-    register(RequestCode.REPORT_EXPORT, ExportHandler(broker, positions).report)
+    register(OwnRequestCode.REPORT_EXPORT, ExportHandler(broker, positions).report)

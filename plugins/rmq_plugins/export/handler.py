@@ -1,4 +1,4 @@
-"""ExportHandler: request 52001 REPORT_EXPORT.
+"""ExportHandler: request 20002 REPORT_EXPORT.
 
 Fields: `exporter`, a name, with `offset`, the physical offset up to which its table is
 complete; or with `forget=true`.  Without fields nothing is noted.
