@@ -12,6 +12,7 @@ def commit(caller, group, offset, *, topic="T", queue_id=0):
         "consumerGroup": group, "topic": topic, "queueId": queue_id,
         "commitOffset": offset,
     }  # fmt: skip
+    caller.broker.groups.find(group)
     assert caller.call(15, fields).code == 0
 
 
@@ -45,11 +46,13 @@ def test_all_committed_offsets(filled):
 
 
 def test_delay_offsets(filled):
-    filled.broker.tables[0].set(3, 17)
+    filled.send(properties="DELAY\x013\x02")
+    (table,) = [t for t in filled.broker.tables if t.file_name == "delayOffset.json"]
+    table.set(3, 17)
     body = json.loads(filled.call(45).body)
     assert body["offsetTable"] == {"3": 17}
     facts = json.loads(filled.call(28).body)["table"]
-    assert facts["scheduleMessageOffset_3"] == "17,0"
+    assert facts["scheduleMessageOffset_3"] == "17,1"
 
 
 def test_correction_is_the_least_of_the_groups_ahead(filled):

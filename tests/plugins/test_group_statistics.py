@@ -22,8 +22,8 @@ def busy(caller, clock):
             "consumerGroup": group, "topic": topic, "queueId": 0,
             "commitOffset": offset,
         }  # fmt: skip
-        assert caller.call(15, fields).code == 0
         caller.broker.groups.find(group)
+        assert caller.call(15, fields).code == 0
     return caller
 
 
@@ -32,10 +32,7 @@ def queue(topic, queue_id):
 
 
 def by_queue(table):
-    return {
-        (key.value["topic"], key.value["queueId"]): entry
-        for key, entry in table.items()
-    }
+    return {(key["topic"], key["queueId"]): entry for key, entry in table.items()}
 
 
 def test_progress_of_a_group(busy, clock):
