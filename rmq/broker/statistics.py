@@ -73,6 +73,7 @@ class StatsItem:
         """
         at_ms, value, times = notes[0]
         added, additions = self.value - value, self.times - times
+        assert added >= 0 <= additions, f"{notes[0]}: sums only grow"
         elapsed_ms = max(now_ms - at_ms, SAMPLE_INTERVAL_S * 1_000)
         return BrokerStatsItem(
             sum=added,
@@ -115,6 +116,7 @@ class BrokerStatistics:
 
     def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
         items = self._of_queue.get(key)
+        assert messages > 0, f"{key}: {messages} messages of {size} bytes"
         if items is None:
             topic, queue_id = key
             queue = f"{topic}@{queue_id}"
@@ -252,6 +254,7 @@ def _stored_size(queue: ConsumeQueue, first: int, end: int) -> int:
     while first < end:
         file, position = queue.locate(first)
         stop = min(file.size, position + (end - first) * ENTRY_SIZE)
+        assert position < stop, f"{queue.folder}: entry {first} of {end}"
         scan = scan_queue(
             file,
             position,

@@ -62,6 +62,7 @@ class ConfigurationHandler:
             for key, text in _read(request.body).items()
             for change in self._changes(key, text)
         ]
+        assert all(hasattr(change.config, change.field) for change in changes), changes
         for config, field, value in changes:
             # frozen for everybody else: this is the one place that changes them
             object.__setattr__(config, field, value)
