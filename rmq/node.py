@@ -73,7 +73,7 @@ async def run_broker(
         await nursery.start(client.run)
         name_servers, name_server = config.name_servers, None
         if not name_servers and config.embedded_namesrv:
-            name_server = _embedded(config, store_config, clock, server)
+            name_server = _embedded(config, store_config, clock, server, client)
             await nursery.start(name_server.run)
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
             name_servers = (f"{host}:{name_server.port}",)
@@ -91,7 +91,7 @@ async def run_broker(
             async with trio.open_nursery() as inner:
                 await inner.start(broker.run, name_servers)
                 if name_server is not None and broker.advertised.is_guess:
-                    name_server.guessed_address = broker.advertised.address
+                    name_server.guess(broker.advertised.address)
                 _freeze()
                 task_status.started(node)
         finally:
@@ -104,6 +104,7 @@ def _embedded(
     store_config: StoreConfig,
     clock: Clock,
     server: RemotingServer,
+    client: RemotingClient,
 ) -> NameServer:
     settings = replace(
         NamesrvConfig(),
@@ -112,7 +113,7 @@ def _embedded(
         idle_timeout_s=config.idle_timeout_s,
         kv_config_path=str(store_config.root / "config" / "kvConfig.json"),
     )
-    return NameServer(settings, clock=clock, server=server)
+    return NameServer(settings, clock=clock, server=server, client=client)
 
 
 async def run_name_server(
@@ -124,9 +125,11 @@ async def run_name_server(
     """Run a name server alone, until cancelled."""
     clock = clock or SystemClock()
     server = RemotingServer(clock=clock)
+    client = RemotingClient(clock=clock)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
-        name_server = NameServer(config, clock=clock, server=server)
+        await nursery.start(client.run)
+        name_server = NameServer(config, clock=clock, server=server, client=client)
         nursery.start_soon(partial(_announce, name_server, server, task_status))
 
 

@@ -99,6 +99,10 @@ INTENDED = [
         "a topic is in the routes sooner after it came into being",
     ),
     Intended(
+        "probe-namesrv", 318, "code 16 .* Java 0",
+        "a key that does not exist is named, not taken for a success",
+    ),
+    Intended(
         "probe-namesrv", 322, "body False",
         "the recorded broker had registered with that name server before",
     ),
@@ -133,8 +137,6 @@ NOT_YET = {
     RequestCode.VIEW_BROKER_STATS_DATA,
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.GET_BROKER_CONSUME_STATS,
-    RequestCode.UPDATE_NAMESRV_CONFIG,
-    RequestCode.GET_NAMESRV_CONFIG,
     RequestCode.QUERY_CONSUME_QUEUE,
     RequestCode.RESUME_CHECK_HALF_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
