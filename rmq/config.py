@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import enum
 import os
+import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from rmq.errors import ConfigError
 
 T = TypeVar("T")
 _MARK = "rmq.option"
+_INLINE_COMMENT = re.compile(r"\s#")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,11 +162,11 @@ def check(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
 
 
 def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
-    if " #" in value:
+    if _INLINE_COMMENT.search(value):
         yield Finding(
             key,
-            f"{key}: the value contains ' #'; a comment must stand on its own line, "
-            "so all of it is the value",
+            f"{key}: the value contains '#' after a blank; a comment must stand on its "
+            "own line, so all of it is the value",
             True,
         )
     if key in known:

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -47,6 +47,12 @@ class Node:
         """The address that clients are told."""
         assert self.broker is not None
         return self.broker.advertised.address
+
+    def configs(self) -> tuple[object, ...]:
+        """The configurations of the broker, its store and its plugins."""
+        assert self.broker is not None
+        plugins = self.broker.context.plugin_configs.values()
+        return self.broker.config, self.broker.store_config, *plugins
 
     def stop(self) -> None:
         """Ask the broker for an orderly stop."""
@@ -146,24 +152,32 @@ async def _announce(
 async def until_signalled(
     node: Node,
     scope: trio.CancelScope,
+    on_hangup: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Stop in order at the first SIGTERM or SIGINT, at once at the second.
 
+    SIGHUP calls `on_hangup`.
     Whoever says that the node is ready says so after this has started: a supervisor
     may answer with a signal.
     """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    wanted = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    with trio.open_signal_receiver(*wanted) as signals:
         task_status.started()
         async for number in signals:
+            if number == signal.SIGHUP:
+                on_hangup()
+                continue
             logger.info("%s: stopping", signal.Signals(number).name)
             if node.broker is None:
                 scope.cancel()
             else:
                 node.stop()
             break
-        async for _ in signals:
+        async for number in signals:
+            if number == signal.SIGHUP:
+                continue
             sys.stderr.write("stopped at once; the next start checks the log\n")
             sys.stderr.flush()
             os._exit(FORCED_EXIT_CODE)

@@ -29,7 +29,8 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["broker", "namesrv", "config check", "config print"]
+    "command",
+    ["broker", "namesrv", "config check", "config print", "config document"],
 )
 def test_each_help_shows_an_example(run, command):
     result = run(*command.split(), "--help")

@@ -33,7 +33,7 @@ def test_each_hook_is_documented_with_its_signature():
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.__name__)
 def test_each_key_is_documented(config):
-    text = (ROOT / "docs/operations.md").read_text()
+    text = (ROOT / "docs/configuration.md").read_text()
     missing = [m.key for _, m in options(config) if f"`{m.key}`" not in text]
     assert not missing
 
