@@ -14,6 +14,7 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
@@ -93,8 +94,15 @@ class BrokerContext:
     store_host: bytes
     address: str
     boot_ms: int
+    statistics: BrokerStatistics = field(init=False)
     plugin_configs: dict[str, Any] = field(default_factory=dict)
     on_close: list[Callable[[Connection], None]] = field(default_factory=list)
     on_stop: list[Callable[[], object]] = field(default_factory=list)
     tables: list[JsonTable] = field(default_factory=list)
     """Tables of plugins; the broker saves them when it stops."""
+
+    def __post_init__(self) -> None:
+        """Count from here on."""
+        self.statistics = BrokerStatistics(
+            self.store, self.clock, self.config.broker_cluster_name
+        )

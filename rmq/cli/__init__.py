@@ -1,24 +1,39 @@
-"""The command line: `rmq broker`, `rmq namesrv`, `rmq config`, `rmq store`."""
+"""The command line: `rmq broker`, `rmq namesrv`, `rmq admin` and the others.
+
+A command's module is imported when it is called: `rmq admin` needs no broker.
+"""
+
+from importlib import import_module
+from typing import Final
 
 import click
 
 from rmq import __version__
-from rmq.cli.broker import broker
-from rmq.cli.config import config
-from rmq.cli.namesrv import namesrv
-from rmq.cli.store import store
+
+COMMANDS: Final = ("admin", "broker", "config", "doctor", "namesrv", "store")
+"""Each is the object of this name in the module of this name."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class MainGroup(click.Group):
+    """Commands that are loaded on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"rmq.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+
+@click.group(cls=MainGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rmq")
 def main() -> None:
     """Run a RocketMQ-compatible message broker and name server.
 
     Start one with its own name server on loopback: rmq broker
     """
-
-
-main.add_command(broker)
-main.add_command(namesrv)
-main.add_command(config)
-main.add_command(store)

@@ -12,15 +12,15 @@ from rmq.store.config import StoreConfig
 
 CLASSES = (BrokerConfig, StoreConfig, NamesrvConfig)
 HONOURED = {mark.key for kind in CLASSES for _, mark in options(kind)}
-NETTY_CLIENT_CONFIG = set(
-    "clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue "
-    "clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval "
-    "isScanAvailableNameSrv clientChannelMaxIdleTimeSeconds clientSocketSndBufSize "
-    "clientSocketRcvBufSize clientPooledByteBufAllocatorEnable socksProxyConfig "
-    "clientCloseSocketIfTimeout useTLS writeBufferHighWaterMark "
-    "writeBufferLowWaterMark disableCallbackExecutor disableNettyWorkerGroup "
-    "maxReconnectIntervalTimeSeconds enableReconnectForGoAway".split()
-)
+NETTY_CLIENT_CONFIG = """
+    clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
+    clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval
+    isScanAvailableNameSrv clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
+    clientSocketRcvBufSize clientPooledByteBufAllocatorEnable socksProxyConfig
+    clientCloseSocketIfTimeout useTLS writeBufferHighWaterMark writeBufferLowWaterMark
+    disableCallbackExecutor disableNettyWorkerGroup maxReconnectIntervalTimeSeconds
+    enableReconnectForGoAway
+"""
 """Read in the source of 5.x: no recording has them."""
 
 
@@ -34,7 +34,7 @@ def test_each_key_of_java_is_known(golden, kind):
 
 
 def test_each_key_of_javas_outgoing_connections_is_known():
-    assert not NETTY_CLIENT_CONFIG - unused().keys()
+    assert not set(NETTY_CLIENT_CONFIG.split()) - unused().keys()
 
 
 def test_no_key_is_both_honoured_and_without_effect():

@@ -70,6 +70,7 @@ NO_TRANSACTION = "transactions are not served yet"
 NO_SEND_BACK = "nothing is in a retry topic as long as messages are not sent back"
 NO_SQL = "SQL92 is not served yet"
 NO_RESET = "offsets cannot be reset yet"
+ELSEWHERE = "the group is online, and the messages lie, in another recording"
 NO_STATIC = "static topics are not served"
 
 INTENDED = [
@@ -94,6 +95,28 @@ INTENDED = [
         "probe-broker", 320, "code 13 .* Java 1",
         "a batch whose lengths lie is illegal (13), not an exception (1)",
     ),
+    Intended(r"mqadmin.*", 203, "not online.*Java 0", ELSEWHERE),
+    Intended(r"mqadmin.*", 204, "not exist.*Java 0", ELSEWHERE),
+    Intended(r"mqadmin.*", 222, "does not exist.*Java 0", ELSEWHERE),
+    Intended(r"mqadmin.*", 307, "not online.*Java 0", ELSEWHERE),
+    Intended(r"mqadmin.*", 309, "there is no message.*Java 0", ELSEWHERE),
+    Intended(r"mqadmin.*", 315, "not exist.*Java 0", ELSEWHERE),
+    Intended(r"mqadmin.*", 317, "consumeStatsList", ELSEWHERE),
+    Intended(r"mqadmin.*", 321, "is not exist!.*Java 0", ELSEWHERE),
+    Intended(r"mqadmin.*", 401, "topic.* not exist.*Java 0", ELSEWHERE),
+    Intended(r".*", 401, "the mode POP is not served", "POP is not served yet"),
+    Intended(
+        r".*", 25, "cannot be changed|unknown key|has no effect",
+        "refused by name, not ignored",
+    ),
+    Intended(
+        "probe-broker", 345, "subscriptionData",
+        "what a pull wants is not kept for groups without members",
+    ),
+    Intended(
+        "probe-broker", 223, "code 206 .* Java 1",
+        "a group that is not online is 206, not a NullPointerException",
+    ),
     Intended(
         "java.*", 105, "%RETRY%.* code 0 .* Java 17",
         "a topic is in the routes sooner after it came into being",
@@ -109,49 +132,13 @@ INTENDED = [
 ]  # fmt: skip
 
 NOT_YET = {
-    RequestCode.QUERY_MESSAGE,
-    RequestCode.UPDATE_BROKER_CONFIG,
-    RequestCode.GET_EARLIEST_MSG_STORETIME,
-    RequestCode.VIEW_MESSAGE_BY_ID,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-    RequestCode.END_TRANSACTION,
-    RequestCode.GET_ALL_CONSUMER_OFFSET,
-    RequestCode.GET_ALL_DELAY_OFFSET,
     RequestCode.GET_TIMER_CHECK_POINT,
     RequestCode.GET_TIMER_METRICS,
-    RequestCode.GET_CONSUMER_CONNECTION_LIST,
-    RequestCode.GET_PRODUCER_CONNECTION_LIST,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.GET_CONSUME_STATS,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-    RequestCode.QUERY_CONSUME_TIME_SPAN,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
-    RequestCode.GET_CONSUMER_RUNNING_INFO,
-    RequestCode.QUERY_CORRECTION_OFFSET,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY,
-    RequestCode.CLONE_GROUP_OFFSET,
-    RequestCode.VIEW_BROKER_STATS_DATA,
-    RequestCode.CLEAN_UNUSED_TOPIC,
-    RequestCode.GET_BROKER_CONSUME_STATS,
-    RequestCode.QUERY_CONSUME_QUEUE,
     RequestCode.RESUME_CHECK_HALF_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.GET_ALL_PRODUCER_INFO,
-    RequestCode.DELETE_EXPIRED_COMMITLOG,
-    RequestCode.QUERY_TOPICS_BY_CONSUMER,
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
     RequestCode.RECALL_MESSAGE,
-    RequestCode.SET_MESSAGE_REQUEST_MODE,
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
     RequestCode.EXCHANGE_BROKER_HA_INFO,
-    RequestCode.GET_BROKER_HA_STATUS,
     RequestCode.RESET_MASTER_FLUSH_OFFSET,
     RequestCode.GET_BROKER_EPOCH_CACHE,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
@@ -547,6 +534,7 @@ TABLES = frozenset(
     {
         "attributes", "brokerAddrs", "brokerAddrTable", "clusterAddrTable", "data",
         "forbiddenTable", "groupTopicMap", "hostedQueues", "offsetTable",
+        "pullOffsetTable",
         "subscriptionGroupTable", "table", "topicConfigTable",
     }
 )  # fmt: skip

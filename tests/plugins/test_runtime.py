@@ -13,7 +13,7 @@ import rmq_plugins.admin
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.frames import decode
 from rmq_plugins.admin.rates import Counts, Rates
-from rmq_plugins.admin.stats import runtime_of
+from rmq_plugins.admin.runtime import runtime_of
 from rmq_plugins.pull.handler import pulls_of
 
 DAY_MS = 86_400_000
@@ -96,7 +96,7 @@ def test_totals_at_midnight(clock):
 
 
 async def test_service_samples_once_a_second(caller, clock, autojump_clock):
-    (service,) = rmq_plugins.admin.rmq_services(caller.broker)
+    service, _ = rmq_plugins.admin.rmq_services(caller.broker)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service)
         for _ in range(3):

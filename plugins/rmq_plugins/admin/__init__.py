@@ -1,44 +1,110 @@
-"""Administration: topics, groups, queue offsets, configuration, runtime facts.
+"""Administration: topics, groups, offsets, statistics, connections, configuration.
 
-Requests 17, 18, 21, 26, 28, 29, 30, 31, 200, 201, 202, 215, 351 and 352, on both ports.
-What no plugin takes is answered by the dispatcher (code 3).
+What mqadmin and consoles send to a broker, on both ports; each module names its
+requests. What the broker does not have is refused with a hint (`unserved`).
 """
 
 from collections.abc import Sequence
 
-from rmq.broker.context import BrokerContext, RegisterHandler, Service
+from rmq.broker.context import (
+    ArrivalListener,
+    BrokerContext,
+    RegisterHandler,
+    Service,
+)
 from rmq.hookspecs import hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.admin.config import ConfigHandler
+from rmq_plugins.admin.cleaning import CleaningHandler
+from rmq_plugins.admin.configuration import ConfigurationHandler
+from rmq_plugins.admin.connections import ConnectionHandler
 from rmq_plugins.admin.groups import GroupHandler
 from rmq_plugins.admin.offsets import OffsetHandler
-from rmq_plugins.admin.stats import runtime_of
+from rmq_plugins.admin.queues import QueueHandler
+from rmq_plugins.admin.replication import ReplicationHandler
+from rmq_plugins.admin.request_modes import RequestModeHandler
+from rmq_plugins.admin.runtime import runtime_of
+from rmq_plugins.admin.statistics import StatisticsHandler
 from rmq_plugins.admin.topics import TopicHandler
+from rmq_plugins.admin.unserved import ADVICE, refuse
 
 
 @hookimpl
 def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
     """Take what tools, consoles and starting clients ask."""
+    _register_tables(broker, register)
+    _register_views(broker, register)
+    for code in ADVICE:
+        register(code, refuse)
+
+
+def _register_tables(broker: BrokerContext, register: RegisterHandler) -> None:
+    """Take what changes and shows topics, groups, offsets and configuration."""
     topics = TopicHandler(broker)
     register(RequestCode.UPDATE_AND_CREATE_TOPIC, topics.update)
     register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, topics.update_list)
     register(RequestCode.GET_ALL_TOPIC_CONFIG, topics.all)
     register(RequestCode.GET_TOPIC_CONFIG, topics.one)
     register(RequestCode.GET_TOPIC_STATS_INFO, topics.stats)
+    register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, topics.system)
     register(RequestCode.DELETE_TOPIC_IN_BROKER, topics.delete)
     groups = GroupHandler(broker)
     register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, groups.update)
+    register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups.update_list)
     register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groups.all)
     register(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, groups.one)
+    register(RequestCode.DELETE_SUBSCRIPTIONGROUP, groups.delete)
+    register(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, groups.forbid)
     offsets = OffsetHandler(broker)
     register(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offsets.by_time)
     register(RequestCode.GET_MAX_OFFSET, offsets.largest)
     register(RequestCode.GET_MIN_OFFSET, offsets.smallest)
-    register(RequestCode.GET_BROKER_CONFIG, ConfigHandler(broker).show)
+    register(RequestCode.GET_EARLIEST_MSG_STORETIME, offsets.earliest_time)
+    register(RequestCode.GET_ALL_CONSUMER_OFFSET, offsets.of_consumers)
+    register(RequestCode.GET_ALL_DELAY_OFFSET, offsets.of_delays)
+    register(RequestCode.QUERY_CORRECTION_OFFSET, offsets.correction)
+    register(RequestCode.CLONE_GROUP_OFFSET, offsets.clone)
+    modes = RequestModeHandler(broker)
+    register(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
+    register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)
+    configuration = ConfigurationHandler(broker)
+    register(RequestCode.UPDATE_BROKER_CONFIG, configuration.update)
+    register(RequestCode.GET_BROKER_CONFIG, configuration.show)
+
+
+def _register_views(broker: BrokerContext, register: RegisterHandler) -> None:
+    """Take what looks at clients, queues and counters, and what cleans up."""
     register(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_of(broker).show)
+    connections = ConnectionHandler(broker)
+    register(RequestCode.GET_CONSUMER_CONNECTION_LIST, connections.consumers)
+    register(RequestCode.GET_PRODUCER_CONNECTION_LIST, connections.producers)
+    register(RequestCode.GET_ALL_PRODUCER_INFO, connections.all_producers)
+    register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, connections.groups_of_topic)
+    register(RequestCode.QUERY_TOPICS_BY_CONSUMER, connections.topics_of_group)
+    register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, connections.subscription)
+    statistics = StatisticsHandler(broker)
+    register(RequestCode.GET_CONSUME_STATS, statistics.group)
+    register(RequestCode.VIEW_BROKER_STATS_DATA, statistics.view)
+    register(RequestCode.GET_BROKER_CONSUME_STATS, statistics.broker)
+    queues = QueueHandler(broker)
+    register(RequestCode.QUERY_CONSUME_TIME_SPAN, queues.time_span)
+    register(RequestCode.QUERY_CONSUME_QUEUE, queues.entries)
+    cleaning = CleaningHandler(broker)
+    register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cleaning.queue_files)
+    register(RequestCode.CLEAN_UNUSED_TOPIC, cleaning.unused_topics)
+    register(RequestCode.DELETE_EXPIRED_COMMITLOG, cleaning.log_files)
+    register(RequestCode.GET_BROKER_HA_STATUS, ReplicationHandler(broker).status)
 
 
 @hookimpl
 def rmq_services(broker: BrokerContext) -> Sequence[Service]:
-    """Sample the store's counters, from which rates are made."""
-    return [runtime_of(broker).sample_every_second]
+    """Sample what rates and windows are made from."""
+    return [
+        runtime_of(broker).sample_every_second,
+        broker.statistics.sample_regularly,
+    ]
+
+
+@hookimpl
+def rmq_arrival_listeners(broker: BrokerContext) -> Sequence[ArrivalListener]:
+    """Count what is stored, once per drain."""
+    return [broker.statistics.on_arrivals]

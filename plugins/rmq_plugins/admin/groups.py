@@ -1,22 +1,30 @@
-"""Requests 200, 201 and 352: consumer groups as tools see and change them."""
+"""Requests 200, 201, 207, 225, 352 and 353: consumer groups as tools change them."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
-from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq.protocol.bodies.groups import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+)
+from rmq.protocol.bodies.statistics import GroupForbidden
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.groups import (
+    DeleteSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupResponseHeader,
     GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
-from rmq.protocol.topics import validate_group
+from rmq.protocol.topics import validate_group, validate_topic
 from rmq_plugins.admin.paging import page
 
 MAX_RETRY_QUEUES: Final = 65_536
+MAX_GROUPS_AT_ONCE: Final = 10_000
 
 
 class GroupHandler:
@@ -24,6 +32,9 @@ class GroupHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._groups = broker.groups
+        self._topics = broker.topics
+        self._offsets = broker.offsets
+        self._statistics = broker.statistics
 
     def update(self, request: Command, connection: Connection) -> Command:
         """Create a group or change it; no body changes nothing, as in Java."""
@@ -33,6 +44,41 @@ class GroupHandler:
             _check(config)
             self._groups.update(config)
         return request.reply()
+
+    def update_list(self, request: Command, connection: Connection) -> Command:
+        """Create or change several groups; one that is wrong stops all of them."""
+        configs = SubscriptionGroupList.decode(request.body).group_config_list
+        if len(configs) > MAX_GROUPS_AT_ONCE:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"more than {MAX_GROUPS_AT_ONCE} groups in one request",
+            )
+        for config in configs:
+            validate_group(config.group_name)
+            _check(config)
+        for config in configs:
+            self._groups.update(config)
+        return request.reply()
+
+    def delete(self, request: Command, connection: Connection) -> Command:
+        """Forget a group; with its offsets if the request says so."""
+        header = request.header(DeleteSubscriptionGroupRequestHeader)
+        self._groups.delete(header.group_name)
+        if header.clean_offset or header.remove_offset:
+            self._offsets.remove_group(header.group_name)
+        self._statistics.forget_group(header.group_name)
+        return request.reply()
+
+    def forbid(self, request: Command, connection: Connection) -> Command:
+        """Forbid a group a topic or allow it, and answer what holds."""
+        header = request.header(UpdateGroupForbiddenRequestHeader)
+        group, topic = header.group, header.topic
+        if header.readable is not None:
+            validate_topic(topic)
+            self._groups.set_readable(group, topic, is_readable=header.readable)
+        readable = not self._groups.is_forbidden(group, topic)
+        body = GroupForbidden(group=group, topic=topic, readable=readable)
+        return request.reply(body=body.encode())
 
     def all(self, request: Command, connection: Connection) -> Command:
         """Answer the table of groups, or the page of it that the header asks for."""

@@ -1,26 +1,44 @@
-"""Requests 29, 30 and 31: the ends of a queue, and its offset at a time.
+"""Requests 29 to 32, 43, 45, 308 and 314: ends of queues, times, offsets of groups.
 
 A queue that never had a message has offset 0, and so has one of an unknown topic.
 """
 
+from typing import Final
+
 from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
+from rmq.protocol.bodies.statistics import QueryCorrectionOffsetBody
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.offsets import (
+    CloneGroupOffsetRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
+    QueryCorrectionOffsetHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
 from rmq.store.results import Boundary
 
+DELAY_OFFSETS: Final = "delayOffset.json"
+LARGEST: Final = (1 << 63) - 1
+"""Says of a queue that the group is behind all others in it."""
+
 
 class OffsetHandler:
-    """The queue part of Java's `AdminBrokerProcessor`."""
+    """The offset part of Java's `AdminBrokerProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._store = broker.store
+        self._topics = broker.topics
+        self._offsets = broker.offsets
+        self._consumers = broker.consumers
+        self._tables = broker.tables
 
     def by_time(self, request: Command, connection: Connection) -> Command:
         """Answer the offset stored around a time."""
@@ -46,3 +64,75 @@ class OffsetHandler:
         header = request.header(GetMinOffsetRequestHeader)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
+
+    def earliest_time(self, request: Command, connection: Connection) -> Command:
+        """Answer the store time of the first message, -1 without one."""
+        header = request.header(GetEarliestMsgStoretimeRequestHeader)
+        where = header.topic, header.queue_id
+        at_ms = self._store.store_time_at(*where, self._store.min_offset(*where))
+        return request.reply(
+            header=GetEarliestMsgStoretimeResponseHeader(timestamp=at_ms)
+        )
+
+    def of_consumers(self, request: Command, connection: Connection) -> Command:
+        """Answer the table of committed offsets."""
+        table = self._offsets.all()
+        groups: dict[str, list[str]] = {}
+        for key in table:
+            topic, _, group = key.partition("@")
+            groups.setdefault(group, []).append(topic)
+        body = ConsumerOffsetSerializeWrapper(
+            data_version=self._offsets.data_version,
+            group_topic_map=groups,
+            offset_table=table,
+        )
+        return request.reply(body=body.encode())
+
+    def of_delays(self, request: Command, connection: Connection) -> Command:
+        """Answer how far each delay level has been delivered."""
+        for table in self._tables:
+            if table.file_name == DELAY_OFFSETS:
+                return request.reply(body=table.text())
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR, "No delay offset in this broker"
+        )
+
+    def correction(self, request: Command, connection: Connection) -> Command:
+        """Answer by queue the least offset of all groups of a topic.
+
+        Where the group that is compared is behind it the answer is the largest number.
+        Unlike Java's, the question changes nothing: groups that are filtered out are
+        not counted, but keep their offsets.
+        """
+        header = request.header(QueryCorrectionOffsetHeader)
+        left_out = set((header.filter_groups or "").split(","))
+        least: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in self._offsets.queues(group, header.topic).items():
+                if offset >= self._store.min_offset(header.topic, queue_id):
+                    least[queue_id] = min(offset, least.get(queue_id, LARGEST))
+        compared = self._offsets.queues(header.compare_group, header.topic)
+        for queue_id, offset in compared.items():
+            if least.get(queue_id, 0) > offset:
+                least[queue_id] = LARGEST
+        body = QueryCorrectionOffsetBody(correction_offsets=least)
+        return request.reply(body=body.encode())
+
+    def clone(self, request: Command, connection: Connection) -> Command:
+        """Give a group the offsets of another one, in one topic or in all."""
+        header = request.header(CloneGroupOffsetRequestHeader)
+        source, target = header.src_group, header.dest_group
+        topics = [header.topic] if header.topic else self._offsets.topics_of(source)
+        for topic in topics:
+            online = self._consumers.group(target)
+            is_wanted = (
+                header.offline
+                or online is None
+                or not online.subscriptions
+                or topic in online.subscriptions
+            )
+            if is_wanted and self._topics.get(topic) is not None:
+                self._offsets.clone(source, target, topic)
+        return request.reply()

@@ -1,11 +1,12 @@
-"""Requests 17, 18, 21, 202, 215 and 351: topics as tools see and change them."""
+"""Requests 17, 18, 21, 202, 215, 305 and 351: topics as tools see and change them."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.statistics import TOPIC_PUT_NUMS
 from rmq.errors import RequestRejected
-from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.common import MessageQueue, TopicList
 from rmq.protocol.bodies.topics import (
     CreateTopicListRequestBody,
     TopicConfig,
@@ -42,6 +43,7 @@ class TopicHandler:
         self._topics = broker.topics
         self._offsets = broker.offsets
         self._store = broker.store
+        self._statistics = broker.statistics
         self._broker_name = config.broker_name
         self._allows_mixed = config.enable_mixed_message_type
 
@@ -98,6 +100,7 @@ class TopicHandler:
         self._topics.delete(name)
         self._offsets.remove_topic(name)
         self._store.delete_topic(name)
+        self._statistics.forget_topic(name)
         return request.reply()
 
     def all(self, request: Command, connection: Connection) -> Command:
@@ -115,6 +118,11 @@ class TopicHandler:
             header=GetAllTopicConfigResponseHeader(total_topic_num=len(topics)),
             body=body.encode(),
         )
+
+    def system(self, request: Command, connection: Connection) -> Command:
+        """Answer the names of the broker's own topics."""
+        names = [name for name in self._topics.all() if self._topics.is_system(name)]
+        return request.reply(body=TopicList(topic_list=sorted(names)).encode())
 
     def one(self, request: Command, connection: Connection) -> Command:
         """Answer the configuration of one topic."""
@@ -140,7 +148,9 @@ class TopicHandler:
             ): self._queue_stats(name, queue_id)
             for queue_id in range(config.write_queue_nums)
         }
-        return request.reply(body=TopicStatsTable(offset_table=table).encode())
+        rate = self._statistics.rate(TOPIC_PUT_NUMS, name)
+        body = TopicStatsTable(offset_table=table, topic_put_tps=rate)
+        return request.reply(body=body.encode())
 
     def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
         store = self._store

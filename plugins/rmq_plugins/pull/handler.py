@@ -52,6 +52,7 @@ class PullHandler:
         self._checks = PullChecks(broker)
         self._store = broker.store
         self._offsets = broker.offsets
+        self._statistics = broker.statistics
         self._max_examined = broker.store_config.filter_scan_bytes // ENTRY_SIZE
         self._now_ms = broker.clock.now_ms
         self._short_poll_ms = (
@@ -122,6 +123,14 @@ class PullHandler:
             )
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark), None
+        if result.message_count:
+            self._statistics.count_get(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                result.message_count,
+                len(result.body),
+            )
         return _answer(request, header, plan, result), result
 
     def _read(self, header: PullMessageRequestHeader, plan: PullPlan) -> GetResult:

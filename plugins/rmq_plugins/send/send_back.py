@@ -46,6 +46,7 @@ class SendBackHandler:
         self._put = broker.put
         self._topics = broker.topics
         self._groups = broker.groups
+        self._statistics = broker.statistics
         self._name = config.broker_ip1 or broker.address
         self._is_writable = is_writable(config.broker_permission)
 
@@ -78,6 +79,8 @@ class SendBackHandler:
         status = self._put.put(message, names.TRAN_MSG).status
         if status not in STORED:
             return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
+        topic = message.properties[names.RETRY_TOPIC]
+        self._statistics.count_send_back(header.group, topic)
         return request.reply()
 
     def _group(self, name: str) -> SubscriptionGroupConfig:

@@ -14,6 +14,7 @@ from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGrou
 from rmq.protocol.flags import PERM_READ
 from rmq.protocol.topics import validate_group
 
+_READ_BIT = 1 << (PERM_READ.bit_length() - 1)
 MAX_GROUPS = 100_000
 """A heartbeat can create a group, so that strangers can fill this table."""
 
@@ -106,7 +107,19 @@ class GroupTable(JsonTable):
         self.touch()
         return True
 
+    def set_readable(self, group: str, topic: str, *, is_readable: bool) -> None:
+        """Forbid a group to read a topic, or allow it again."""
+        topics = self.forbidden.get(group, {})
+        bits = topics.get(topic, 0)
+        changed = bits & ~_READ_BIT if is_readable else bits | _READ_BIT
+        if changed == bits:
+            return
+        if group not in self._groups:
+            raise RequestRejected(1, f"there is no group {group} in this broker")
+        self.forbidden[group] = {**topics, topic: changed}
+        self.touch()
+
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Return whether the group may not read the topic."""
         bits = self.forbidden.get(group, {}).get(topic, 0)
-        return bool(bits & (1 << (PERM_READ.bit_length() - 1)))
+        return bool(bits & _READ_BIT)

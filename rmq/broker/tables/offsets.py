@@ -5,6 +5,7 @@ read the last moments again.  Entries of unknown groups and topics stay: other p
 a Java store keep their progress here.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,34 @@ class OffsetTable(JsonTable):
         """Return the committed offset, -1 if there is none."""
         queues = self._offsets.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """Return the committed offsets by queue id."""
+        return dict(self._offsets.get(f"{topic}{SEPARATOR}{group}", {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics in which a group has offsets."""
+        return [topic for topic, name in self._pairs() if name == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets in a topic."""
+        return [group for name, group in self._pairs() if name == topic]
+
+    def clone(self, source: str, target: str, topic: str) -> bool:
+        """Give one group the offsets of another; False if that has none."""
+        queues = self.queues(source, topic)
+        for queue_id, offset in queues.items():
+            self.commit("a clone", target, topic, queue_id, offset)
+        return bool(queues)
+
+    def all(self) -> dict[str, dict[int, int]]:
+        """Return every offset by `topic@group` and queue id."""
+        return {key: dict(queues) for key, queues in self._offsets.items()}
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        for key in self._offsets:
+            topic, _, group = key.partition(SEPARATOR)
+            yield topic, group
 
     def remove_topic(self, topic: str) -> None:
         """Forget the offsets of a topic."""

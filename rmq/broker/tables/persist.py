@@ -71,6 +71,15 @@ class JsonTable(ABC):
             return str(error)
         return None
 
+    @property
+    def file_name(self) -> str:
+        """Name of the file in the folder `config`."""
+        return self._path.name
+
+    def text(self) -> bytes:
+        """Return the content as it travels to tools and replicas, on one line."""
+        return fastjson.dumps(self._content())
+
     def touch(self) -> None:
         """Note a change: the version continues, the next save writes."""
         version = self.data_version

@@ -11,10 +11,13 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rmq.broker.context import BrokerContext, Connection
+from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import WIRE_VERSION, WIRE_VERSION_NAME
 from rmq.protocol.command import Command
 from rmq.protocol.message import decode_stored
+from rmq.protocol.topics import SCHEDULE_TOPIC
+from rmq_plugins.admin.offsets import DELAY_OFFSETS
 from rmq_plugins.admin.rates import Counts, Rates
 
 SAMPLE_INTERVAL_S: Final = 1
@@ -59,6 +62,7 @@ class RuntimeInfo:
         self._clock = broker.clock
         self._boot_ms = broker.boot_ms
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
+        self._tables = broker.tables
         self._rates = Rates(self._counts())
 
     def show(self, request: Command, connection: Connection) -> Command:
@@ -69,7 +73,7 @@ class RuntimeInfo:
             **self._rate_facts(),
             **self._store_facts(),
         }
-        table |= self._disk_facts() | self._broker_facts()
+        table |= self._disk_facts() | self._broker_facts() | self._delay_facts()
         return request.reply(body=KVTable(table=table).encode())
 
     async def sample_every_second(self) -> None:
@@ -153,6 +157,20 @@ class RuntimeInfo:
                 f"Free : {usage.free / gib:.1f} GiB."
             ),
         }
+
+    def _delay_facts(self) -> dict[str, str]:
+        """Say how far each delay level is, and where its queue ends."""
+        for table in self._tables:
+            if table.file_name == DELAY_OFFSETS:
+                offsets = fastjson.loads(table.text())["offsetTable"]
+                return {
+                    f"scheduleMessageOffset_{level}": f"{offset},{self._end(level)}"
+                    for level, offset in offsets.items()
+                }
+        return {}
+
+    def _end(self, level: str) -> int:
+        return self._store.max_offset(SCHEDULE_TOPIC, int(level) - 1)
 
     def _broker_facts(self) -> dict[str, str]:
         return {

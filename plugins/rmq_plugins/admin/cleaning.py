@@ -1,0 +1,52 @@
+"""Requests 306, 316 and 329: old files, and queues of topics that are gone.
+
+329 lets the next cleanings delete expired log files whatever the hour; 306 lets go of
+queue files before the start of the log, and 316 of the queues of unknown topics, now.
+"""
+
+from functools import partial
+
+import trio
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.command import Command
+from rmq.protocol.topics import validate_topic
+
+
+class CleaningHandler:
+    """The cleaning part of Java's `AdminBrokerProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._store = broker.store
+        self._topics = broker.topics
+
+    def log_files(self, request: Command, connection: Connection) -> Command:
+        """Let the cleaner delete expired log files from now on."""
+        self._store.cleaner.request()
+        return request.reply()
+
+    async def queue_files(self, request: Command, connection: Connection) -> Command:
+        """Unlink queue files whose messages the log no longer has."""
+        for paths in self._store.cleaner.clean_queues():
+            for path in paths:
+                await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
+        return request.reply()
+
+    def unused_topics(self, request: Command, connection: Connection) -> Command:
+        """Remove the queues of topics that are not in the table."""
+        for folder in sorted(self._store.directory.consume_queue.iterdir()):
+            name = folder.name
+            is_known = self._topics.get(name) or self._topics.is_system(name)
+            if is_known or name in self._store.unserved or not _is_topic(name):
+                continue
+            self._store.delete_topic(name)
+        return request.reply()
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        validate_topic(name)
+    except RequestRejected:
+        return False
+    return True

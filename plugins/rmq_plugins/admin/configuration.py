@@ -1,0 +1,63 @@
+"""Requests 25 and 26: the configuration in effect, as text of Java's properties.
+
+25 changes keys that are declared dynamic, all of a request or none, in the process and
+in its file, and names every key that it refuses.
+"""
+
+from typing import Any, Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.config import parse_properties
+from rmq.config_changes import apply_changes, as_properties
+from rmq.errors import ConfigError, RequestRejected
+from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.admin import GetBrokerConfigResponseHeader
+
+MAX_TEXT_SIZE: Final = 65_536
+BLACK_LIST_REMARK: Final = "Can not update config in black list."
+
+
+class ConfigurationHandler:
+    """The configuration part of Java's `AdminBrokerProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._version = DataVersion(timestamp=broker.boot_ms)
+
+    def show(self, request: Command, connection: Connection) -> Command:
+        """Answer every key with its value; secret ones stay here."""
+        header = GetBrokerConfigResponseHeader(version=self._version.encode().decode())
+        return request.reply(header=header, body=as_properties(self._configs()))
+
+    def update(self, request: Command, connection: Connection) -> Command:
+        """Change keys, if all of them may change and all values are in range."""
+        if len(request.body) > MAX_TEXT_SIZE:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"more than {MAX_TEXT_SIZE} bytes of keys",
+            )
+        try:
+            changes = parse_properties(request.body)
+            outcome = apply_changes(
+                changes, self._configs(), self._broker.config.config_path
+            )
+        except ConfigError as error:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}"
+            ) from error
+        if outcome.refused:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"
+            )
+        if outcome.changed:
+            self._version = DataVersion(
+                timestamp=self._broker.clock.now_ms(),
+                counter=self._version.counter + 1,
+            )
+        return request.reply()
+
+    def _configs(self) -> tuple[Any, ...]:
+        broker = self._broker
+        return broker.config, broker.store_config, *broker.plugin_configs.values()

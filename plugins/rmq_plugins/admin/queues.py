@@ -1,0 +1,127 @@
+"""Requests 303 and 321: store times of a topic's queues, and entries of one."""
+
+from datetime import datetime
+from typing import Final
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.statistics import (
+    ConsumeQueueData,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.groups import QueryConsumeTimeSpanRequestHeader
+from rmq.protocol.headers.query import QueryConsumeQueueRequestHeader
+from rmq.store.consume_queue import ConsumeQueue
+
+MAX_ENTRIES: Final = 1_024
+"""Entries of one answer."""
+
+NOT_SET: Final = "not set any response code"
+"""What Java says of an answer to 321; tools print it."""
+
+
+class QueueHandler:
+    """The queue part of Java's `AdminBrokerProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._store = broker.store
+        self._topics = broker.topics
+        self._offsets = broker.offsets
+        self._consumers = broker.consumers
+        self._now_ms = broker.clock.now_ms
+        self._name = broker.config.broker_name
+
+    def time_span(self, request: Command, connection: Connection) -> Command:
+        """Answer the times that a topic's queues reach over, and a group's place."""
+        header = request.header(QueryConsumeTimeSpanRequestHeader)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist"
+            )
+        body = QueryConsumeTimeSpanBody(
+            consume_time_span_set=[
+                self._span(header.topic, queue_id, header.group)
+                for queue_id in range(topic.write_queue_nums)
+            ]
+        )
+        return request.reply(body=body.encode())
+
+    def _span(self, topic: str, queue_id: int, group: str) -> QueueTimeSpan:
+        store = self._store
+        where = topic, queue_id
+        first_ms = store.store_time_at(*where, store.min_offset(*where))
+        end = store.max_offset(*where)
+        last_ms = store.store_time_at(*where, end - 1)
+        consumed = self._offsets.query(group, *where)
+        consumed_ms = (
+            store.store_time_at(*where, consumed - 1) if consumed > 0 else first_ms
+        )
+        delay_ms = 0
+        if 0 <= consumed < end:
+            next_ms = store.store_time_at(*where, consumed)
+            delay_ms = max(0, self._now_ms() - next_ms) if next_ms >= 0 else 0
+        return QueueTimeSpan(
+            message_queue=MessageQueue(
+                topic=topic, broker_name=self._name, queue_id=queue_id
+            ),
+            min_time_stamp=first_ms,
+            max_time_stamp=last_ms,
+            consume_time_stamp=consumed_ms,
+            delay_time=delay_ms,
+            min_time_stamp_str=_as_text(first_ms),
+            max_time_stamp_str=_as_text(last_ms),
+            consume_time_stamp_str=_as_text(consumed_ms),
+        )
+
+    def entries(self, request: Command, connection: Connection) -> Command:
+        """Answer entries of a queue from an index on."""
+        header = request.header(QueryConsumeQueueRequestHeader)
+        topic, index = header.topic or "", header.index
+        queue = self._store.queue_tail(topic, header.queue_id)
+        if queue is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!"
+            )
+        assert isinstance(queue, ConsumeQueue), topic
+        end = self._store.max_offset(topic, header.queue_id)
+        if not queue.min_offset <= index < end:
+            return request.reply(
+                remark=f"Index {index} of {header.queue_id}@{topic} is not exist!"
+            )
+        count = max(1, min(header.count, MAX_ENTRIES))
+        body = QueryConsumeQueueResponseBody(
+            min_queue_index=queue.min_offset,
+            max_queue_index=end,
+            queue_data=[
+                _shown(queue, offset)
+                for offset in range(index, min(end, index + count))
+            ],
+        )
+        if header.consumer_group:
+            wanted = self._consumers.subscription(header.consumer_group, topic)
+            body.subscription_data = wanted
+            body.filter_data = (
+                f"{header.consumer_group}@{topic} is not online!"
+                if wanted is None
+                else "null"
+            )
+        return request.reply(remark=NOT_SET, body=body.encode())
+
+
+def _shown(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
+    physical_offset, size, tags_code = queue.entry(offset)
+    return ConsumeQueueData(
+        physic_offset=physical_offset, physic_size=size, tags_code=tags_code
+    )
+
+
+def _as_text(at_ms: int) -> str:
+    """Write a time as Java's tools do, in the zone of this machine."""
+    at = datetime.fromtimestamp(max(0, at_ms) / 1_000)
+    return f"{at:%Y-%m-%d#%H:%M:%S}:{at_ms % 1_000:03}"

@@ -1,0 +1,86 @@
+"""Requests 401 and 402: whether a group pulls a topic or pops it.
+
+Kept in `config/messageRequestMode.json`: {"messageRequestModeMap": {topic: {group:
+{"consumerGroup", "mode", "popShareQueueNum", "topic"}}}}. This broker serves pulls.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+from rmq.broker.context import BrokerContext, Connection, JsonTable
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.queues import (
+    MessageRequestModeSerializeWrapper,
+    SetMessageRequestModeRequestBody,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.topics import is_retry_topic
+
+PULL: Final = "PULL"
+MAX_MODES: Final = 100_000
+
+
+class RequestModes(JsonTable):
+    """Known in Java as `MessageRequestModeManager`."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(folder / "messageRequestMode.json", clock)
+        self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+
+    def _read(self, value: dict[str, Any]) -> None:
+        wrapper = MessageRequestModeSerializeWrapper.from_value(value)
+        self._modes.update(wrapper.message_request_mode_map)
+
+    def _content(self) -> MessageRequestModeSerializeWrapper:
+        return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes)
+
+    def set(self, mode: SetMessageRequestModeRequestBody) -> None:
+        """Note the mode of a group in a topic."""
+        if sum(map(len, self._modes.values())) >= MAX_MODES:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"{MAX_MODES} modes are set already"
+            )
+        self._modes.setdefault(mode.topic or "", {})[mode.consumer_group or ""] = mode
+        self.touch()
+
+
+class RequestModeHandler:
+    """The half of Java's `QueryAssignmentProcessor` that tools use."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._modes = RequestModes(broker.store.directory.config, broker.clock)
+        self._modes.load()
+        broker.tables.append(self._modes)
+
+    def set(self, request: Command, connection: Connection) -> Command:
+        """Set the mode of a group in a topic."""
+        mode = SetMessageRequestModeRequestBody.decode(request.body)
+        topic, group = mode.topic or "", mode.consumer_group or ""
+        if is_retry_topic(topic):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
+            )
+        if self._topics.get(topic) is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist"
+            )
+        if self._groups.get(group) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group[{group}] not exist",
+            )
+        if mode.mode != PULL:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the mode {mode.mode} is not served by this broker; use {PULL}",
+            )
+        self._modes.set(mode)
+        return request.reply()
+
+    def all(self, request: Command, connection: Connection) -> Command:
+        """Answer the table of modes."""
+        return request.reply(body=self._modes.text())

@@ -1,0 +1,120 @@
+"""Requests 208, 315 and 317: how far groups are, and what went in and out."""
+
+from rmq.broker import statistics as names
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.groups import ConsumeStats, OffsetWrapper
+from rmq.protocol.bodies.statistics import ConsumeStatsList
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.admin import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+
+
+class StatisticsHandler:
+    """The statistics part of Java's `AdminBrokerProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._offsets = broker.offsets
+        self._consumers = broker.consumers
+        self._store = broker.store
+        self._statistics = broker.statistics
+        self._name = broker.config.broker_name
+        self._address = broker.address
+
+    def view(self, request: Command, connection: Connection) -> Command:
+        """Answer one item over minute, hour and day."""
+        header = request.header(ViewBrokerStatsDataRequestHeader)
+        data = self._statistics.view(header.stats_name, header.stats_key)
+        if data is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            )
+        return request.reply(body=data.encode())
+
+    def group(self, request: Command, connection: Connection) -> Command:
+        """Answer how far a group is in its topics, or in those that are named."""
+        header = request.header(GetConsumeStatsRequestHeader)
+        group = header.consumer_group
+        if header.topic:
+            names_asked = [header.topic]
+        elif header.topic_list:
+            names_asked = header.topic_list.split(";")
+        else:
+            names_asked = self._offsets.topics_of(group)
+        stats = ConsumeStats()
+        for name in names_asked:
+            topic = self._topics.get(name)
+            if topic is not None and self._still_wants(group, name):
+                stats.offset_table |= self._progress(group, topic)
+                stats.consume_tps += self._rate(group, name)
+        return request.reply(body=stats.encode())
+
+    def broker(self, request: Command, connection: Connection) -> Command:
+        """Answer how far every group is; `isOrder` takes ordered topics alone."""
+        is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
+        answer = ConsumeStatsList(broker_addr=self._address)
+        for group in self._groups.all():
+            found = []
+            for name in self._offsets.topics_of(group):
+                topic = self._topics.get(name)
+                if topic is None or (is_order and not topic.order):
+                    continue
+                if not self._still_wants(group, name):
+                    continue
+                table = self._progress(group, topic)
+                found.append(
+                    ConsumeStats(
+                        offset_table=table, consume_tps=self._rate(group, name)
+                    )
+                )
+                for queue in table.values():
+                    answer.total_diff += queue.broker_offset - queue.consumer_offset
+                    answer.total_inflight_diff += (
+                        queue.pull_offset - queue.consumer_offset
+                    )
+            answer.consume_stats_list.append({group: found})
+        return request.reply(body=answer.encode())
+
+    def _still_wants(self, group: str, topic: str) -> bool:
+        """Whether a group that is online subscribes to the topic; True offline."""
+        online = self._consumers.group(group)
+        return (
+            online is None
+            or not online.subscriptions
+            or topic in (online.subscriptions)
+        )
+
+    def _progress(
+        self, group: str, topic: TopicConfig
+    ) -> dict[MessageQueue, OffsetWrapper]:
+        name = topic.topic_name or ""
+        return {
+            MessageQueue(
+                topic=name, broker_name=self._name, queue_id=queue_id
+            ): self._queue(group, name, queue_id)
+            for queue_id in range(topic.read_queue_nums)
+        }
+
+    def _queue(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        consumed = max(0, self._offsets.query(group, topic, queue_id))
+        last_ms = 0
+        if consumed > 0:
+            last_ms = max(0, self._store.store_time_at(topic, queue_id, consumed - 1))
+        return OffsetWrapper(
+            broker_offset=self._store.max_offset(topic, queue_id),
+            consumer_offset=consumed,
+            pull_offset=consumed,
+            last_timestamp=last_ms,
+        )
+
+    def _rate(self, group: str, topic: str) -> float:
+        return self._statistics.rate(names.GROUP_GET_NUMS, f"{topic}@{group}")

@@ -1,0 +1,70 @@
+"""Requests of tools for what this broker does not have: 3, and what to use instead."""
+
+from typing import Final
+
+from rmq.broker.context import Connection
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+
+_CONTROLLER: Final = (
+    "there is no controller; a broker's role is what brokerRole in its file says"
+)
+_CONTAINER: Final = (
+    "this is one broker and no container; start another one with its own file"
+)
+_ROCKSDB: Final = (
+    "nothing is kept in RocksDB; queues and tables are files that rmq store inspect "
+    "shows"
+)
+_COLD: Final = (
+    "reads of old messages are not slowed down; limit them with "
+    "maxTransferBytesOnMessageInDisk and maxTransferCountOnMessageInDisk"
+)
+_STATIC: Final = (
+    "there are no static topics; create an ordinary one with updateTopic on each broker"
+)
+_LITE: Final = "there are no lite topics; use ordinary topics, which are cheap here"
+
+ADVICE: Final = {
+    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _ROCKSDB,
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: _ROCKSDB,
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _STATIC,
+    RequestCode.ADD_BROKER: _CONTAINER,
+    RequestCode.REMOVE_BROKER: _CONTAINER,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: (
+        "only a replica notes its master's flush offset; stop it and let it read anew"
+    ),
+    RequestCode.CONTROLLER_ELECT_MASTER: _CONTROLLER,
+    RequestCode.CONTROLLER_GET_METADATA_INFO: _CONTROLLER,
+    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: _CONTROLLER,
+    RequestCode.GET_BROKER_EPOCH_CACHE: _CONTROLLER,
+    RequestCode.UPDATE_CONTROLLER_CONFIG: _CONTROLLER,
+    RequestCode.GET_CONTROLLER_CONFIG: _CONTROLLER,
+    RequestCode.CLEAN_BROKER_DATA: _CONTROLLER,
+    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
+    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _COLD,
+    RequestCode.SET_COMMITLOG_READ_MODE: (
+        "the kernel reads ahead as it sees fit; there is no mode to set"
+    ),
+    RequestCode.SWITCH_TIMER_ENGINE: "there is one timer engine; nothing to switch",
+    RequestCode.POP_ROLLBACK: (
+        "checkpoints of POP are kept in topics only; there is nothing to roll back"
+    ),
+    RequestCode.GET_BROKER_LITE_INFO: _LITE,
+    RequestCode.GET_PARENT_TOPIC_INFO: _LITE,
+    RequestCode.GET_LITE_TOPIC_INFO: _LITE,
+    RequestCode.GET_LITE_CLIENT_INFO: _LITE,
+    RequestCode.GET_LITE_GROUP_INFO: _LITE,
+    RequestCode.TRIGGER_LITE_DISPATCH: _LITE,
+}
+
+
+def refuse(request: Command, connection: Connection) -> Command:
+    """Answer as an unknown code is answered, with a hint behind it."""
+    advice = ADVICE[RequestCode(request.code)]
+    raise RequestRejected(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        f" request type {request.code} not supported: {advice}",
+    )

@@ -1,0 +1,266 @@
+"""BrokerStatistics: what went in and out by topic and group: minute, hour, day.
+
+An item is a sum and a count of additions that only grow. Its value is noted every 10 s,
+10 minutes and hour; a window is what was added since the oldest note that it keeps (one
+minute, one hour, one day), up to the moment of asking.
+
+Puts are counted once per drain, from how far each queue grew, so that compiled sends
+cost nothing more; gets once per pull. Whoever adds is on the trio thread.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from rmq._fastpath import scan_queue
+from rmq.clock import Clock
+from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
+from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from rmq.store.message_store import MessageStore
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+
+SAMPLE_INTERVAL_S: Final = 10
+ROUNDS_OF_HOUR: Final = 60
+"""Samples after which the hour gets a note: every 10 minutes."""
+
+ROUNDS_OF_DAY: Final = 360
+MINUTE_NOTES, HOUR_NOTES, DAY_NOTES = 7, 7, 25
+
+MAX_ITEMS: Final = 20_000
+"""Items of all names; one takes up to 3 kB. More are not counted."""
+
+_NO_LIMIT: Final = 1 << 40
+
+Note = tuple[int, int, int]
+QueueKey = tuple[str, int]
+
+
+class StatsItem:
+    """One sum, how often it was added to, and notes of both. Java's `StatsItem`."""
+
+    __slots__ = ("day", "hour", "minute", "times", "value")
+
+    def __init__(self, now_ms: int) -> None:
+        self.value = 0
+        self.times = 0
+        first = (now_ms, 0, 0)
+        self.minute: list[Note] = [first]
+        self.hour: list[Note] = [first]
+        self.day: list[Note] = [first]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was added for a day."""
+        return len(self.day) == DAY_NOTES and self.day[0][2] == self.times
+
+    def window(self, notes: list[Note], now_ms: int) -> BrokerStatsItem:
+        """Return what was added since the oldest note.
+
+        A rate is over one sample interval at least: one message is no thousand a
+        second because it came a millisecond ago.
+        """
+        at_ms, value, times = notes[0]
+        added, additions = self.value - value, self.times - times
+        elapsed_ms = max(now_ms - at_ms, SAMPLE_INTERVAL_S * 1_000)
+        return BrokerStatsItem(
+            sum=added,
+            tps=added * 1_000 / elapsed_ms,
+            avgpt=added / additions if additions else 0.0,
+        )
+
+
+class BrokerStatistics:
+    """Known in Java as `BrokerStatsManager`."""
+
+    def __init__(self, store: MessageStore, clock: Clock, cluster: str) -> None:
+        self._store = store
+        self._now_ms: Callable[[], int] = clock.now_ms
+        self._cluster = cluster
+        self._log_start = store.end_offset
+        self._rounds = 0
+        self._items: dict[tuple[str, str], StatsItem] = {}
+        self._ends: dict[QueueKey, int] = {}
+        self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
+        self._of_pull: dict[tuple[str, str, int], tuple[StatsItem, ...]] = {}
+
+    # -- what is counted
+
+    def on_arrivals(self, ends: Mapping[QueueKey, int]) -> None:
+        """Count what the queues got since the last drain: an arrival listener."""
+        for key, end in ends.items():
+            queue = self._store.queue_tail(*key)
+            if queue is None:
+                continue
+            assert isinstance(queue, ConsumeQueue), key
+            first = self._ends.get(key)
+            if first is None:
+                first = queue.first_at_or_above(self._log_start)
+            elif first > end:  # the topic was deleted and began anew
+                first = queue.min_offset
+            self._ends[key] = end
+            if first < end:
+                self._count_put(key, end - first, _stored_size(queue, first, end))
+
+    def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
+        items = self._of_queue.get(key)
+        if items is None:
+            topic, queue_id = key
+            queue = f"{topic}@{queue_id}"
+            items = self._of_queue[key] = (
+                self._item(TOPIC_PUT_NUMS, topic),
+                self._item(QUEUE_PUT_NUMS, queue),
+                self._item(BROKER_PUT_NUMS, self._cluster),
+                self._item(TOPIC_PUT_SIZE, topic),
+                self._item(QUEUE_PUT_SIZE, queue),
+            )
+        for item in items[:3]:
+            item.value += messages
+            item.times += messages
+        for item in items[3:]:
+            item.value += size
+            item.times += messages
+
+    def count_get(
+        self, group: str, topic: str, queue_id: int, messages: int, size: int
+    ) -> None:
+        """Count what one pull brought."""
+        key = (group, topic, queue_id)
+        items = self._of_pull.get(key)
+        if items is None:
+            if len(self._of_pull) >= MAX_ITEMS:
+                self._of_pull.clear()
+            queue = f"{topic}@{queue_id}@{group}"
+            items = self._of_pull[key] = (
+                self._item(GROUP_GET_NUMS, f"{topic}@{group}"),
+                self._item(QUEUE_GET_NUMS, queue),
+                self._item(BROKER_GET_NUMS, self._cluster),
+                self._item(GROUP_GET_SIZE, f"{topic}@{group}"),
+                self._item(QUEUE_GET_SIZE, queue),
+            )
+        for item in items[:3]:
+            item.value += messages
+            item.times += 1
+        for item in items[3:]:
+            item.value += size
+            item.times += 1
+
+    def count_send_back(self, group: str, topic: str) -> None:
+        """Count a message that a consumer gave back."""
+        item = self._item(SNDBCK_PUT_NUMS, f"{topic}@{group}")
+        item.value += 1
+        item.times += 1
+
+    def _item(self, name: str, key: str) -> StatsItem:
+        """Return the item, made now if there is room; else one that nobody sees."""
+        item = self._items.get((name, key))
+        if item is None:
+            item = StatsItem(self._now_ms())
+            if len(self._items) < MAX_ITEMS:
+                self._items[name, key] = item
+        return item
+
+    # -- what is seen
+
+    def view(self, name: str, key: str) -> BrokerStatsData | None:
+        """Return the three windows of an item; None if nothing was ever added."""
+        item = self._items.get((name, key))
+        if item is None:
+            return None
+        now_ms = self._now_ms()
+        return BrokerStatsData(
+            stats_minute=item.window(item.minute, now_ms),
+            stats_hour=item.window(item.hour, now_ms),
+            stats_day=item.window(item.day, now_ms),
+        )
+
+    def rate(self, name: str, key: str) -> float:
+        """Return what was added a second over the last minute."""
+        item = self._items.get((name, key))
+        return 0.0 if item is None else item.window(item.minute, self._now_ms()).tps
+
+    # -- time goes by
+
+    async def sample_regularly(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run until cancelled: the service that takes the notes."""
+        task_status.started()
+        while True:
+            await trio.sleep(SAMPLE_INTERVAL_S)
+            self.sample()
+
+    def sample(self) -> None:
+        """Note every item's value; forget items that were idle for a day."""
+        self._rounds += 1
+        now_ms = self._now_ms()
+        is_hour = self._rounds % ROUNDS_OF_HOUR == 0
+        is_day = self._rounds % ROUNDS_OF_DAY == 0
+        for item in self._items.values():
+            note = (now_ms, item.value, item.times)
+            _keep(item.minute, note, MINUTE_NOTES)
+            if is_hour:
+                _keep(item.hour, note, HOUR_NOTES)
+            if is_day:
+                _keep(item.day, note, DAY_NOTES)
+        if is_day:
+            self._forget(lambda _name, _key, item: item.is_idle)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the items of a topic that was deleted."""
+        for queue in [queue for queue in self._ends if queue[0] == topic]:
+            del self._ends[queue]
+        self._forget(lambda _name, key, _item: key.split("@")[0] == topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drop the items of a group that was deleted."""
+        self._forget(lambda _name, key, _item: "@" in key and _last(key) == group)
+
+    def _forget(self, is_meant: Callable[[str, str, StatsItem], bool]) -> None:
+        gone = [key for key, item in self._items.items() if is_meant(*key, item)]
+        for each in gone:
+            del self._items[each]
+        if gone:
+            self._of_queue.clear()
+            self._of_pull.clear()
+
+
+def _keep(notes: list[Note], note: Note, limit: int) -> None:
+    notes.append(note)
+    if len(notes) > limit:
+        del notes[0]
+
+
+def _last(key: str) -> str:
+    return key.rpartition("@")[2]
+
+
+def _stored_size(queue: ConsumeQueue, first: int, end: int) -> int:
+    """Add up the record sizes of the entries in [first, end)."""
+    total = 0
+    while first < end:
+        file, position = queue.locate(first)
+        stop = min(file.size, position + (end - first) * ENTRY_SIZE)
+        scan = scan_queue(
+            file,
+            position,
+            stop,
+            max_messages=_NO_LIMIT,
+            max_bytes=_NO_LIMIT,
+            max_examined=_NO_LIMIT,
+            confirm_offset=_NO_LIMIT << 20,
+        )
+        total += scan.byte_count
+        first += (stop - position) // ENTRY_SIZE
+    return total

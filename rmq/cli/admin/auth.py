@@ -1,0 +1,288 @@
+"""Commands about users and access rules."""
+
+import click
+
+from rmq.cli.admin.command import (
+    Shown,
+    Table,
+    admin_command,
+    broker_or_cluster,
+    targets,
+)
+from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.protocol import fastjson
+from rmq.protocol.codes import RequestCode, ResponseCode
+
+user_option = click.option("-u", "--username", "user", required=True)
+subject_option = click.option("-s", "--subject", required=True, metavar="User:NAME")
+
+
+def _tell(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    code: int,
+    fields: dict[str, object],
+    value: dict[str, object] | None = None,
+) -> list[str]:
+    """Send one change to every broker that is meant."""
+    body = b"" if value is None else fastjson.dumps(value)
+    asked = targets(admin, broker, cluster, slaves=True)
+    for each in asked:
+        admin.ask(each.address, code, fields, body)
+    return [f"{each.address} success." for each in asked]
+
+
+def _user(
+    name: str, password: str | None, kind: str | None, status: str | None
+) -> dict[str, object]:
+    parts = {
+        "username": name, "password": password, "userType": kind, "userStatus": status,
+    }  # fmt: skip
+    return {key: value for key, value in parts.items() if value is not None}
+
+
+@admin_command("createUser")
+@broker_or_cluster
+@user_option
+@click.option("-p", "--password", required=True)
+@click.option("-t", "--userType", "kind", type=click.Choice(["Normal", "Super"]))
+def create_user(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    user: str,
+    password: str,
+    kind: str | None,
+) -> Shown:
+    """Create a user."""
+    value = _user(user, password, kind, None)
+    code = RequestCode.AUTH_CREATE_USER
+    return _tell(admin, broker, cluster, code, {"username": user}, value)
+
+
+@admin_command("updateUser")
+@broker_or_cluster
+@user_option
+@click.option("-p", "--password")
+@click.option("-t", "--userType", "kind", type=click.Choice(["Normal", "Super"]))
+@click.option("-s", "--userStatus", "status", type=click.Choice(["enable", "disable"]))
+def update_user(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    user: str,
+    password: str | None,
+    kind: str | None,
+    status: str | None,
+) -> Shown:
+    """Change a user's password, type or status."""
+    value = _user(user, password, kind, status)
+    code = RequestCode.AUTH_UPDATE_USER
+    return _tell(admin, broker, cluster, code, {"username": user}, value)
+
+
+@admin_command("deleteUser")
+@broker_or_cluster
+@user_option
+def delete_user(
+    admin: AdminClient, broker: str | None, cluster: str | None, user: str
+) -> Shown:
+    """Delete a user."""
+    code = RequestCode.AUTH_DELETE_USER
+    return _tell(admin, broker, cluster, code, {"username": user})
+
+
+@admin_command("getUser")
+@broker_or_cluster
+@user_option
+def get_user(
+    admin: AdminClient, broker: str | None, cluster: str | None, user: str
+) -> Shown:
+    """Show a user."""
+    address = targets(admin, broker, cluster)[0].address
+    body = admin.ask(address, RequestCode.AUTH_GET_USER, {"username": user}).body
+    return _users([fastjson.loads(body)] if body else [])
+
+
+@admin_command("listUser")
+@broker_or_cluster
+@click.option("-f", "--filter", "text", help="Part of the name.")
+def list_user(
+    admin: AdminClient, broker: str | None, cluster: str | None, text: str | None
+) -> Shown:
+    """Show all users."""
+    address = targets(admin, broker, cluster)[0].address
+    fields = {"filter": text} if text else {}
+    body = admin.ask(address, RequestCode.AUTH_LIST_USER, fields).body
+    return _users(fastjson.loads(body) if body else [])
+
+
+def _users(users: list[dict[str, object]]) -> Table:
+    columns = ("username", "userType", "userStatus")
+    return Table(columns, [[user.get(name) for name in columns] for user in users])
+
+
+def _policy(
+    subject: str, resource: str, actions: str, decision: str, sources: str | None
+) -> dict[str, object]:
+    entries = [
+        {
+            "resource": each.strip(),
+            "actions": [part.strip() for part in actions.split(",")],
+            "sourceIps": [part.strip() for part in (sources or "").split(",") if part],
+            "decision": decision,
+        }
+        for each in resource.split(",")
+    ]
+    policies = [{"policyType": "Custom", "entries": entries}]
+    return {"subject": subject, "policies": policies}
+
+
+def _acl_command(name: str, code: int, text: str) -> None:
+    """Make createAcl or updateAcl, which differ in nothing else."""
+
+    @admin_command(name)
+    @broker_or_cluster
+    @subject_option
+    @click.option("-r", "--resources", "resource", required=True, metavar="Topic:T,…")
+    @click.option("-a", "--actions", required=True, metavar="Pub,Sub,…")
+    @click.option(
+        "-d", "--decision", type=click.Choice(["Allow", "Deny"]), required=True
+    )
+    @click.option("-i", "--sourceIp", "sources", metavar="IP,…")
+    def change(
+        admin: AdminClient,
+        broker: str | None,
+        cluster: str | None,
+        subject: str,
+        resource: str,
+        actions: str,
+        decision: str,
+        sources: str | None,
+    ) -> Shown:
+        value = _policy(subject, resource, actions, decision, sources)
+        return _tell(admin, broker, cluster, code, {"subject": subject}, value)
+
+    from rmq.cli.admin.command import registry
+
+    change.__doc__ = text
+    registry[name].help = text
+
+
+_acl_command("createAcl", RequestCode.AUTH_CREATE_ACL, "Create rules for a user.")
+_acl_command("updateAcl", RequestCode.AUTH_UPDATE_ACL, "Change rules of a user.")
+
+
+@admin_command("deleteAcl")
+@broker_or_cluster
+@subject_option
+@click.option("-r", "--resources", "resource", help="Only the rules on this resource.")
+def delete_acl(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    subject: str,
+    resource: str | None,
+) -> Shown:
+    """Delete rules of a user."""
+    fields: dict[str, object] = {"subject": subject, "policyType": "Custom"}
+    if resource:
+        fields["resource"] = resource
+    return _tell(admin, broker, cluster, RequestCode.AUTH_DELETE_ACL, fields)
+
+
+@admin_command("getAcl")
+@broker_or_cluster
+@subject_option
+def get_acl(
+    admin: AdminClient, broker: str | None, cluster: str | None, subject: str
+) -> Shown:
+    """Show the rules of a user."""
+    address = targets(admin, broker, cluster)[0].address
+    body = admin.ask(address, RequestCode.AUTH_GET_ACL, {"subject": subject}).body
+    return _rules([fastjson.loads(body)] if body else [])
+
+
+@admin_command("listAcl")
+@broker_or_cluster
+@click.option("-s", "--subject", "subject", metavar="User:NAME")
+@click.option("-r", "--resources", "resource")
+def list_acl(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    subject: str | None,
+    resource: str | None,
+) -> Shown:
+    """Show all rules."""
+    address = targets(admin, broker, cluster)[0].address
+    wanted = {"subjectFilter": subject, "resourceFilter": resource}
+    fields = {name: value for name, value in wanted.items() if value}
+    body = admin.ask(address, RequestCode.AUTH_LIST_ACL, fields).body
+    return _rules(fastjson.loads(body) if body else [])
+
+
+def _rules(infos: list[dict[str, object]]) -> Table:
+    names = ("resource", "actions", "sourceIps", "decision")
+    rows = []
+    for info in infos:
+        for policy in info.get("policies") or ():  # type: ignore[attr-defined]
+            for entry in policy["entries"]:
+                start = info["subject"], policy["policyType"]
+                rows.append((*start, *(entry.get(name) for name in names)))
+    return Table(("subject", "policyType", *names), rows)
+
+
+@admin_command("copyUser")
+@click.option("-f", "--fromBroker", "source", required=True, metavar="HOST:PORT")
+@click.option("-t", "--toBroker", "target", required=True, metavar="HOST:PORT")
+@click.option("-u", "--usernames", "names", help="Only these, separated by ,")
+def copy_user(admin: AdminClient, source: str, target: str, names: str | None) -> Shown:
+    """Copy users from one broker to another."""
+    body = admin.ask(source, RequestCode.AUTH_LIST_USER).body
+    wanted = set(names.split(",")) if names else None
+    codes = RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_USER
+    return [
+        _copy(admin, target, codes, {"username": user["username"]}, user)
+        for user in fastjson.loads(body or b"[]")
+        if wanted is None or user["username"] in wanted
+    ]
+
+
+@admin_command("copyAcl")
+@click.option("-f", "--fromBroker", "source", required=True, metavar="HOST:PORT")
+@click.option("-t", "--toBroker", "target", required=True, metavar="HOST:PORT")
+@click.option("-s", "--subjects", "subjects", help="Only these, separated by ,")
+def copy_acl(
+    admin: AdminClient, source: str, target: str, subjects: str | None
+) -> Shown:
+    """Copy rules from one broker to another."""
+    body = admin.ask(source, RequestCode.AUTH_LIST_ACL).body
+    wanted = set(subjects.split(",")) if subjects else None
+    codes = RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_CREATE_ACL
+    return [
+        _copy(admin, target, codes, {"subject": info["subject"]}, info)
+        for info in fastjson.loads(body or b"[]")
+        if wanted is None or info["subject"] in wanted
+    ]
+
+
+def _copy(
+    admin: AdminClient,
+    target: str,
+    codes: tuple[int, int],
+    fields: dict[str, str],
+    value: dict[str, object],
+) -> str:
+    """Change what is there, or create it."""
+    update, create = codes
+    body = fastjson.dumps(value)
+    try:
+        admin.ask(target, update, fields, body)
+    except AnswerRefused as error:
+        missing = (ResponseCode.USER_NOT_EXIST, ResponseCode.POLICY_NOT_EXIST)
+        if error.code not in (*missing, ResponseCode.SYSTEM_ERROR):
+            raise
+        admin.ask(target, create, fields, body)
+    return f"copied {next(iter(fields.values()))} to {target}"

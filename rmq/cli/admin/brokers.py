@@ -1,0 +1,282 @@
+"""Commands about brokers and clusters."""
+
+import re
+import time
+
+import click
+
+from rmq.cli.admin.command import (
+    Shown,
+    Table,
+    admin_command,
+    broker_option,
+    broker_or_cluster,
+    cluster_option,
+    flag,
+    pick,
+    targets,
+)
+from rmq.client.admin import AdminClient, BrokerAddress, Queue
+from rmq.errors import PeerError
+from rmq.protocol.codes import RequestCode
+
+
+@admin_command("clusterList")
+@click.option("-m", "--moreStats", "more", is_flag=True, help="Totals by day.")
+@click.option(
+    "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
+)
+@cluster_option
+def cluster_list(
+    admin: AdminClient, interval: float | None, cluster: str | None, *, more: bool
+) -> Shown:
+    """Show all brokers with their traffic."""
+    make = _totals if more else _traffic
+    while interval is not None:
+        for line in make(admin, cluster).lines():
+            click.echo(line)
+        time.sleep(interval)
+    return make(admin, cluster)
+
+
+def _facts(admin: AdminClient, address: str) -> dict[str, str]:
+    """Return the runtime facts of a broker; none if it does not answer."""
+    try:
+        table = admin.value(address, RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+    except PeerError:
+        return {}
+    return dict(table)
+
+
+def _traffic(admin: AdminClient, cluster: str | None) -> Table:
+    rows = []
+    now_ms = time.time() * 1_000
+    for each in admin.brokers(cluster):
+        facts = _facts(admin, each.address)
+        earliest_ms = int(facts.get("earliestMessageTimeStamp", -1))
+        hours = (now_ms - earliest_ms) / 3_600_000 if earliest_ms > 0 else 0.0
+        rows.append(
+            (
+                each.cluster, each.name, each.broker_id, each.address,
+                facts.get("brokerVersionDesc", "unreachable"),
+                _first(facts.get("putTps")),
+                _first(facts.get("getTransferredTps")),
+                hours,
+                float(facts.get("commitLogDiskRatio", 0)),
+                facts.get("brokerActive") == "true",
+            )
+        )  # fmt: skip
+    columns = (
+        "clusterName", "brokerName", "brokerId", "addr", "version", "inTPS", "outTPS",
+        "hour", "space", "activated",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _first(rates: str | None) -> float:
+    """Return the rate over the shortest time."""
+    return float((rates or "0").split()[0])
+
+
+def _totals(admin: AdminClient, cluster: str | None) -> Table:
+    rows = []
+    for each in admin.brokers(cluster):
+        facts = _facts(admin, each.address)
+        totals = []
+        for name in ("msgPutTotal", "msgGetTotal"):
+            yesterday, today, now = (
+                int(facts.get(name + part, 0))
+                for part in ("YesterdayMorning", "TodayMorning", "TodayNow")
+            )
+            totals.append((today - yesterday, now - today))
+        (put, put_today), (got, got_today) = totals
+        rows.append((each.cluster, each.name, put, got, put_today, got_today))
+    columns = (
+        "clusterName", "brokerName", "inTotalYest", "outTotalYest", "inTotalToday",
+        "outTotalToday",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+@admin_command("brokerStatus")
+@broker_or_cluster
+def broker_status(admin: AdminClient, broker: str | None, cluster: str | None) -> Shown:
+    """Show the runtime facts of brokers."""
+    asked = targets(admin, broker, cluster, slaves=True)
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    found = {each.address: admin.value(each.address, code)["table"] for each in asked}
+    if len(found) == 1:
+        return dict(sorted(found[asked[0].address].items()))
+    return found
+
+
+@admin_command("brokerConsumeStats")
+@broker_option
+@click.option("-t", "--timeoutMillis", "timeout_ms", type=int, help="Not used.")
+@click.option("-l", "--level", type=int, default=0, help="Least difference to show.")
+@flag("-o", "--order", default=False)
+def broker_consume_stats(
+    admin: AdminClient,
+    broker: str | None,
+    timeout_ms: int | None,
+    level: int,
+    *,
+    order: bool,
+) -> Shown:
+    """Show how far every group is behind on one broker."""
+    if not broker:
+        raise click.UsageError("say which broker with -b")
+    code = RequestCode.GET_BROKER_CONSUME_STATS
+    answer = admin.value(broker, code, {"isOrder": order})
+    rows: list[tuple[object, ...]] = []
+    for entry in answer["consumeStatsList"]:
+        for group, stats in entry.items():
+            for queue, each in (q for s in stats for q in s["offsetTable"].items()):
+                diff = each["brokerOffset"] - each["consumerOffset"]
+                if diff >= level:
+                    name = queue["topic"], group, queue["brokerName"], queue["queueId"]
+                    offsets = each["brokerOffset"], each["consumerOffset"]
+                    rows.append((*name, *offsets, diff, each["lastTimestamp"]))
+    columns = (
+        "topic", "group", "brokerName", "queueId", "brokerOffset", "consumerOffset",
+        "diff", "lastTime",
+    )  # fmt: skip
+    return Table(columns, pick(rows))
+
+
+@admin_command("getBrokerConfig")
+@broker_or_cluster
+@click.option("-k", "--key", "pattern", help="Only keys that match this expression.")
+def get_broker_config(
+    admin: AdminClient, broker: str | None, cluster: str | None, pattern: str | None
+) -> Shown:
+    """Show the configuration of brokers."""
+    asked = targets(admin, broker, cluster, slaves=True)
+    code = RequestCode.GET_BROKER_CONFIG
+    found = {
+        each.address: {
+            key: value
+            for key, value in read_text(admin.ask(each.address, code).body).items()
+            if pattern is None or re.search(pattern, key)
+        }
+        for each in asked
+    }
+    return found[asked[0].address] if len(found) == 1 else found
+
+
+def read_text(body: bytes) -> dict[str, str]:
+    """Read `key=value` lines as servers write them."""
+    lines = body.decode("utf-8", "replace").splitlines()
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {key: value for key, _, value in sorted(pairs)}
+
+
+@admin_command("updateBrokerConfig")
+@broker_or_cluster
+@click.option("-k", "--key", required=True)
+@click.option("-v", "--value", required=True)
+@click.option("-a", "--updateAllBroker", "every", is_flag=True, help="Slaves too.")
+def update_broker_config(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    key: str,
+    value: str,
+    *,
+    every: bool,
+) -> Shown:
+    """Change one key of running brokers."""
+    body = f"{key}={value}\n".encode()
+    asked = targets(admin, broker, cluster, slaves=every)
+    for each in asked:
+        admin.ask(each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+    return [f"update broker config success, {each.address}" for each in asked]
+
+
+@admin_command("haStatus")
+@broker_or_cluster
+@click.option(
+    "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
+)
+def ha_status(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    interval: float | None,
+) -> Shown:
+    """Show the replicas of masters and how far they are."""
+    asked = targets(admin, broker, cluster)
+    while interval is not None:
+        for line in _replicas(admin, asked).lines():
+            click.echo(line)
+        time.sleep(interval)
+    return _replicas(admin, asked)
+
+
+def _replicas(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
+    rows: list[tuple[object, ...]] = []
+    for each in asked:
+        info = admin.value(each.address, RequestCode.GET_BROKER_HA_STATUS)
+        end = info["masterCommitLogMaxOffset"]
+        slaves = info.get("haConnectionInfo") or [{}]
+        rows += [
+            (
+                each.address, end, info["inSyncSlaveNums"], slave.get("addr"),
+                slave.get("slaveAckOffset"), slave.get("diff"), slave.get("inSync"),
+            )
+            for slave in slaves
+        ]  # fmt: skip
+    columns = (
+        "masterAddr", "masterCommitLogMaxOffset", "inSyncSlaveNum", "slaveAddr",
+        "slaveAckOffset", "diff", "inSync",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+@admin_command("clusterRT")
+@click.option("-a", "--amount", type=click.IntRange(1), default=100)
+@click.option("-s", "--size", type=click.IntRange(1), default=128)
+@cluster_option
+@click.option("-p", "--print", "log", type=click.BOOL, help="Not used.")
+@click.option("-m", "--machineRoom", "room", help="Not used.")
+@click.option("-i", "--interval", type=click.FloatRange(0), help="Not used.")
+def cluster_rt(
+    admin: AdminClient,
+    amount: int,
+    size: int,
+    cluster: str | None,
+    room: str | None,
+    interval: float | None,
+    *,
+    log: bool | None,
+) -> Shown:
+    """Measure how long sends to the brokers of each cluster take."""
+    rows: list[tuple[object, ...]] = []
+    for each in admin.masters(cluster):
+        queue = Queue(each.name, each.address, 0)
+        took = timed_sends(admin, each.cluster, queue, amount, size)
+        rows.append((each.cluster, each.name, sum(took) / len(took), max(took), amount))
+    return Table(("cluster", "brokerName", "meanRT", "maxRT", "successCount"), rows)
+
+
+@admin_command("sendMsgStatus")
+@click.option("-b", "--brokerName", "broker", required=True)
+@click.option("-s", "--messageSize", "size", type=click.IntRange(1), default=128)
+@click.option("-c", "--count", type=click.IntRange(1), default=50)
+def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Shown:
+    """Send messages to the topic that is named like a broker, and time them."""
+    (queue, *_) = list(admin.queues(broker, writable=True))
+    took = timed_sends(admin, broker, queue, count, size)
+    return Table(("number", "rt"), list(enumerate(took, 1)))
+
+
+def timed_sends(
+    admin: AdminClient, topic: str, queue: Queue, count: int, size: int
+) -> list[float]:
+    """Send messages one by one; milliseconds of each."""
+    took = []
+    for _ in range(count):
+        start = time.perf_counter()
+        admin.send(topic, queue, b"a" * size, "", int(time.time() * 1_000))
+        took.append((time.perf_counter() - start) * 1_000)
+    return took

@@ -1,0 +1,81 @@
+"""Commands to name servers."""
+
+import click
+
+from rmq.cli.admin.brokers import read_text
+from rmq.cli.admin.command import Shown, admin_command
+from rmq.client.admin import AdminClient
+from rmq.protocol.codes import RequestCode
+
+
+@admin_command("getNamesrvConfig")
+def get_namesrv_config(admin: AdminClient) -> Shown:
+    """Show the configuration of the name servers."""
+    code = RequestCode.GET_NAMESRV_CONFIG
+    found = {each: read_text(admin.ask(each, code).body) for each in admin.name_servers}
+    return found[admin.name_servers[0]] if len(found) == 1 else dict(found)
+
+
+@admin_command("updateNamesrvConfig")
+@click.option("-k", "--key", required=True)
+@click.option("-v", "--value", required=True)
+def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Shown:
+    """Change one key of running name servers."""
+    body = f"{key}={value}\n".encode()
+    for each in admin.name_servers:
+        admin.ask(each, RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+    return [f"update name server config success! {each}" for each in admin.name_servers]
+
+
+@admin_command("updateKvConfig")
+@click.option("-s", "--namespace", required=True)
+@click.option("-k", "--key", required=True)
+@click.option("-v", "--value", required=True)
+def update_kv_config(admin: AdminClient, namespace: str, key: str, value: str) -> Shown:
+    """Set a value in the name servers."""
+    fields = {"namespace": namespace, "key": key, "value": value}
+    for each in admin.name_servers:
+        admin.ask(each, RequestCode.PUT_KV_CONFIG, fields)
+    return ["create or update kv config to namespace success."]
+
+
+@admin_command("deleteKvConfig")
+@click.option("-s", "--namespace", required=True)
+@click.option("-k", "--key", required=True)
+def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Shown:
+    """Delete a value in the name servers."""
+    for each in admin.name_servers:
+        fields = {"namespace": namespace, "key": key}
+        admin.ask(each, RequestCode.DELETE_KV_CONFIG, fields)
+    return ["delete kv config from namespace success."]
+
+
+@admin_command("wipeWritePerm")
+@click.option("-b", "--brokerName", "broker", required=True)
+def wipe_write_perm(admin: AdminClient, broker: str) -> Shown:
+    """Take producers off a broker: its topics cannot be written any more."""
+    return _write_perm(
+        admin, broker, RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipe", "wipeTopicCount"
+    )
+
+
+@admin_command("addWritePerm")
+@click.option("-b", "--brokerName", "broker", required=True)
+def add_write_perm(admin: AdminClient, broker: str) -> Shown:
+    """Let producers onto a broker again."""
+    return _write_perm(
+        admin, broker, RequestCode.ADD_WRITE_PERM_OF_BROKER, "add", "addTopicCount"
+    )
+
+
+def _write_perm(
+    admin: AdminClient, broker: str, code: int, verb: str, field: str
+) -> list[str]:
+    lines = []
+    for each in admin.name_servers:
+        answer = admin.ask(each, code, {"brokerName": broker})
+        lines.append(
+            f"{verb} write perm of broker[{broker}] in name server[{each}] OK, "
+            f"{answer.ext_fields.get(field, '0')}"
+        )
+    return lines

@@ -1,0 +1,33 @@
+"""Commands for what rmq does not have: asked all the same, to be told what to use."""
+
+import click
+
+from rmq.cli.admin.catalogue import UNSERVED
+from rmq.cli.admin.command import Shown, admin_command, registry, targets
+from rmq.client.admin import AdminClient
+
+
+def _make(name: str, code: int) -> None:
+    @admin_command(name)
+    @click.option("-b", "--brokerAddr", "broker", metavar="HOST:PORT")
+    @click.option("-c", "--clusterName", "cluster", metavar="NAME")
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def ask(
+        admin: AdminClient,
+        broker: str | None,
+        cluster: str | None,
+        rest: tuple[str, ...],
+    ) -> Shown:
+        asked = (
+            targets(admin, broker, cluster) if broker or cluster else admin.masters()
+        )
+        admin.ask(asked[0].address, code)
+        return [f"{asked[0].address} served request {code}; use Java's tools for it"]
+
+    command = registry[name]
+    command.help = f"Not served by rmq (request {code}); says what to use instead."
+    command.context_settings["ignore_unknown_options"] = True
+
+
+for _name, _code in UNSERVED.items():
+    _make(_name, _code)

@@ -1,0 +1,339 @@
+"""What `rmq doctor` looks at.
+
+Configuration and machine are looked at without a broker. Then the name servers are
+asked: whether they agree, whether the addresses that they give to clients can be
+reached from here, how the clocks stand, and whether the members of a group want the
+same. A broker that does not run is a finding like any other.
+"""
+
+import os
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rmq.broker.config import BrokerConfig
+from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress
+from rmq.client.link import Link
+from rmq.config import build, check
+from rmq.errors import ConfigError, PeerError, RmqError
+from rmq.protocol import fastjson
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.topics import RETRY_PREFIX
+from rmq.store.config import StoreConfig
+
+DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+FAST_PORT_DISTANCE: Final = 2
+LEAST_DESCRIPTORS: Final = 65_536
+CLOCK_TOLERANCE_MS: Final = 2_000
+MAX_GROUPS: Final = 1_000
+"""Groups whose members are compared; more are not looked at."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at; a problem has the sentence that fixes it."""
+
+    subject: str
+    text: str
+    is_problem: bool = False
+    remedy: str = ""
+
+
+Findings = Iterator[Finding]
+
+
+def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
+    """Look at everything that these settings lead to."""
+    found = list(_configuration(values))
+    try:
+        config, store = build(BrokerConfig, values), build(StoreConfig, values)
+    except ConfigError as error:
+        remedy = "correct this key; nothing else was looked at"
+        return [*found, Finding("configuration", str(error), True, remedy)]
+    found += _disk(store)
+    found += _descriptors()
+    servers = config.name_servers or (DEFAULT_NAME_SERVER,)
+    with AdminClient(servers, timeout_s=timeout_s) as admin:
+        reachable = []
+        for address in servers:
+            finding = _name_server(admin, address)
+            found.append(finding)
+            if not finding.is_problem:
+                reachable.append(address)
+        if reachable:
+            with AdminClient(reachable, timeout_s=timeout_s) as rest:
+                found += _brokers(rest, config, timeout_s)
+    return found
+
+
+def _configuration(values: Mapping[str, str]) -> Findings:
+    problems = [f for f in check(values, (BrokerConfig, StoreConfig)) if f.is_problem]
+    for problem in problems:
+        remedy = "correct it in the file; rmq config check shows all of them"
+        yield Finding("configuration", problem.text, True, remedy)
+    if not problems:
+        yield Finding("configuration", f"{len(values)} keys, all of them known")
+
+
+# -- this machine
+
+
+def _disk(store: StoreConfig) -> Findings:
+    """Whether there is room where the store is, or is going to be."""
+    for place in {store.root, store.root / "commitlog"}:
+        folder = _existing(place)
+        usage = shutil.disk_usage(folder)
+        percent = round(100 * usage.used / usage.total)
+        limit = store.disk_max_used_ratio
+        text = f"{folder}: {percent} % used, {usage.free >> 20} MiB free"
+        if percent >= limit:
+            yield Finding(
+                "disk", text, True,
+                f"free some room, or lower fileReservedTime: above {limit} % old "
+                "files are deleted early, and a full disk refuses sends",
+            )  # fmt: skip
+        elif not os.access(folder, os.W_OK):
+            yield Finding(
+                "disk", f"{folder} cannot be written", True,
+                "give the directory to the user that runs the broker",
+            )  # fmt: skip
+        else:
+            yield Finding("disk", text)
+        if folder == _existing(store.root):
+            return
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that is there."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _descriptors() -> Findings:
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{soft} files and connections may be open at once"
+    if soft < LEAST_DESCRIPTORS:
+        yield Finding(
+            "file handles", text, True,
+            f"start the broker with ulimit -n {LEAST_DESCRIPTORS} (systemd: "
+            f"LimitNOFILE={LEAST_DESCRIPTORS})",
+        )  # fmt: skip
+    else:
+        yield Finding("file handles", text)
+
+
+# -- what runs
+
+
+def _name_server(admin: AdminClient, address: str) -> Finding:
+    try:
+        admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+    except RmqError as error:
+        return Finding(
+            "name server", str(error), True,
+            f"start it (rmq namesrv, or rmq broker, which brings its own), or correct "
+            f"namesrvAddr; clients that are told {address} hang",
+        )  # fmt: skip
+    return Finding("name server", f"{address} answers")
+
+
+def _brokers(admin: AdminClient, config: BrokerConfig, timeout_s: float) -> Findings:
+    infos = {
+        address: fastjson.loads(
+            admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
+        )
+        for address in admin.name_servers
+    }
+    yield from _agreement(infos)
+    brokers = admin.brokers()
+    if not brokers:
+        yield Finding(
+            "brokers", "the name server knows none", True,
+            "start one with rmq broker -n and this name server, and look at its log "
+            "for what it says about registering",
+        )  # fmt: skip
+    if brokers and not any(each.name == config.broker_name for each in brokers):
+        yield Finding(
+            "brokers", f"none is named {config.broker_name}, as the configuration says",
+        )  # fmt: skip
+    alive = []
+    for each in brokers:
+        problems = list(_ports(each, timeout_s))
+        yield from problems
+        if not any(problem.is_problem for problem in problems):
+            alive.append(each)
+    for each in alive:
+        yield from _one_broker(admin, each)
+    if alive:
+        yield from _groups(admin)
+
+
+def _agreement(infos: Mapping[str, Any]) -> Findings:
+    """Whether all name servers know the same brokers."""
+    known = {
+        address: {
+            (name, number, broker)
+            for name, data in (info.get("brokerAddrTable") or {}).items()
+            for number, broker in data["brokerAddrs"].items()
+        }
+        for address, info in infos.items()
+    }
+    every = set().union(*known.values()) if known else set()
+    is_same = True
+    for address, brokers in known.items():
+        for name, _number, broker in sorted(every - brokers):
+            is_same = False
+            yield Finding(
+                "name servers", f"{address} does not know {name} at {broker}", True,
+                f"add {address} to namesrvAddr of {name}, or wait for its next "
+                "registration (30 s)",
+            )  # fmt: skip
+    if is_same and len(known) > 1:
+        yield Finding("name servers", f"all {len(known)} know the same brokers")
+
+
+def _ports(broker: BrokerAddress, timeout_s: float) -> Findings:
+    """Whether the addresses that clients get can be connected to."""
+    host, _, port = broker.address.rpartition(":")
+    fast = f"{host}:{int(port) - FAST_PORT_DISTANCE}"
+    for address, what in ((broker.address, "main port"), (fast, "fast port")):
+        subject = f"{broker.name} {what}"
+        try:
+            Link(address, timeout_s).close()
+        except PeerError as error:
+            yield Finding(
+                subject, str(error), True,
+                f"clients are told {broker.address}: set brokerIP1 (or rmq.advertise) "
+                "to an address that they reach, and open both ports in the firewall",
+            )  # fmt: skip
+        else:
+            yield Finding(subject, f"{address} can be connected to")
+
+
+def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
+    try:
+        before_ms = _now_ms()
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        facts = admin.value(broker.address, code)["table"]
+        after_ms = _now_ms()
+    except RmqError as error:
+        remedy = "look at its log; it accepts connections and does not serve"
+        yield Finding(broker.name, str(error), True, remedy)
+        return
+    yield from _clock(broker, facts, before_ms, after_ms)
+    yield from _room(broker, facts)
+    if facts.get("brokerActive", "true") != "true":
+        remedy = "it is a standby; look at its role and at its master"
+        yield Finding(broker.name, "the broker is not active", True, remedy)
+
+
+def _clock(
+    broker: BrokerAddress, facts: Mapping[str, str], before_ms: int, after_ms: int
+) -> Findings:
+    """Hold the broker's clock against ours: when it started and how long it runs."""
+    started_ms = int(facts.get("bootTimestamp", 0))
+    ran_ms = _duration_ms(facts.get("runtime", ""))
+    if not started_ms or ran_ms is None:
+        return
+    ahead_ms = started_ms + ran_ms - before_ms
+    # the running time is told in whole seconds
+    if -CLOCK_TOLERANCE_MS <= ahead_ms <= after_ms - before_ms + CLOCK_TOLERANCE_MS:
+        yield Finding(f"{broker.name} clock", "agrees with the clock here")
+        return
+    yield Finding(
+        f"{broker.name} clock",
+        f"differs from the clock here by {ahead_ms / 1_000:.0f} s",
+        True,
+        "let NTP set both clocks: store times, delays and queries by time depend on it",
+    )
+
+
+def _duration_ms(text: str) -> int | None:
+    """Read `[ 0 days, 0 hours, 1 minutes, 2 seconds ]`."""
+    numbers = [int(word) for word in text.split() if word.isdecimal()]
+    if len(numbers) != 4:
+        return None
+    days, hours, minutes, seconds = numbers
+    return 1_000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
+
+
+def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
+    ratio = float(facts.get("commitLogDiskRatio", 0))
+    text = f"{ratio:.0%} of its disk is used"
+    if ratio >= StoreConfig().disk_max_used_ratio / 100:
+        yield Finding(
+            f"{broker.name} disk", text, True,
+            "free some room there: old files are deleted early, and a full disk "
+            "refuses sends",
+        )  # fmt: skip
+    else:
+        yield Finding(f"{broker.name} disk", text)
+
+
+def _groups(admin: AdminClient) -> Findings:
+    """Whether the members of each group subscribe to the same topics."""
+    groups = [
+        topic.removeprefix(RETRY_PREFIX)
+        for topic in admin.topics()
+        if topic.startswith(RETRY_PREFIX)
+    ]
+    is_well = True
+    for group in groups[:MAX_GROUPS]:
+        differences = _differences(_subscriptions(admin, group))
+        for difference in differences:
+            is_well = False
+            yield Finding(
+                f"group {group}", difference, True,
+                "let all its members subscribe alike, or give them groups of their "
+                "own: now messages are skipped",
+            )  # fmt: skip
+    if is_well:
+        yield Finding("groups", f"{len(groups)}, and the members of each want the same")
+
+
+def _subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
+    """Ask each member of a group for its topics and expressions."""
+    try:
+        members = admin.consumers(group)["connectionSet"]
+    except AnswerRefused:
+        return {}
+    if len(members) < 2:
+        return {}
+    found = {}
+    for member in members:
+        for broker in admin.masters():
+            fields = {"consumerGroup": group, "clientId": member["clientId"]}
+            code = RequestCode.GET_CONSUMER_RUNNING_INFO
+            try:
+                info = admin.value(broker.address, code, fields)
+            except RmqError:
+                continue
+            found[member["clientId"]] = {
+                each["topic"]: each.get("subString") or "*"
+                for each in info.get("subscriptionSet") or ()
+            }
+            break
+    return found
+
+
+def _differences(wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Compare every member with the first one."""
+    found = []
+    clients = sorted(wanted)
+    for client in clients[1:]:
+        first = clients[0]
+        for topic in sorted(set(wanted[first]) | set(wanted[client])):
+            ours, theirs = wanted[first].get(topic), wanted[client].get(topic)
+            if ours != theirs:
+                found.append(
+                    f"{first} wants {ours or 'nothing'} of {topic}, {client} wants "
+                    f"{theirs or 'nothing'}"
+                )
+    return found
+
+
+def _now_ms(now: Callable[[], float] = time.time) -> int:
+    return int(now() * 1_000)

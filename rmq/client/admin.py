@@ -1,0 +1,291 @@
+"""AdminClient: what tools ask name servers and brokers, as plain values.
+
+Blocking, one request at a time; answers are dictionaries and lists with Java's names.
+Known in Java as `DefaultMQAdminExt`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from rmq.client.link import Link
+from rmq.errors import PeerError, RmqError
+from rmq.protocol import fastjson
+from rmq.protocol.codes import WIRE_VERSION, RequestCode, ResponseCode
+from rmq.protocol.command import OWN_LANGUAGE, Command
+
+TIMEOUT_S: Final = 5.0
+MASTER: Final = "0"
+
+
+class AnswerRefused(RmqError):
+    """The server answered with a code that is no success."""
+
+    def __init__(self, address: str, code: int, remark: str) -> None:
+        try:
+            name = ResponseCode(code).name
+        except ValueError:
+            name = "unknown"
+        super().__init__(f"{address} answered {code} {name}: {remark.strip()}")
+        self.code = code
+        self.remark = remark
+
+
+class BrokerAddress(NamedTuple):
+    """One broker process as the name server knows it."""
+
+    cluster: str
+    name: str
+    broker_id: str
+    address: str
+
+
+class Queue(NamedTuple):
+    """One queue of a topic, and the master that has it."""
+
+    broker: str
+    address: str
+    queue_id: int
+
+
+class AdminClient:
+    """Connections to name servers and brokers, made when they are needed."""
+
+    def __init__(
+        self, name_servers: Sequence[str], *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.name_servers = tuple(name_servers)
+        self._timeout_s = timeout_s
+        self._links: dict[str, Link] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    # -- asking
+
+    def answer(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+    ) -> Command:
+        """Return the answer of an address, whatever its code."""
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = Link(address, self._timeout_s)
+        request = Command(
+            code,
+            {name: _text(value) for name, value in (fields or {}).items()},
+            body,
+            language=OWN_LANGUAGE,
+            version=WIRE_VERSION,
+        )
+        try:
+            return link.ask(request)
+        except PeerError:
+            self._links.pop(address).close()
+            raise
+
+    def ask(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+    ) -> Command:
+        """Return the answer of an address; AnswerRefused if it is no success."""
+        answer = self.answer(address, code, fields, body)
+        if answer.code != ResponseCode.SUCCESS:
+            raise AnswerRefused(address, answer.code, answer.remark or "")
+        return answer
+
+    def ask_name_server(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+    ) -> Command:
+        """Ask the first name server that can be reached."""
+        assert self.name_servers, "nobody to ask"
+        for address in self.name_servers[:-1]:
+            try:
+                return self.ask(address, code, fields, body)
+            except PeerError:
+                continue
+        return self.ask(self.name_servers[-1], code, fields, body)
+
+    def value(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+    ) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the document that an address answers with."""
+        return fastjson.loads(self.ask(address, code, fields, body).body)
+
+    # -- clusters and routes
+
+    def cluster_info(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return brokers and clusters as the name server has them."""
+        answer = self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return fastjson.loads(answer.body)
+
+    def brokers(self, cluster: str | None = None) -> list[BrokerAddress]:
+        """Return every broker of a cluster, or of all."""
+        info = self.cluster_info()
+        table = info.get("brokerAddrTable") or {}
+        return [
+            BrokerAddress(name, broker, broker_id, address)
+            for name, members in sorted((info.get("clusterAddrTable") or {}).items())
+            if cluster in (None, name)
+            for broker in sorted(members)
+            for broker_id, address in sorted(
+                (table.get(broker, {}).get("brokerAddrs") or {}).items()
+            )
+        ]
+
+    def masters(self, cluster: str | None = None) -> list[BrokerAddress]:
+        """Return the masters of a cluster, or of all."""
+        return [each for each in self.brokers(cluster) if each.broker_id == MASTER]
+
+    def route(self, topic: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the route of a topic; AnswerRefused (17) if it has none."""
+        answer = self.ask_name_server(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
+        )
+        return fastjson.loads(answer.body)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        answer = self.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(fastjson.loads(answer.body).get("topicList") or [])
+
+    def hosts(self, topic: str) -> list[BrokerAddress]:
+        """Return the masters that have a topic; where none lives, the least slave."""
+        return [
+            BrokerAddress(
+                broker.get("cluster") or "", broker["brokerName"], number, address
+            )
+            for broker in self.route(topic).get("brokerDatas") or []
+            for number, address in [min(broker["brokerAddrs"].items())]
+        ]
+
+    def queues(self, topic: str, *, writable: bool = False) -> Iterator[Queue]:
+        """Yield the queues of a topic that can be read, or written."""
+        addresses = {each.name: each.address for each in self.hosts(topic)}
+        count = "writeQueueNums" if writable else "readQueueNums"
+        for data in self.route(topic).get("queueDatas") or []:
+            name = data["brokerName"]
+            if name in addresses:
+                for queue_id in range(data[count]):
+                    yield Queue(name, addresses[name], queue_id)
+
+    # -- queues
+
+    def offset(self, code: int, topic: str, queue: Queue, **fields: object) -> int:
+        """Return the offset that 29, 30 or 31 answers for a queue."""
+        where = {"topic": topic, "queueId": queue.queue_id, **fields}
+        return int(self.ask(queue.address, code, where).ext_fields["offset"])
+
+    def pull(
+        self,
+        topic: str,
+        queue: Queue,
+        offset: int,
+        *,
+        count: int = 32,
+        expression: str = "*",
+        group: str = "TOOLS_CONSUMER",
+    ) -> tuple[bytes, int, int]:
+        """Return records of a queue, the offset to go on from, and the code."""
+        answer = self.answer(
+            queue.address,
+            RequestCode.PULL_MESSAGE,
+            {
+                "consumerGroup": group,
+                "topic": topic,
+                "queueId": queue.queue_id,
+                "queueOffset": offset,
+                "maxMsgNums": count,
+                "sysFlag": 4,
+                "commitOffset": 0,
+                "suspendTimeoutMillis": 0,
+                "subscription": expression,
+                "subVersion": 0,
+                "expressionType": "TAG",
+            },
+        )
+        following = int(answer.ext_fields.get("nextBeginOffset", offset))
+        return answer.body, following, answer.code
+
+    def send(
+        self, topic: str, queue: Queue, body: bytes, properties: str, now_ms: int
+    ) -> dict[str, str]:
+        """Store a message; the fields of the answer."""
+        answer = self.ask(
+            queue.address,
+            RequestCode.SEND_MESSAGE,
+            {
+                "producerGroup": "TOOLS_PRODUCER",
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                "defaultTopicQueueNums": 4,
+                "queueId": queue.queue_id,
+                "sysFlag": 0,
+                "bornTimestamp": now_ms,
+                "flag": 0,
+                "properties": properties,
+                "reconsumeTimes": 0,
+                "unitMode": False,
+                "batch": False,
+            },
+            body,
+        )
+        return answer.ext_fields
+
+    def consumers(self, group: str) -> dict[str, Any]:
+        """Return who consumes in a group, joined over the brokers of its retry topic.
+
+        AnswerRefused if it is online nowhere.
+        """
+        refusal: AnswerRefused | None = None
+        joined: dict[str, Any] | None = None
+        for broker in self.masters():
+            try:
+                found = self.value(
+                    broker.address,
+                    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                    {"consumerGroup": group},
+                )
+            except AnswerRefused as error:
+                refusal = error
+                continue
+            if joined is None:
+                joined = found
+                continue
+            known = {each["clientId"] for each in joined["connectionSet"]}
+            joined["connectionSet"] += [
+                each for each in found["connectionSet"] if each["clientId"] not in known
+            ]
+        if joined is None:
+            assert refusal is not None, "there is no broker"
+            raise refusal
+        return joined
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,128 @@
+"""Bodies of statistics and of looks at queues and replicas, as tools read them."""
+
+from msgspec import field
+
+from rmq.protocol.bodies import Body
+from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.groups import ConsumeStats
+from rmq.protocol.bodies.heartbeat import SubscriptionData
+from rmq.protocol.headers import I32, I64
+
+
+class BrokerStatsItem(Body, kw_only=True):
+    """A sum over a window, its rate per second and its mean per addition."""
+
+    sum: I64 = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body, kw_only=True):
+    """Answer to 315: one item over three windows."""
+
+    stats_minute: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_day: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+
+
+class ConsumeStatsList(Body, kw_only=True):
+    """Answer to 317: the progress of every group; one object for each."""
+
+    broker_addr: str | None = None
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(
+        default_factory=list
+    )
+    total_diff: I64 = 0
+    total_inflight_diff: I64 = 0
+
+
+class QueueTimeSpan(Body, kw_only=True):
+    """Store times of a queue and where a group is in them, ms since 1970.
+
+    The texts repeat the times, `2026-11-21#03:01:54:226`.
+    """
+
+    message_queue: MessageQueue
+    min_time_stamp: I64 = 0
+    max_time_stamp: I64 = 0
+    consume_time_stamp: I64 = 0
+    delay_time: I64 = 0
+    min_time_stamp_str: str | None = None
+    max_time_stamp_str: str | None = None
+    consume_time_stamp_str: str | None = None
+
+
+class QueryConsumeTimeSpanBody(Body, kw_only=True):
+    """Answer to 303: one span for each queue."""
+
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
+
+
+class QueryCorrectionOffsetBody(Body, kw_only=True):
+    """Answer to 308: by queue id the least offset of other groups."""
+
+    correction_offsets: dict[int, I64] = field(default_factory=dict)
+
+
+class ConsumeQueueData(Body, kw_only=True):
+    """One entry of a queue; `eval`: whether the group's filter takes it."""
+
+    physic_offset: I64 = 0
+    physic_size: I32 = 0
+    tags_code: I64 = 0
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+class QueryConsumeQueueResponseBody(Body, kw_only=True):
+    """Answer to 321: entries of a queue, and the filter that a group has on it."""
+
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
+    max_queue_index: I64 = 0
+    min_queue_index: I64 = 0
+
+
+class GroupForbidden(Body, kw_only=True):
+    """Answer to 353: whether a group may read a topic."""
+
+    group: str | None = None
+    topic: str | None = None
+    readable: bool = True
+
+
+class HAClientRuntimeInfo(Body, kw_only=True):
+    """A replica's own link to its master; all zero on a master."""
+
+    last_read_timestamp: I64 = 0
+    last_write_timestamp: I64 = 0
+    master_addr: str | None = None
+    master_flush_offset: I64 = 0
+    max_offset: I64 = 0
+    transferred_byte_in_second: I64 = 0
+
+
+class HAConnectionRuntimeInfo(Body, kw_only=True):
+    """A replica as its master sees it."""
+
+    addr: str | None = None
+    diff: I64 = 0
+    in_sync: bool = False
+    slave_ack_offset: I64 = 0
+    transfer_from_where: I64 = 0
+    transferred_byte_in_second: I64 = 0
+
+
+class HARuntimeInfo(Body, kw_only=True):
+    """Answer to 907: how replication is."""
+
+    master: bool = True
+    master_commit_log_max_offset: I64 = 0
+    in_sync_slave_nums: I32 = 0
+    ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
+    ha_client_runtime_info: HAClientRuntimeInfo = field(
+        default_factory=HAClientRuntimeInfo
+    )

@@ -1,0 +1,170 @@
+"""What went in and out, over three windows."""
+
+import pytest
+
+from rmq.broker.statistics import MAX_ITEMS, BrokerStatistics
+from rmq.protocol.message import Message, host_bytes
+from rmq.store.config import StoreConfig
+from rmq.store.message_store import MessageStore
+from rmq.testing import ManualClock
+
+HOST = host_bytes("127.0.0.1", 10_911)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    config = StoreConfig(
+        root_dir=str(tmp_path), commit_log_file_size=1 << 20, queue_file_size=200
+    )
+    opened = MessageStore.open(config, clock=clock, store_host=HOST)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def statistics(store, clock):
+    return BrokerStatistics(store, clock, "C")
+
+
+def put(store, topic="T", queue_id=0, count=1, body=b"x"):
+    """Store messages; how many bytes their records have."""
+    before = store.statistics().put_bytes
+    for _ in range(count):
+        store.put(Message(topic, queue_id, body, 0, 0, 1, HOST, 0, 0, {}, ""))
+    return store.statistics().put_bytes - before
+
+
+def drain(store, statistics):
+    """Report what came, as the end of a drain does."""
+    touched = store.end_batch()
+    statistics.on_arrivals({(q.topic, q.queue_id): q.next_offset for q in touched})
+
+
+def test_puts_are_counted_with_their_bytes(store, statistics):
+    first = put(store, "T", 0, count=3, body=b"x" * 10)
+    second = put(store, "T", 1, count=2, body=b"x" * 1000)
+    other = put(store, "U", 0, count=25)
+    drain(store, statistics)
+    sums = {
+        (name, key): statistics.view(name, key).stats_day.sum
+        for name, key in statistics._items
+    }
+    assert sums == {
+        ("TOPIC_PUT_NUMS", "T"): 5,
+        ("QUEUE_PUT_NUMS", "T@0"): 3,
+        ("QUEUE_PUT_NUMS", "T@1"): 2,
+        ("BROKER_PUT_NUMS", "C"): 30,
+        ("TOPIC_PUT_SIZE", "T"): first + second,
+        ("QUEUE_PUT_SIZE", "T@0"): first,
+        ("QUEUE_PUT_SIZE", "T@1"): second,
+        ("TOPIC_PUT_NUMS", "U"): 25,
+        ("QUEUE_PUT_NUMS", "U@0"): 25,
+        ("TOPIC_PUT_SIZE", "U"): other,
+        ("QUEUE_PUT_SIZE", "U@0"): other,
+    }
+    size = statistics.view("TOPIC_PUT_SIZE", "T").stats_day
+    assert size.avgpt == (first + second) / 5
+
+
+def test_messages_from_before_the_start_do_not_count(store, clock):
+    put(store, count=4)
+    store.end_batch()
+    statistics = BrokerStatistics(store, clock, "C")
+    put(store, count=3)
+    drain(store, statistics)
+    put(store, count=2)
+    drain(store, statistics)
+    assert statistics.view("TOPIC_PUT_NUMS", "T").stats_day.sum == 5
+
+
+def test_a_topic_that_begins_anew(store, statistics):
+    put(store, count=5)
+    drain(store, statistics)
+    store.delete_topic("T")
+    put(store, count=2)
+    drain(store, statistics)
+    assert statistics.view("TOPIC_PUT_NUMS", "T").stats_day.sum == 7
+
+
+def test_gets_are_counted_by_pull(statistics):
+    statistics.count_get("G", "T", 1, 32, 6400)
+    statistics.count_get("G", "T", 2, 8, 1600)
+    view = statistics.view("GROUP_GET_NUMS", "T@G").stats_minute
+    assert (view.sum, view.avgpt) == (40, 20.0)
+    assert statistics.view("GROUP_GET_SIZE", "T@G").stats_minute.sum == 8000
+    assert statistics.view("QUEUE_GET_NUMS", "T@2@G").stats_minute.sum == 8
+    assert statistics.view("BROKER_GET_NUMS", "C").stats_minute.sum == 40
+
+
+def test_windows(statistics, clock):
+    """100 messages in each of 8,640 intervals of 10 s, then nothing."""
+    for _ in range(8_640):
+        statistics.count_get("G", "T", 0, 100, 1)
+        clock.ms += 10_000
+        statistics.sample()
+    view = statistics.view("GROUP_GET_NUMS", "T@G")
+    assert (view.stats_minute.sum, view.stats_minute.tps) == (600, 10.0)
+    assert (view.stats_hour.sum, view.stats_hour.tps) == (36_000, 10.0)
+    assert (view.stats_day.sum, view.stats_day.tps) == (864_000, 10.0)
+    for _ in range(6):
+        clock.ms += 10_000
+        statistics.sample()
+    view = statistics.view("GROUP_GET_NUMS", "T@G")
+    assert view.stats_minute.sum == 0
+    assert view.stats_hour.sum > 30_000
+    assert statistics.rate("GROUP_GET_NUMS", "T@G") == 0.0
+
+
+def test_a_young_item_is_not_fast(statistics):
+    statistics.count_send_back("G", "T")
+    view = statistics.view("SNDBCK_PUT_NUMS", "T@G").stats_minute
+    assert (view.sum, view.tps) == (1, 0.1)
+
+
+def test_items_idle_for_a_day_are_dropped(statistics, clock):
+    statistics.count_send_back("Old", "T")
+    for round_ in range(26 * 360):
+        if round_ == 5_000:
+            statistics.count_get("G", "T", 0, 1, 1)
+        clock.ms += 10_000
+        statistics.sample()
+    assert statistics.view("SNDBCK_PUT_NUMS", "T@Old") is None
+    assert statistics.view("GROUP_GET_NUMS", "T@G").stats_day.sum == 1
+    statistics.count_get("G", "T", 0, 1, 1)
+    assert statistics.view("GROUP_GET_NUMS", "T@G").stats_day.sum == 2
+
+
+def test_what_is_deleted_is_forgotten(store, statistics):
+    put(store)
+    drain(store, statistics)
+    statistics.count_get("G", "T", 0, 1, 1)
+    statistics.count_get("G", "U", 0, 1, 1)
+    statistics.count_get("H", "U", 0, 1, 1)
+    statistics.forget_topic("T")
+    statistics.forget_group("H")
+    assert {key for _, key in statistics._items} == {"C", "U@G", "U@0@G"}
+
+
+def test_items_are_limited(statistics):
+    for number in range(MAX_ITEMS + 10):
+        statistics.count_send_back("G", f"T{number}")
+    assert statistics.view("SNDBCK_PUT_NUMS", f"T{MAX_ITEMS - 1}@G") is not None
+    assert statistics.view("SNDBCK_PUT_NUMS", f"T{MAX_ITEMS}@G") is None
+
+
+async def test_service_takes_notes(statistics, clock, autojump_clock, nursery):
+    import trio
+
+    statistics.count_get("G", "T", 0, 6, 1)
+    await nursery.start(statistics.sample_regularly)
+    for _ in range(8):
+        clock.ms += 10_000
+        await trio.sleep(10.01)
+    assert statistics.view("GROUP_GET_NUMS", "T@G").stats_minute.sum == 0
+    assert statistics.view("GROUP_GET_NUMS", "T@G").stats_hour.sum == 6
+    nursery.cancel_scope.cancel()

@@ -1,0 +1,210 @@
+"""What tools change: groups, modes, configuration, old files: 25, 207, 225, 305 to 353,
+401, 402, 907, and what is refused with advice.
+"""
+
+import dataclasses
+import json
+import os
+
+import pytest
+
+from rmq.config import option
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.fastjson import dumps
+from rmq_plugins.admin.unserved import ADVICE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """Keys as a plugin declares them."""
+
+    depth: int = option(
+        5, key="plugin.x.depth", doc="a number", low=1, high=9, dynamic=True
+    )
+    name: str = option("a", key="plugin.x.name", doc="a text", dynamic=True)
+
+
+@pytest.fixture
+def options(caller):
+    caller.broker.plugin_configs["Options"] = Options()
+    return caller.broker.plugin_configs["Options"]
+
+
+def settings(caller):
+    lines = caller.call(26).body.decode().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_dynamic_keys_change(caller, options):
+    version = caller.call(26).ext_fields["version"]
+    answer = caller.call(25, body=b"plugin.x.depth=7\nplugin.x.name=b c\n")
+    assert (answer.code, answer.ext_fields) == (0, {})
+    assert (options.depth, options.name) == (7, "b c")
+    assert settings(caller)["plugin.x.depth"] == "7"
+    assert caller.call(26).ext_fields["version"] != version
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "remark"),
+    [
+        ("plugin.x.depth=10", 16, "the greatest value is 9"),
+        ("plugin.x.depth=many", 16, "a whole number is wanted"),
+        ("storePathRootDir=/tmp", 16, "storePathRootDir: it cannot be changed"),
+        ("brokerConfigPath=x", 16, "Can not update config in black list."),
+        ("sendThreadPoolQueueCapacity=9", 16, "has no effect in rmq"),
+        ("plugin.x.dpth=3", 16, "did you mean plugin.x.depth?"),
+        ("nonsense", 16, "nonsense: unknown key"),
+        ("a=\\uZZZZ", 1, "string2Properties error"),
+        ("#" + "x" * 65_536, 29, "more than 65536 bytes"),
+    ],
+)
+def test_changes_that_are_refused(caller, options, text, code, remark):
+    body = b"plugin.x.name=b\n" + text.encode()
+    answer = caller.call(25, body=body)
+    assert answer.code == code
+    assert remark in answer.remark
+    assert (options.depth, options.name) == (5, "a"), "all of a request or none"
+
+
+def group(name, **more):
+    return {"groupName": name, **more}
+
+
+def test_groups_in_one_request(caller):
+    groups = [group("A", retryMaxTimes=3), group("B", consumeEnable=False)]
+    body = dumps({"groupConfigList": groups})
+    assert caller.call(225, body=body).code == 0
+    shown = json.loads(caller.call(352, {"group": "A"}).body)
+    assert shown["retryMaxTimes"] == 3
+    assert json.loads(caller.call(352, {"group": "B"}).body)["consumeEnable"] is False
+
+
+@pytest.mark.parametrize("wrong", [group("a b"), group("B", retryQueueNums=-1)])
+def test_one_wrong_group_stops_all(caller, wrong):
+    body = dumps({"groupConfigList": [group("A"), wrong]})
+    assert caller.call(225, body=body).code != 0
+    assert caller.broker.groups.get("A") is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [({}, 4), ({"cleanOffset": "true"}, -1), ({"removeOffset": "true"}, -1)],
+)
+def test_group_is_deleted(caller, fields, left):
+    caller.broker.groups.find("G")
+    caller.broker.offsets.commit("c", "G", "T", 0, 4)
+    assert caller.call(207, {"groupName": "G", **fields}).code == 0
+    assert caller.broker.groups.get("G") is None
+    assert caller.broker.offsets.query("G", "T", 0) == left
+
+
+def test_group_is_forbidden_a_topic(caller):
+    caller.send()
+    caller.broker.groups.find("G")
+    fields = {"group": "G", "topic": "T"}
+    answer = caller.call(353, {**fields, "readable": "false"})
+    assert json.loads(answer.body) == {**fields, "readable": False}
+    assert caller.broker.groups.is_forbidden("G", "T")
+    assert json.loads(caller.call(353, fields).body)["readable"] is False
+    answer = caller.call(353, {**fields, "readable": "true"})
+    assert json.loads(answer.body)["readable"] is True
+    assert not caller.broker.groups.is_forbidden("G", "T")
+
+
+def test_unknown_group_cannot_be_forbidden(caller):
+    fields = {"group": "X", "topic": "T", "readable": "false"}
+    assert caller.call(353, fields).code == 1
+
+
+def test_system_topics(caller):
+    names = json.loads(caller.call(305).body)["topicList"]
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= set(names)
+    assert "T" not in names
+
+
+def mode(**more):
+    fields = {
+        "topic": "T", "consumerGroup": "G", "mode": "PULL", "popShareQueueNum": 3,
+    }  # fmt: skip
+    return fields | more
+
+
+def test_mode_is_kept(caller, make_caller_of):
+    caller.broker.groups.find("G")
+    assert caller.call(401, body=dumps(mode())).code == 0
+    shown = json.loads(caller.call(402).body)
+    assert shown == {"messageRequestModeMap": {"T": {"G": mode()}}}
+    for table in caller.broker.tables:
+        table.write(table.snapshot())
+    again = make_caller_of(caller.broker)
+    assert json.loads(again.call(402).body) == shown
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"topic": "%RETRY%G"}, 16),
+        ({"topic": "U"}, 17),
+        ({"consumerGroup": "X"}, 26),
+        ({"mode": "POP"}, 1),
+    ],
+)
+def test_modes_that_are_refused(caller, more, code):
+    caller.broker.groups.find("G")
+    assert caller.call(401, body=dumps(mode(**more))).code == code
+    assert json.loads(caller.call(402).body) == {"messageRequestModeMap": {}}
+
+
+def test_end_of_the_log_without_replicas(caller):
+    caller.send()
+    body = json.loads(caller.call(907).body)
+    assert body["master"] is True
+    assert body["masterCommitLogMaxOffset"] == caller.broker.store.end_offset > 0
+    assert (body["inSyncSlaveNums"], body["haConnectionInfo"]) == (0, [])
+
+
+@pytest.mark.parametrize("code", ADVICE)
+def test_what_is_not_there_is_refused_with_advice(caller, code):
+    answer = caller.call(code)
+    assert answer.code == 3
+    start = f" request type {RequestCode(code).value} not supported: "
+    assert answer.remark.startswith(start)
+    assert len(answer.remark) > len(start) + 20
+
+
+def test_expired_files_go_when_asked(make_caller, clock):
+    """Three days later, at an hour at which nothing is deleted by itself."""
+    caller = make_caller()
+    store, body = caller.broker.store, b"x" * 1_000_000
+    for _ in range(40):
+        assert caller.send(body=body).code == 0
+    store.flush_log()
+    while store.index_lag:
+        store.build_index()
+    clock.ms += 73 * 3_600_000
+    files = sorted(store.directory.commit_log.glob("0*"))
+    for path in files:
+        os.utime(path, (0, 0))
+    store.cleaner.expiry_ms(0)
+    assert store.cleaner.expiry_ms(0) is None
+    assert caller.call(329).code == 0
+    expiry_ms = store.cleaner.expiry_ms(0)
+    while file := store.cleaner.take_log_file(expiry_ms):
+        store.cleaner.discard([file])
+    assert store.min_physical_offset > 0
+    assert caller.broker.store.min_offset("T", 0) == 0
+    assert caller.call(306).code == 0
+    assert caller.broker.store.min_offset("T", 0) > 0
+
+
+def test_queues_of_unknown_topics_go(caller):
+    caller.send("T")
+    caller.topic("U")
+    caller.send("U")
+    caller.broker.topics.delete("U")
+    folder = caller.broker.store.directory.consume_queue
+    assert (folder / "U").exists()
+    assert caller.call(316).code == 0
+    assert not (folder / "U").exists()
+    assert (folder / "T").exists()
+    assert caller.broker.store.max_offset("T", 0) == 1

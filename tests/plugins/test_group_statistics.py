@@ -1,0 +1,150 @@
+"""Progress and traffic as tools see them: requests 208, 315 and 317."""
+
+import pytest
+
+from rmq.protocol.fastjson import ObjectKey, loads
+
+
+@pytest.fixture
+def busy(caller, clock):
+    """Two topics with messages; group G has taken some of both, H of one."""
+    caller.topic("O", queues=1, order=True)
+    for number in range(5):
+        clock.ms += 1_000
+        caller.send("T", queueId=0)
+        caller.send("O", queueId=0, body=b"x" * number or b"-")
+    caller.send("T", queueId=1)
+    caller.report_arrivals()
+    caller.pull("T", consumerGroup="G", maxMsgNums=3)
+    caller.pull("O", consumerGroup="G", maxMsgNums=2)
+    for group, topic, offset in (("G", "T", 3), ("G", "O", 2), ("H", "T", 5)):
+        fields = {
+            "consumerGroup": group, "topic": topic, "queueId": 0,
+            "commitOffset": offset,
+        }  # fmt: skip
+        caller.broker.groups.find(group)
+        assert caller.call(15, fields).code == 0
+    return caller
+
+
+def queue(topic, queue_id):
+    return ObjectKey({"brokerName": "broker-a", "queueId": queue_id, "topic": topic})
+
+
+def by_queue(table):
+    return {(key["topic"], key["queueId"]): entry for key, entry in table.items()}
+
+
+def test_progress_of_a_group(busy, clock):
+    body = loads(busy.call(208, {"consumerGroup": "G"}).body)
+    table = by_queue(body["offsetTable"])
+    assert set(table) == {("T", 0), ("T", 1), ("O", 0)}
+    assert table["T", 0] == {
+        "brokerOffset": 5,
+        "consumerOffset": 3,
+        "lastTimestamp": clock.ms - 2_000,
+        "pullOffset": 3,
+    }
+    assert table["T", 1]["brokerOffset"] == 1
+    assert table["T", 1]["lastTimestamp"] == 0
+    assert body["consumeTps"] == 0.5  # five messages within the first ten seconds
+
+
+@pytest.mark.parametrize("fields", [{"topic": "O"}, {"topicList": "O;Unknown"}])
+def test_progress_in_some_topics(busy, fields):
+    body = loads(busy.call(208, {"consumerGroup": "G", **fields}).body)
+    assert set(by_queue(body["offsetTable"])) == {("O", 0)}
+
+
+def test_progress_of_a_group_nobody_knows(busy):
+    body = loads(busy.call(208, {"consumerGroup": "X"}).body)
+    assert body == {"consumeTps": 0.0, "offsetTable": {}}
+
+
+def test_progress_of_all_groups(busy):
+    body = loads(busy.call(317, {"isOrder": "false"}).body)
+    shown = {
+        name: each for entry in body["consumeStatsList"] for name, each in entry.items()
+    }
+    assert body["brokerAddr"] == "127.0.0.1:10911"
+    assert body["totalDiff"] == (5 - 3) + 1 + (5 - 2) + 1
+    assert shown["TOOLS_CONSUMER"] == []
+    assert len(shown["G"]) == 2
+    assert by_queue(shown["H"][0]["offsetTable"])["T", 0]["consumerOffset"] == 5
+
+
+def test_progress_in_ordered_topics_alone(busy):
+    body = loads(busy.call(317, {"isOrder": "true"}).body)
+    shown = {
+        name: each for entry in body["consumeStatsList"] for name, each in entry.items()
+    }
+    assert shown["H"] == []
+    assert set(by_queue(shown["G"][0]["offsetTable"])) == {("O", 0)}
+    assert body["totalDiff"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "total"),
+    [
+        ("TOPIC_PUT_NUMS", "T", 6),
+        ("TOPIC_PUT_NUMS", "O", 5),
+        ("QUEUE_PUT_NUMS", "T@1", 1),
+        ("GROUP_GET_NUMS", "T@G", 3),
+        ("GROUP_GET_NUMS", "O@G", 2),
+        ("BROKER_PUT_NUMS", "DefaultCluster", 11),
+        ("BROKER_GET_NUMS", "DefaultCluster", 5),
+    ],
+)
+def test_traffic(busy, name, key, total):
+    body = loads(busy.call(315, {"statsName": name, "statsKey": key}).body)
+    assert set(body) == {"statsMinute", "statsHour", "statsDay"}
+    for window in body.values():
+        assert window["sum"] == total
+        assert window["tps"] > 0
+        assert window["avgpt"] > 0
+
+
+def test_bytes_of_a_topic_are_those_of_its_records(busy):
+    body = loads(busy.call(315, {"statsName": "TOPIC_PUT_SIZE", "statsKey": "T"}).body)
+    other = loads(busy.call(315, {"statsName": "TOPIC_PUT_SIZE", "statsKey": "O"}).body)
+    total = busy.broker.store.statistics().put_bytes
+    assert body["statsDay"]["sum"] + other["statsDay"]["sum"] == total
+
+
+def test_bytes_of_a_pull_are_those_of_the_answer(busy):
+    size = len(busy.pull("T", consumerGroup="G", maxMsgNums=3).body)
+    body = loads(
+        busy.call(315, {"statsName": "GROUP_GET_SIZE", "statsKey": "T@G"}).body
+    )
+    assert body["statsDay"]["sum"] == 2 * size
+
+
+def test_traffic_that_never_was(busy):
+    answer = busy.call(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "U"})
+    assert (answer.code, answer.remark) == (
+        1,
+        "The stats <TOPIC_PUT_NUMS> <U> not exist",
+    )
+
+
+def test_messages_given_back_are_counted(busy):
+    offset = busy.broker.store.queue_tail("T", 0).entry(0)[0]
+    fields = {"offset": offset, "group": "G", "delayLevel": 3, "originTopic": "T"}
+    assert busy.call(36, fields).code == 0
+    body = loads(
+        busy.call(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@G"}).body
+    )
+    assert body["statsMinute"]["sum"] == 1
+
+
+def test_topic_rate_comes_with_its_offsets(busy):
+    body = loads(busy.call(202, {"topic": "T"}).body)
+    assert body["topicPutTps"] == 0.6
+
+
+def test_deleted_topics_and_groups_are_not_counted_any_more(busy):
+    busy.call(207, {"groupName": "G"})
+    busy.call(215, {"topic": "O"})
+    for name, key in (("GROUP_GET_NUMS", "T@G"), ("TOPIC_PUT_NUMS", "O")):
+        assert busy.call(315, {"statsName": name, "statsKey": key}).code == 1
+    assert busy.call(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}).code == 0
