@@ -8,14 +8,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
 from rmq.broker.broker import Broker
-from rmq.broker.config import BrokerConfig
+from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.server import NameServer
@@ -23,6 +25,9 @@ from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.store.config import StoreConfig
+
+if TYPE_CHECKING:
+    from rmq.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +46,9 @@ class Node:
     broker: Broker | None
     name_servers: tuple[str, ...]
     finished: trio.Event = field(default_factory=trio.Event)
+    is_stopping: bool = False
+    http_port: int = 0
+    """Where metrics and health are served; 0 if they are not."""
 
     @property
     def address(self) -> str:
@@ -57,6 +65,7 @@ class Node:
     def stop(self) -> None:
         """Ask the broker for an orderly stop."""
         assert self.broker is not None
+        self.is_stopping = True
         self.broker.stop()
 
 
@@ -74,7 +83,7 @@ async def run_broker(
     plugins.load(name for name in config.plugins_disabled.split(",") if name)
     server = RemotingServer(clock=clock)
     client = RemotingClient(clock=clock)
-    async with trio.open_nursery() as nursery:
+    async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)
         name_servers, name_server = config.name_servers, None
@@ -98,11 +107,39 @@ async def run_broker(
                 await inner.start(broker.run, name_servers)
                 if name_server is not None and broker.advertised.is_guess:
                     name_server.guess(broker.advertised.address)
+                if http is not None:
+                    nursery.start_soon(_serve_http, node, broker, http)
+                    node.http_port = http.port
                 _freeze()
                 task_status.started(node)
         finally:
             node.finished.set()
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]:
+    """Take the address of the metrics, if they are wanted."""
+    if config.metrics_exporter is not MetricsExporter.PROM:
+        yield None
+        return
+    # imported on use: most brokers do without
+    from rmq.http.server import HttpServer
+
+    http = HttpServer(config.metrics_host or "127.0.0.1", config.metrics_port)
+    await http.open()
+    try:
+        yield http
+    finally:
+        await http.close()
+
+
+async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
+    """Serve metrics and health until cancelled."""
+    from rmq.http.pages import pages
+
+    logger.info("metrics are on http://%s:%d", broker.config.metrics_host, http.port)
+    await http.run(pages(broker.context, node.server, lambda: node.is_stopping))
 
 
 def _embedded(
