@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 LISTENER = "namesrv"
 NOTIFY_TIMEOUT_MS = 300
+JUMP_MS = 10_000
+"""Difference between the clocks of wall and process that counts as a jump."""
 
 
 class NameServer:
@@ -44,6 +46,7 @@ class NameServer:
         self._guessed_address: str | None = None
         self._server = server
         self._client = client
+        self._now_ms = clock.now_ms
         self._nursery: trio.Nursery | None = None
         self._handlers = NameServerHandlers(
             NameServerParts(
@@ -78,8 +81,15 @@ class NameServer:
             await self._evict_dead_brokers()
 
     async def _evict_dead_brokers(self) -> None:
+        """Remove silent brokers; a jump of the wall clock makes nobody silent."""
         while True:
+            wall_ms, steady_s = self._now_ms(), trio.current_time()
             await trio.sleep(self.config.scan_interval_ms / 1000)
+            steady_ms = int((trio.current_time() - steady_s) * 1000)
+            jump_ms = self._now_ms() - wall_ms - steady_ms
+            if abs(jump_ms) > JUMP_MS:
+                logger.warning("the clock jumped by %d s", jump_ms // 1000)
+                self.routes.shift(jump_ms)
             for address in self.routes.expire():
                 logger.warning("broker %s is gone: it was silent for too long", address)
 

@@ -1,5 +1,6 @@
 """What a scrape of a node says after traffic, held against a scrape of Java 5.5.0."""
 
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.http.test_server import ask
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).resolve().parents[2]
 JAVA = {
     name: (kind, set(labels.split(",")))
     for line in (Path(__file__).parent / "java-5.5.0.txt").read_text().splitlines()
@@ -173,6 +175,22 @@ async def test_every_name_is_javas_or_begins_with_rmq(scrape):
     for name, labels in NOT_IN_THE_SCRAPE.items():
         for found, _ in scrape.values[name]:
             assert found.keys() == labels | base
+
+
+async def test_every_metric_of_the_dashboard_is_served(scrape):
+    text = (ROOT / "conf/grafana-dashboard.json").read_text()
+    titles = [panel["title"] for panel in json.loads(text)["panels"]]
+    assert len(set(titles)) == len(titles) > 10
+    named = set(re.findall(r"(?:rocketmq|rmq)_\w+", text))
+    assert len(named) > 15
+    assert not named - scrape.kinds.keys()
+
+
+async def test_every_metric_that_the_documents_name_is_served(scrape):
+    text = (ROOT / "docs/operations.md").read_text()
+    named = set(re.findall(r"`((?:rocketmq|rmq)_\w+)", text))
+    assert len(named) > 10
+    assert not named - scrape.kinds.keys() - NOT_SERVED
 
 
 async def test_readiness_says_why_not(tmp_path):
