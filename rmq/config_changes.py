@@ -71,7 +71,9 @@ def apply_changes(
         return Outcome({}, dict.fromkeys(changes, str(error)))
     if path:
         rewrite(Path(path), changes)
+    assert values, "a change without a refusal changes something"
     for place, value in values:
+        assert place.mark.key in changes, place.mark.key
         object.__setattr__(place.config, place.field, value)
     return Outcome({key: as_text(changes[key]) for key in changes}, {})
 

@@ -84,6 +84,7 @@ class NameServers:
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Register now, on each change, and periodically."""
+        assert not self._lines, "it runs already"
         self._lines = [_Line(address) for address in self.addresses]
         async with trio.open_nursery() as nursery:
             for line in self._lines:

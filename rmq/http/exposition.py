@@ -19,8 +19,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SAMPLES = 50_000
 """Of one family, as Java's default of metricsOtelCardinalityLimit."""
 
-SAMPLES_AT_ONCE = 50
-"""About half a millisecond of the loop."""
+SAMPLES_AT_ONCE = 20
+"""Some tenths of a millisecond of the loop."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
@@ -46,6 +46,7 @@ async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes
     base = dict(labels)
     lines: list[str] = []
     for family in families:
+        assert family.kind in ("counter", "gauge"), family.name
         head = len(lines)
         for number, sample in enumerate(islice(family.samples, MAX_SAMPLES), 1):
             lines.append(_line(family.name, sample, base))

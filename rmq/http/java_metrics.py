@@ -19,7 +19,7 @@ from rmq.broker.statistics import (
     TOPIC_PUT_SIZE,
 )
 from rmq.http.exposition import MAX_SAMPLES, Family, Sample
-from rmq.protocol.codes import LanguageCode, Version
+from rmq.protocol.codes import LanguageCode
 from rmq.protocol.message import decode_stored
 from rmq.protocol.topics import is_retry_topic
 
@@ -27,6 +27,9 @@ SCOPE = {"otel_scope_name": "broker-meter"}
 STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 MAX_LATENCIES = 2_000
 """Pairs of group and topic for which the age of the next message is looked up."""
+
+FIRST_NAMED = 212
+"""Of 4.0.0-SNAPSHOT; the numbers before follow no rule."""
 
 _MESSAGE_TYPE = "message.type"
 _MODES = {
@@ -142,9 +145,19 @@ def _client(language: int | str | None, version: int) -> tuple[str, str]:
     if isinstance(language, int):
         known = language in LanguageCode.__members__.values()
         language = LanguageCode(language).name if known else "OTHER"
-    numbers = {int(one): one.name for one in Version}
-    name = numbers.get(version, f"ordinal_{version}")
-    return (language or "OTHER").lower(), name.lower()
+    return (language or "OTHER").lower(), version_name(version)
+
+
+def version_name(number: int) -> str:
+    """Return Java's name of a version: from 4.0.0 on ten patches make a minor version.
+
+    Each patch has two numbers, of its snapshot and of its release.
+    """
+    if number < FIRST_NAMED:
+        return f"ordinal_{number}"
+    patches, is_release = divmod(number - FIRST_NAMED, 2)
+    major, minor, patch = 4 + patches // 100, patches // 10 % 10, patches % 10
+    return f"v{major}_{minor}_{patch}" + ("" if is_release else "_snapshot")
 
 
 def _of_client(client: tuple[str, str]) -> dict[str, str]:

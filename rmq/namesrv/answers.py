@@ -63,6 +63,7 @@ class RouteAnswers:
         if self._count >= MAX_BODIES:
             self.forget()
         body = route.encode()
+        assert self._count >= 0, "more was forgotten than was kept"
         self._bodies.setdefault(topic, {})[host] = body
         self._count += 1
         return body

@@ -290,8 +290,10 @@ class RouteTable:
         group = self._brokers.get(broker_name)
         if group is None:
             return
-        had_least = bool(group.addresses) and broker_id == group.least_id
+        assert group.addresses, f"{broker_name} is kept without an address"
+        had_least = broker_id == group.least_id
         self._remove_address(group, address)
+        assert address not in group.addresses.values(), address
         self._changed(None)
         if not group.addresses:
             del self._brokers[broker_name]
