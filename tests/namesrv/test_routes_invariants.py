@@ -1,5 +1,7 @@
 """Whatever brokers do, in whatever order, the tables agree with each other."""
 
+from contextlib import suppress
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,10 +64,8 @@ def test_the_tables_agree_after_every_step(todo, keeps):
             clock.ms += arguments[0]
             table.expire()
             continue
-        try:
+        with suppress(RequestRejected):
             getattr(table, name)(*arguments)
-        except RequestRejected as error:
-            assert "register broker failed" in str(error)
         agree(table)
 
 
