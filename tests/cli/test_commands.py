@@ -1,11 +1,15 @@
 """The command line: help, settings, problems in one sentence."""
 
+import json
+import logging
 import socket
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from rmq.cli import main
+from rmq.cli.options import JsonFormatter
 
 
 @pytest.fixture
@@ -131,3 +135,28 @@ def test_a_port_in_use_is_one_sentence(run, tmp_path, command):
     assert result.exit_code == 1
     assert str(port) in result.output
     assert "Traceback" not in result.output
+
+
+def test_json_logs_are_one_object_a_line():
+    formatter = JsonFormatter()
+    record = logging.LogRecord("rmq.x", 30, "f", 1, "größe %s\nnext", ("a",), None)
+    record.created = 1_800_000_000.25
+    line = formatter.format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2027-01-15T08:00:00.250+00:00",
+        "level": "warning",
+        "logger": "rmq.x",
+        "message": "größe a\nnext",
+    }
+
+
+def test_a_traceback_is_part_of_its_json_line():
+    try:
+        raise ValueError("why")
+    except ValueError:
+        caught = sys.exc_info()
+    record = logging.LogRecord("rmq", 40, "f", 1, "it failed", (), caught)
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert "ValueError: why" in json.loads(line)["traceback"]
