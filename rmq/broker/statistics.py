@@ -4,8 +4,9 @@ An item is a sum and a count of additions that only grow. Its value is noted eve
 10 minutes and hour; a window is what was added since the oldest note that it keeps (one
 minute, one hour, one day), up to the moment of asking.
 
-Puts are counted once per drain, from how far each queue grew, so that compiled sends
-cost nothing more; gets once per pull. Whoever adds is on the trio thread.
+Puts cost one dictionary update per drain: how far each queue grew is counted once a
+second, and before anybody looks, from the queues' entries. Gets are counted once per
+pull. Whoever adds is on the trio thread.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,6 +42,9 @@ MINUTE_NOTES, HOUR_NOTES, DAY_NOTES = 7, 7, 25
 MAX_ITEMS: Final = 20_000
 """Items of all names; one takes up to 3 kB. More are not counted."""
 
+SCANNED_AT_ONCE: Final = 4_096
+"""Entries whose sizes are added up in one call, which lists runs of records."""
+
 _NO_LIMIT: Final = 1 << 40
 
 Note = tuple[int, int, int]
@@ -73,6 +77,7 @@ class StatsItem:
         """
         at_ms, value, times = notes[0]
         added, additions = self.value - value, self.times - times
+        assert added >= 0 <= additions, f"{notes[0]}: sums only grow"
         elapsed_ms = max(now_ms - at_ms, SAMPLE_INTERVAL_S * 1_000)
         return BrokerStatsItem(
             sum=added,
@@ -92,14 +97,20 @@ class BrokerStatistics:
         self._rounds = 0
         self._items: dict[tuple[str, str], StatsItem] = {}
         self._ends: dict[QueueKey, int] = {}
+        self._arrived: dict[QueueKey, int] = {}
         self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
         self._of_pull: dict[tuple[str, str, int], tuple[StatsItem, ...]] = {}
 
     # -- what is counted
 
     def on_arrivals(self, ends: Mapping[QueueKey, int]) -> None:
-        """Count what the queues got since the last drain: an arrival listener."""
-        for key, end in ends.items():
+        """Note where queues end now: an arrival listener."""
+        self._arrived.update(ends)
+
+    def count_arrivals(self) -> None:
+        """Count what the queues got since the last time."""
+        arrived, self._arrived = self._arrived, {}
+        for key, end in arrived.items():
             queue = self._store.queue_tail(*key)
             if queue is None:
                 continue
@@ -115,6 +126,7 @@ class BrokerStatistics:
 
     def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
         items = self._of_queue.get(key)
+        assert messages > 0, f"{key}: {messages} messages of {size} bytes"
         if items is None:
             topic, queue_id = key
             queue = f"{topic}@{queue_id}"
@@ -175,6 +187,7 @@ class BrokerStatistics:
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """Return the three windows of an item; None if nothing was ever added."""
+        self.count_arrivals()
         item = self._items.get((name, key))
         if item is None:
             return None
@@ -187,10 +200,12 @@ class BrokerStatistics:
 
     def totals(self, name: str) -> list[tuple[str, int]]:
         """Return the sums of all items of one name, by key."""
+        self.count_arrivals()
         return [(key, i.value) for (one, key), i in self._items.items() if one == name]
 
     def rate(self, name: str, key: str) -> float:
         """Return what was added a second over the last minute."""
+        self.count_arrivals()
         item = self._items.get((name, key))
         return 0.0 if item is None else item.window(item.minute, self._now_ms()).tps
 
@@ -202,11 +217,14 @@ class BrokerStatistics:
         """Run until cancelled: the service that takes the notes."""
         task_status.started()
         while True:
-            await trio.sleep(SAMPLE_INTERVAL_S)
+            for _ in range(SAMPLE_INTERVAL_S):
+                await trio.sleep(1)
+                self.count_arrivals()
             self.sample()
 
     def sample(self) -> None:
         """Note every item's value; forget items that were idle for a day."""
+        self.count_arrivals()
         self._rounds += 1
         now_ms = self._now_ms()
         is_hour = self._rounds % ROUNDS_OF_HOUR == 0
@@ -223,8 +241,9 @@ class BrokerStatistics:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the items of a topic that was deleted."""
-        for queue in [queue for queue in self._ends if queue[0] == topic]:
-            del self._ends[queue]
+        for table in (self._ends, self._arrived):
+            for queue in [queue for queue in table if queue[0] == topic]:
+                del table[queue]
         self._forget(lambda _name, key, _item: key.split("@")[0] == topic)
 
     def forget_group(self, group: str) -> None:
@@ -253,18 +272,22 @@ def _last(key: str) -> str:
 def _stored_size(queue: ConsumeQueue, first: int, end: int) -> int:
     """Add up the record sizes of the entries in [first, end)."""
     total = 0
+    first = max(first, queue.min_offset)
     while first < end:
         file, position = queue.locate(first)
         stop = min(file.size, position + (end - first) * ENTRY_SIZE)
+        assert position < stop, f"{queue.folder}: entry {first} of {end}"
         scan = scan_queue(
             file,
             position,
             stop,
             max_messages=_NO_LIMIT,
             max_bytes=_NO_LIMIT,
-            max_examined=_NO_LIMIT,
+            max_examined=SCANNED_AT_ONCE,
             confirm_offset=_NO_LIMIT << 20,
         )
         total += scan.byte_count
-        first += (stop - position) // ENTRY_SIZE
+        if not scan.examined:
+            break
+        first += scan.examined
     return total

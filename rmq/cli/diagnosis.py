@@ -21,6 +21,7 @@ from rmq.config import build, check
 from rmq.errors import ConfigError, PeerError, RmqError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.config import StoreConfig
 
@@ -181,7 +182,8 @@ def _agreement(infos: Mapping[str, Any]) -> Findings:
         }
         for address, info in infos.items()
     }
-    every = set().union(*known.values()) if known else set()
+    assert known, "an agreement of nobody"
+    every = set().union(*known.values())
     is_same = True
     for address, brokers in known.items():
         for name, _number, broker in sorted(every - brokers):
@@ -202,7 +204,8 @@ def _ports(broker: BrokerAddress, timeout_s: float) -> Findings:
     for address, what in ((broker.address, "main port"), (fast, "fast port")):
         subject = f"{broker.name} {what}"
         try:
-            Link(address, timeout_s).close()
+            with Link(address, timeout_s) as link:
+                link.ask(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
         except PeerError as error:
             yield Finding(
                 subject, str(error), True,
@@ -210,7 +213,7 @@ def _ports(broker: BrokerAddress, timeout_s: float) -> Findings:
                 "to an address that they reach, and open both ports in the firewall",
             )  # fmt: skip
         else:
-            yield Finding(subject, f"{address} can be connected to")
+            yield Finding(subject, f"{address} serves")
 
 
 def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:

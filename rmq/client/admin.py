@@ -54,6 +54,7 @@ class AdminClient:
     def __init__(
         self, name_servers: Sequence[str], *, timeout_s: float = TIMEOUT_S
     ) -> None:
+        assert name_servers, "nobody to ask"
         self.name_servers = tuple(name_servers)
         self._timeout_s = timeout_s
         self._links: dict[str, Link] = {}
@@ -117,7 +118,6 @@ class AdminClient:
         body: bytes = b"",
     ) -> Command:
         """Ask the first name server that can be reached."""
-        assert self.name_servers, "nobody to ask"
         for address in self.name_servers[:-1]:
             try:
                 return self.ask(address, code, fields, body)
@@ -196,6 +196,7 @@ class AdminClient:
 
     def offset(self, code: int, topic: str, queue: Queue, **fields: object) -> int:
         """Return the offset that 29, 30 or 31 answers for a queue."""
+        assert queue.queue_id >= 0, queue
         where = {"topic": topic, "queueId": queue.queue_id, **fields}
         return int(self.ask(queue.address, code, where).ext_fields["offset"])
 
@@ -210,6 +211,7 @@ class AdminClient:
         group: str = "TOOLS_CONSUMER",
     ) -> tuple[bytes, int, int]:
         """Return records of a queue, the offset to go on from, and the code."""
+        assert count > 0, f"{count} messages are none"
         answer = self.answer(
             queue.address,
             RequestCode.PULL_MESSAGE,

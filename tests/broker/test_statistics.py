@@ -50,6 +50,7 @@ def test_puts_are_counted_with_their_bytes(store, statistics):
     second = put(store, "T", 1, count=2, body=b"x" * 1000)
     other = put(store, "U", 0, count=25)
     drain(store, statistics)
+    statistics.count_arrivals()
     sums = {
         (name, key): statistics.view(name, key).stats_day.sum
         for name, key in statistics._items
@@ -85,6 +86,7 @@ def test_messages_from_before_the_start_do_not_count(store, clock):
 def test_a_topic_that_begins_anew(store, statistics):
     put(store, count=5)
     drain(store, statistics)
+    statistics.count_arrivals()
     store.delete_topic("T")
     put(store, count=2)
     drain(store, statistics)

@@ -52,7 +52,10 @@ def test_shipped_configuration_files_have_no_problem(path):
 def commands(group: click.Command, prefix: str = "rmq"):
     yield prefix, group
     if isinstance(group, click.Group):
-        for name, command in group.commands.items():
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None, name
             yield from commands(command, f"{prefix} {name}")
 
 

@@ -113,6 +113,7 @@ class OffsetHandler:
             for queue_id, offset in self._offsets.queues(group, header.topic).items():
                 if offset >= self._store.min_offset(header.topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, LARGEST))
+        assert all(offset >= 0 for offset in least.values()), least
         compared = self._offsets.queues(header.compare_group, header.topic)
         for queue_id, offset in compared.items():
             if least.get(queue_id, 0) > offset:

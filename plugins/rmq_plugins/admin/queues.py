@@ -66,6 +66,7 @@ class QueueHandler:
         if 0 <= consumed < end:
             next_ms = store.store_time_at(*where, consumed)
             delay_ms = max(0, self._now_ms() - next_ms) if next_ms >= 0 else 0
+        assert delay_ms >= 0, f"{topic} queue {queue_id}: {delay_ms}"
         return QueueTimeSpan(
             message_queue=MessageQueue(
                 topic=topic, broker_name=self._name, queue_id=queue_id

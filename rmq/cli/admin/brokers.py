@@ -16,7 +16,7 @@ from rmq.cli.admin.command import (
     pick,
     targets,
 )
-from rmq.client.admin import AdminClient, BrokerAddress, Queue
+from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.errors import PeerError
 from rmq.protocol.codes import RequestCode
 
@@ -231,52 +231,3 @@ def _replicas(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
         "slaveAckOffset", "diff", "inSync",
     )  # fmt: skip
     return Table(columns, rows)
-
-
-@admin_command("clusterRT")
-@click.option("-a", "--amount", type=click.IntRange(1), default=100)
-@click.option("-s", "--size", type=click.IntRange(1), default=128)
-@cluster_option
-@click.option("-p", "--print", "log", type=click.BOOL, help="Not used.")
-@click.option("-m", "--machineRoom", "room", help="Not used.")
-@click.option("-i", "--interval", type=click.FloatRange(0), help="Not used.")
-def cluster_rt(
-    admin: AdminClient,
-    amount: int,
-    size: int,
-    cluster: str | None,
-    room: str | None,
-    interval: float | None,
-    *,
-    log: bool | None,
-) -> Shown:
-    """Measure how long sends to the brokers of each cluster take."""
-    rows: list[tuple[object, ...]] = []
-    for each in admin.masters(cluster):
-        queue = Queue(each.name, each.address, 0)
-        took = timed_sends(admin, each.cluster, queue, amount, size)
-        rows.append((each.cluster, each.name, sum(took) / len(took), max(took), amount))
-    return Table(("cluster", "brokerName", "meanRT", "maxRT", "successCount"), rows)
-
-
-@admin_command("sendMsgStatus")
-@click.option("-b", "--brokerName", "broker", required=True)
-@click.option("-s", "--messageSize", "size", type=click.IntRange(1), default=128)
-@click.option("-c", "--count", type=click.IntRange(1), default=50)
-def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Shown:
-    """Send messages to the topic that is named like a broker, and time them."""
-    (queue, *_) = list(admin.queues(broker, writable=True))
-    took = timed_sends(admin, broker, queue, count, size)
-    return Table(("number", "rt"), list(enumerate(took, 1)))
-
-
-def timed_sends(
-    admin: AdminClient, topic: str, queue: Queue, count: int, size: int
-) -> list[float]:
-    """Send messages one by one; milliseconds of each."""
-    took = []
-    for _ in range(count):
-        start = time.perf_counter()
-        admin.send(topic, queue, b"a" * size, "", int(time.time() * 1_000))
-        took.append((time.perf_counter() - start) * 1_000)
-    return took

@@ -36,6 +36,7 @@ class Table(NamedTuple):
 
     def lines(self) -> list[str]:
         """Return titles and rows as columns of text."""
+        assert all(len(row) == len(self.columns) for row in self.rows), self.columns
         titles = ["#" + _spaced(name) for name in self.columns]
         texts = [[_shown(cell) for cell in row] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]

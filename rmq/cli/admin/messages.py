@@ -1,12 +1,10 @@
 """Commands that look for messages, print them and send some."""
 
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 
-from rmq.cli.admin.brokers import timed_sends
 from rmq.cli.admin.command import (
     Shown,
     Table,
@@ -22,7 +20,6 @@ from rmq.client.admin import AdminClient, AnswerRefused, Queue
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.message import StoredMessage, decode_stored, host_text
-from rmq.protocol.properties import encode_properties
 
 LAST_MS: Final = (1 << 63) - 1
 FORMATS: Final = ("utf8", "hex")
@@ -407,6 +404,7 @@ def read_queue(
     if offset is None:
         offset = _place(admin, topic, queue, begin, RequestCode.GET_MIN_OFFSET)
     last = _place(admin, topic, queue, end, RequestCode.GET_MAX_OFFSET)
+    assert offset >= 0 <= last, f"{queue}: {offset} to {last}"
     while offset < last:
         body, following, code = admin.pull(
             topic, queue, offset, count=min(32, last - offset), expression=expression
@@ -462,64 +460,6 @@ def consume_message(  # noqa: PLR0913 - one parameter for each option
                 break
             found.append(described(record))
     return _table(found)
-
-
-@admin_command("sendMessage")
-@topic_option
-@click.option("-p", "--body", required=True)
-@click.option("-k", "--key")
-@click.option("-c", "--tags")
-@click.option("-b", "--broker", help="Name of the broker; with -i.")
-@click.option("-i", "--qid", "queue_id", type=int)
-@click.option("-m", "--msgTraceEnable", "trace", is_flag=True, help="Not used.")
-def send_message(
-    admin: AdminClient,
-    topic: str,
-    body: str,
-    key: str | None,
-    tags: str | None,
-    broker: str | None,
-    queue_id: int | None,
-    *,
-    trace: bool,
-) -> Shown:
-    """Send one message."""
-    if (broker is None) != (queue_id is None):
-        raise click.UsageError("-b and -i belong together")
-    for queue in writable_queues(admin, topic):
-        if broker in (None, queue.broker) and queue_id in (None, queue.queue_id):
-            properties = {"KEYS": key, "TAGS": tags}
-            text = encode_properties({n: v for n, v in properties.items() if v})
-            now_ms = int(time.time() * 1_000)
-            sent = admin.send(topic, queue, body.encode(), text, now_ms)
-            row = (queue.broker, sent["queueId"], "SEND_OK", sent["msgId"])
-            return Table(("brokerName", "queueId", "sendResult", "msgId"), [row])
-    raise click.UsageError(f"{topic} has no such queue that can be written")
-
-
-def writable_queues(admin: AdminClient, topic: str) -> Iterator[Queue]:
-    """Return where to send to; unknown topics go where new topics are made."""
-    try:
-        yield from admin.queues(topic, writable=True)
-    except AnswerRefused as error:
-        if error.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
-        yield from admin.queues("TBW102", writable=True)
-
-
-@admin_command("checkMsgSendRT")
-@topic_option
-@click.option("-a", "--amount", type=click.IntRange(1), default=100)
-@click.option("-s", "--size", type=click.IntRange(1), default=128)
-def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) -> Shown:
-    """Send messages to a topic and time them."""
-    rows: list[tuple[object, ...]] = []
-    queues = list(writable_queues(admin, topic))
-    for number in range(amount):
-        queue = queues[number % len(queues)]
-        (took,) = timed_sends(admin, topic, queue, 1, size)
-        rows.append((queue.broker, queue.queue_id, True, took))
-    return Table(("brokerName", "queueId", "sendResult", "rt"), rows)
 
 
 @admin_command("queryCq")

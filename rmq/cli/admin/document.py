@@ -1,0 +1,167 @@
+"""docs/admin.md: which command makes which requests, and who serves them.
+
+Run `python -m rmq.cli.admin.document` to print it. A broker with a name server is
+started in a temporary directory and asked what its plugins registered.
+"""
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import trio
+
+from rmq import node as nodes
+from rmq.broker.config import BrokerConfig
+from rmq.cli.admin.catalogue import ENTRIES, LOCAL, UNSERVED
+from rmq.client.admin import AdminClient
+from rmq.config import build
+from rmq.errors import RequestRejected
+from rmq.plugins import PluginSet
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.store.config import StoreConfig
+
+NAME_SERVER_CODES: Final = frozenset(
+    {100, 101, 102, 105, 106, 205, 206, 216, 318, 319, 327}
+)
+"""Codes of tools that go to name servers; all others go to brokers."""
+
+HEAD: Final = """\
+# Administration
+
+`mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands
+by the same names and flags. `rmq admin` prints tables, or one document with
+`--json`; its exit codes are 0 success, 1 refused or failed, 2 usage, 3 not
+reachable. Name servers: `-n`, or `NAMESRV_ADDR`, or 127.0.0.1:9876. `rmq doctor`
+looks at configuration, machine and running brokers, and says what to do about what
+it finds.
+
+This page is printed by `python -m rmq.cli.admin.document`.
+
+Request 25 (`updateBrokerConfig`) changes keys that are declared dynamic until the
+broker stops; other keys are refused by name. Statistics (`statsAll`, 315) hold sums
+and rates over the last minute, hour and day: `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`,
+`QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`, `GROUP_GET_NUMS`, `GROUP_GET_SIZE`,
+`QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`, `SNDBCK_PUT_NUMS`, `BROKER_PUT_NUMS`,
+`BROKER_GET_NUMS`. At most 20,000 items are kept, and those that were idle for a day
+are dropped.
+"""
+
+
+class Served(NamedTuple):
+    """What a running node serves; `advice` is by code of what it refuses."""
+
+    handlers: Mapping[int, str]
+    advice: Mapping[int, str]
+    name_server: frozenset[int]
+
+    def who(self, code: int) -> str:
+        """Return the handler of a code, or why there is none."""
+        if code in NAME_SERVER_CODES:
+            return "name server" if code in self.name_server else "not served yet"
+        if code in self.advice:
+            return f"3: {self.advice[code]}"
+        handler = self.handlers.get(code)
+        return f"`{handler}`" if handler else "not served yet"
+
+    def has(self, code: int) -> bool:
+        """Return whether a code is served."""
+        if code in NAME_SERVER_CODES:
+            return code in self.name_server
+        return code in self.handlers and code not in self.advice
+
+
+def render(served: Served) -> str:
+    """Return the text of the page."""
+    lines = [
+        HEAD,
+        "## Commands",
+        "",
+        "| command | requests | status |",
+        "|---|---|---|",
+    ]
+    for name in sorted(ENTRIES):
+        codes = ENTRIES[name].codes
+        missing = [str(code) for code in codes if not served.has(code)]
+        if name in UNSERVED:
+            status = f"not applicable: {served.advice.get(codes[0], 'not served')}"
+        elif missing:
+            status = f"{', '.join(missing)} not served yet"
+        else:
+            status = "served"
+        asked = ", ".join(map(str, sorted(codes)))
+        lines.append(f"| `rmq admin {name}` | {asked} | {status} |")
+    lines += [
+        f"| mqadmin {name} | none | not applicable: reads files of Java's broker |"
+        for name in LOCAL
+    ]
+    lines += [
+        "",
+        "## Requests",
+        "",
+        "| code | name | handler | commands |",
+        "|---|---|---|---|",
+    ]
+    for code in sorted({code for entry in ENTRIES.values() for code in entry.codes}):
+        users = sorted(name for name, entry in ENTRIES.items() if code in entry.codes)
+        commands = "most" if len(users) > 20 else ", ".join(users)
+        name = RequestCode(code).name
+        lines.append(f"| {code} | {name} | {served.who(code)} | {commands} |")
+    return "\n".join(lines) + "\n"
+
+
+async def look() -> Served:
+    """Start a node, and see what it serves."""
+    with tempfile.TemporaryDirectory() as folder:
+        values = {
+            "listenPort": "0",
+            "rmq.namesrv.listenPort": "0",
+            "namesrvAddr": "",
+            "storePathRootDir": folder,
+            "mappedFileSizeCommitLog": str(1 << 20),
+        }
+        config, store = build(BrokerConfig, values), build(StoreConfig, values)
+        interval_s = sys.getswitchinterval()
+        async with trio.open_nursery() as nursery:
+            node: nodes.Node = await nursery.start(nodes.run_broker, config, store)
+            try:
+                return await _look_at(node)
+            finally:
+                node.stop()
+                with trio.CancelScope(shield=True):
+                    await node.finished.wait()
+                sys.setswitchinterval(interval_s)
+    raise AssertionError("unreachable")
+
+
+async def _look_at(node: nodes.Node) -> Served:
+    assert node.broker is not None
+    plugins = PluginSet()
+    plugins.load()
+    handlers, advice = {}, {}
+    for claim in plugins.claims(node.broker.context):
+        module = claim.handler.__module__.removeprefix("rmq_plugins.")
+        handlers[claim.code] = f"{module}.{claim.handler.__qualname__}"
+        if claim.handler.__qualname__ == "refuse":
+            try:
+                claim.handler(Command(claim.code), None)
+            except RequestRejected as refusal:
+                advice[claim.code] = refusal.remark.partition("supported: ")[2]
+    names = await trio.to_thread.run_sync(_ask_name_server, node.name_servers[0])
+    return Served(handlers, advice, names)
+
+
+def _ask_name_server(address: str) -> frozenset[int]:
+    """Return which codes are not answered with 3."""
+    unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    with AdminClient([address]) as admin:
+        return frozenset(
+            code
+            for code in NAME_SERVER_CODES
+            if admin.answer(address, code).code != unknown
+        )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render(trio.run(look)))

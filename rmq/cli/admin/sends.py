@@ -1,0 +1,124 @@
+"""Commands that send messages, and those that time it."""
+
+import time
+from collections.abc import Iterator
+
+import click
+
+from rmq.cli.admin.command import (
+    Shown,
+    Table,
+    admin_command,
+    cluster_option,
+    topic_option,
+)
+from rmq.client.admin import AdminClient, AnswerRefused, Queue
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.properties import encode_properties
+
+
+@admin_command("sendMessage")
+@topic_option
+@click.option("-p", "--body", required=True)
+@click.option("-k", "--key")
+@click.option("-c", "--tags")
+@click.option("-b", "--broker", help="Name of the broker; with -i.")
+@click.option("-i", "--qid", "queue_id", type=int)
+@click.option("-m", "--msgTraceEnable", "trace", is_flag=True, help="Not used.")
+def send_message(
+    admin: AdminClient,
+    topic: str,
+    body: str,
+    key: str | None,
+    tags: str | None,
+    broker: str | None,
+    queue_id: int | None,
+    *,
+    trace: bool,
+) -> Shown:
+    """Send one message."""
+    if (broker is None) != (queue_id is None):
+        raise click.UsageError("-b and -i belong together")
+    for queue in writable_queues(admin, topic):
+        if broker in (None, queue.broker) and queue_id in (None, queue.queue_id):
+            properties = {"KEYS": key, "TAGS": tags}
+            text = encode_properties({n: v for n, v in properties.items() if v})
+            now_ms = int(time.time() * 1_000)
+            sent = admin.send(topic, queue, body.encode(), text, now_ms)
+            row = (queue.broker, sent["queueId"], "SEND_OK", sent["msgId"])
+            return Table(("brokerName", "queueId", "sendResult", "msgId"), [row])
+    raise click.UsageError(f"{topic} has no such queue that can be written")
+
+
+def writable_queues(admin: AdminClient, topic: str) -> Iterator[Queue]:
+    """Return where to send to; unknown topics go where new topics are made."""
+    try:
+        yield from admin.queues(topic, writable=True)
+    except AnswerRefused as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        yield from admin.queues("TBW102", writable=True)
+
+
+@admin_command("checkMsgSendRT")
+@topic_option
+@click.option("-a", "--amount", type=click.IntRange(1), default=100)
+@click.option("-s", "--size", type=click.IntRange(1), default=128)
+def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) -> Shown:
+    """Send messages to a topic and time them."""
+    rows: list[tuple[object, ...]] = []
+    queues = list(writable_queues(admin, topic))
+    for number in range(amount):
+        queue = queues[number % len(queues)]
+        (took,) = timed_sends(admin, topic, queue, 1, size)
+        rows.append((queue.broker, queue.queue_id, True, took))
+    return Table(("brokerName", "queueId", "sendResult", "rt"), rows)
+
+
+@admin_command("clusterRT")
+@click.option("-a", "--amount", type=click.IntRange(1), default=100)
+@click.option("-s", "--size", type=click.IntRange(1), default=128)
+@cluster_option
+@click.option("-p", "--print", "log", type=click.BOOL, help="Not used.")
+@click.option("-m", "--machineRoom", "room", help="Not used.")
+@click.option("-i", "--interval", type=click.FloatRange(0), help="Not used.")
+def cluster_rt(
+    admin: AdminClient,
+    amount: int,
+    size: int,
+    cluster: str | None,
+    room: str | None,
+    interval: float | None,
+    *,
+    log: bool | None,
+) -> Shown:
+    """Measure how long sends to the brokers of each cluster take."""
+    rows: list[tuple[object, ...]] = []
+    for each in admin.masters(cluster):
+        queue = Queue(each.name, each.address, 0)
+        took = timed_sends(admin, each.cluster, queue, amount, size)
+        rows.append((each.cluster, each.name, sum(took) / len(took), max(took), amount))
+    return Table(("cluster", "brokerName", "meanRT", "maxRT", "successCount"), rows)
+
+
+@admin_command("sendMsgStatus")
+@click.option("-b", "--brokerName", "broker", required=True)
+@click.option("-s", "--messageSize", "size", type=click.IntRange(1), default=128)
+@click.option("-c", "--count", type=click.IntRange(1), default=50)
+def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Shown:
+    """Send messages to the topic that is named like a broker, and time them."""
+    (queue, *_) = list(admin.queues(broker, writable=True))
+    took = timed_sends(admin, broker, queue, count, size)
+    return Table(("number", "rt"), list(enumerate(took, 1)))
+
+
+def timed_sends(
+    admin: AdminClient, topic: str, queue: Queue, count: int, size: int
+) -> list[float]:
+    """Send messages one by one; milliseconds of each."""
+    took = []
+    for _ in range(count):
+        start = time.perf_counter()
+        admin.send(topic, queue, b"a" * size, "", int(time.time() * 1_000))
+        took.append((time.perf_counter() - start) * 1_000)
+    return took

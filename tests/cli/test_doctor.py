@@ -1,0 +1,141 @@
+"""`rmq doctor` on a node that is well, and on settings and nodes that are not."""
+
+import json
+import os
+import socket
+
+import pytest
+import trio
+from click.testing import CliRunner
+
+from rmq.cli import diagnosis, main
+from rmq.cli.diagnosis import _differences, _duration_ms
+from rmq.testing import running_node
+
+
+@pytest.fixture
+def doctor(tmp_path, monkeypatch):
+    """Return a function that runs it and reads its findings."""
+    monkeypatch.setattr(diagnosis, "LEAST_DESCRIPTORS", 1)
+
+    async def call(*arguments):
+        line = ["doctor", "--json", "--set", f"storePathRootDir={tmp_path}", *arguments]
+        result = await trio.to_thread.run_sync(
+            lambda: CliRunner(env={"NAMESRV_ADDR": ""}).invoke(main, line)
+        )
+        findings = json.loads(result.stdout)
+        assert result.exit_code == any(each["is_problem"] for each in findings)
+        return findings
+
+    return call
+
+
+def two_ports():
+    """Return a port for a broker: it and the one two below it are free."""
+    for port in range(21_000 + os.getpid() % 5_000 * 2, 32_000, 4):
+        with socket.socket() as main, socket.socket() as fast:
+            try:
+                main.bind(("127.0.0.1", port))
+                fast.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return {"listenPort": str(port)}
+    raise AssertionError("no two ports are free")
+
+
+def problems(findings):
+    found = [each for each in findings if each["is_problem"]]
+    assert all(each["remedy"] for each in found)
+    return [(each["subject"], each["text"]) for each in found]
+
+
+async def test_a_node_that_is_well(doctor, tmp_path):
+    async with running_node(tmp_path / "store", two_ports()) as node:
+        findings = await doctor("-n", node.name_servers[0])
+    assert problems(findings) == []
+    subjects = {each["subject"] for each in findings}
+    assert {"disk", "file handles", "name server", "broker-test clock"} <= subjects
+    assert {"broker-test main port", "broker-test fast port", "groups"} <= subjects
+
+
+async def test_a_typo_in_the_file(doctor, tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerIp1=10.0.0.1\n")
+    found = problems(await doctor("-c", str(path), "-n", "127.0.0.1:1"))
+    assert found[0][0] == "configuration"
+    assert "did you mean brokerIP1?" in found[0][1]
+    assert found[-1][0] == "name server"
+
+
+async def test_a_value_out_of_range_stops_the_rest(doctor):
+    found = problems(await doctor("--set", "listenPort=70000"))
+    assert found == [("configuration", "listenPort=70000: the greatest value is 65535")]
+
+
+async def test_an_address_that_nobody_reaches(doctor, tmp_path):
+    settings = {"rmq.advertise": "127.0.0.1:9"}
+    async with running_node(tmp_path / "store", settings) as node:
+        found = problems(await doctor("-n", node.name_servers[0]))
+    assert [subject for subject, _ in found] == [
+        "broker-test main port",
+        "broker-test fast port",
+    ]
+    assert "cannot connect to 127.0.0.1:9" in found[0][1]
+
+
+async def test_a_full_disk(doctor, monkeypatch):
+    monkeypatch.setattr(
+        diagnosis.shutil, "disk_usage", lambda _: type("U", (), USAGE)()
+    )
+    found = problems(await doctor("-n", "127.0.0.1:1"))
+    assert found[0][0] == "disk"
+    assert "96 % used" in found[0][1]
+
+
+USAGE = {"total": 100 << 20, "used": 96 << 20, "free": 4 << 20}
+
+
+async def test_few_file_handles(doctor, monkeypatch):
+    monkeypatch.setattr(diagnosis, "LEAST_DESCRIPTORS", 1 << 40)
+    found = problems(await doctor("-n", "127.0.0.1:1"))
+    assert [subject for subject, _ in found] == ["file handles", "name server"]
+
+
+async def test_a_clock_that_is_wrong(doctor, tmp_path):
+    class Ahead:
+        def now_ms(self):
+            import time
+
+            return int(time.time() * 1_000) + 60_000
+
+    async with running_node(tmp_path / "store", two_ports(), clock=Ahead()) as node:
+        found = problems(await doctor("-n", node.name_servers[0]))
+    ((subject, text),) = found
+    assert subject == "broker-test clock"
+    assert "differs from the clock here by 60 s" in text or "by 59 s" in text
+
+
+async def test_name_servers_that_know_different_brokers(doctor, tmp_path):
+    async with (
+        running_node(tmp_path / "a") as one,
+        running_node(tmp_path / "b", {"brokerName": "other"}) as two,
+    ):
+        servers = f"{one.name_servers[0]};{two.name_servers[0]}"
+        found = problems(await doctor("-n", servers))
+    texts = " ".join(text for _, text in found)
+    assert f"{two.name_servers[0]} does not know broker-test" in texts
+    assert f"{one.name_servers[0]} does not know other" in texts
+
+
+def test_members_that_want_different_things():
+    wanted = {"a": {"T": "*", "U": "x"}, "b": {"T": "*", "U": "y"}, "c": {"U": "x"}}
+    assert _differences(wanted) == [
+        "a wants x of U, b wants y",
+        "a wants * of T, c wants nothing",
+    ]
+
+
+def test_running_times_are_read():
+    text = "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"
+    assert _duration_ms(text) == (((24 + 2) * 60 + 3) * 60 + 4) * 1_000
+    assert _duration_ms("") is None
