@@ -10,35 +10,18 @@ import dataclasses
 import difflib
 import enum
 import os
+import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rmq import config_keys
 from rmq.errors import ConfigError
 
 T = TypeVar("T")
 _MARK = "rmq.option"
-
-NO_EFFECT_SUFFIXES = ("ThreadPoolNums", "ThreadPoolQueueCapacity", "ThreadNums")
-"""Java sizes its thread pools with these; rmq has none."""
-
-NO_EFFECT_KEYS = frozenset(
-    {
-        "aclEnable",
-        "asyncSendEnable",
-        "brokerFastFailureEnable",
-        "serverWorkerThreads",
-        "serverCallbackExecutorThreads",
-        "serverSelectorThreads",
-        "serverPooledByteBufAllocatorEnable",
-        "transferMsgByHeap",
-        "useEpollNativeSelector",
-        "useReentrantLockWhenPutMessage",
-        "useTLS",
-    }
-)
-"""Known Java keys that mean nothing here and are reported once."""
+_INLINE_COMMENT = re.compile(r"\s#")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,18 +62,25 @@ def options(config: type | object) -> Iterator[tuple[dataclasses.Field[Any], Opt
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     """Read a Java properties file; values are trimmed as Java trims them."""
-    # imported on use: it brings XML and HTTP along, 20 ms of a broker's start
-    import javaproperties
-
     try:
-        text = Path(path).read_bytes().decode("utf-8")
-        values = javaproperties.loads(text)
+        return parse_properties(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(
             f"cannot read configuration file {path}: {error.strerror}"
         ) from error
-    except (UnicodeDecodeError, javaproperties.InvalidUEscapeError) as error:
+    except ConfigError as error:
         raise ConfigError(f"configuration file {path}: {error}") from error
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Read keys and values from the text of properties; ConfigError if it is none."""
+    # imported on use: it brings XML and HTTP along, 20 ms of a broker's start
+    import javaproperties
+
+    try:
+        values = javaproperties.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, javaproperties.InvalidUEscapeError) as error:
+        raise ConfigError(str(error)) from error
     return {key: value.strip() for key, value in values.items()}
 
 
@@ -172,19 +162,24 @@ def check(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
 
 
 def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
-    if " #" in value:
+    if _INLINE_COMMENT.search(value):
         yield Finding(
             key,
-            f"{key}: the value contains ' #'; a comment must stand on its own line, "
-            "so all of it is the value",
+            f"{key}: the value contains '#' after a blank; a comment must stand on its "
+            "own line, so all of it is the value",
             True,
         )
     if key in known:
         return
-    if key in NO_EFFECT_KEYS or key.endswith(NO_EFFECT_SUFFIXES):
-        yield Finding(key, f"{key} has no effect in rmq", False)
+    unused = config_keys.unused().get(key)
+    if unused is not None:
+        yield Finding(
+            key,
+            f"{key} has no effect in rmq: {unused.reason}",
+            unused.is_missed and value != unused.default,
+        )
         return
-    near = nearest(key, known)
+    near = nearest(key, known | config_keys.unused().keys())
     hint = f"; did you mean {near}?" if near else ""
     yield Finding(key, f"unknown key {key}{hint}", True)
 

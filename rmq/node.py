@@ -8,14 +8,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
 from rmq.broker.broker import Broker
-from rmq.broker.config import BrokerConfig
+from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.server import NameServer
@@ -23,6 +25,9 @@ from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.store.config import StoreConfig
+
+if TYPE_CHECKING:
+    from rmq.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +46,9 @@ class Node:
     broker: Broker | None
     name_servers: tuple[str, ...]
     finished: trio.Event = field(default_factory=trio.Event)
+    is_stopping: bool = False
+    http_port: int = 0
+    """Where metrics and health are served; 0 if they are not."""
 
     @property
     def address(self) -> str:
@@ -48,9 +56,16 @@ class Node:
         assert self.broker is not None
         return self.broker.advertised.address
 
+    def configs(self) -> tuple[object, ...]:
+        """The configurations of the broker, its store and its plugins."""
+        assert self.broker is not None
+        plugins = self.broker.context.plugin_configs.values()
+        return self.broker.config, self.broker.store_config, *plugins
+
     def stop(self) -> None:
         """Ask the broker for an orderly stop."""
         assert self.broker is not None
+        self.is_stopping = True
         self.broker.stop()
 
 
@@ -74,12 +89,12 @@ async def run_broker(
         plugins.add(module, name=name)
     server = RemotingServer(clock=clock, max_buffer_bytes=config.max_buffer_bytes)
     client = RemotingClient(clock=clock)
-    async with trio.open_nursery() as nursery:
+    async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)
         name_servers, name_server = config.name_servers, None
         if not name_servers and config.embedded_namesrv:
-            name_server = _embedded(config, store_config, clock, server)
+            name_server = _embedded(config, store_config, clock, server, client)
             await nursery.start(name_server.run)
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
             name_servers = (f"{host}:{name_server.port}",)
@@ -97,7 +112,10 @@ async def run_broker(
             async with trio.open_nursery() as inner:
                 await inner.start(broker.run, name_servers)
                 if name_server is not None and broker.advertised.is_guess:
-                    name_server.guessed_address = broker.advertised.address
+                    name_server.guess(broker.advertised.address)
+                if http is not None:
+                    nursery.start_soon(_serve_http, node, broker, http)
+                    node.http_port = http.port
                 _freeze()
                 task_status.started(node)
         finally:
@@ -105,11 +123,37 @@ async def run_broker(
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]:
+    """Take the address of the metrics, if they are wanted."""
+    if config.metrics_exporter is not MetricsExporter.PROM:
+        yield None
+        return
+    # imported on use: most brokers do without
+    from rmq.http.server import HttpServer
+
+    http = HttpServer(config.metrics_host or "127.0.0.1", config.metrics_port)
+    await http.open()
+    try:
+        yield http
+    finally:
+        await http.close()
+
+
+async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
+    """Serve metrics and health until cancelled."""
+    from rmq.http.pages import pages
+
+    logger.info("metrics are on http://%s:%d", broker.config.metrics_host, http.port)
+    await http.run(pages(broker.context, node.server, lambda: node.is_stopping))
+
+
 def _embedded(
     config: BrokerConfig,
     store_config: StoreConfig,
     clock: Clock,
     server: RemotingServer,
+    client: RemotingClient,
 ) -> NameServer:
     settings = replace(
         NamesrvConfig(),
@@ -118,7 +162,7 @@ def _embedded(
         idle_timeout_s=config.idle_timeout_s,
         kv_config_path=str(store_config.root / "config" / "kvConfig.json"),
     )
-    return NameServer(settings, clock=clock, server=server)
+    return NameServer(settings, clock=clock, server=server, client=client)
 
 
 async def run_name_server(
@@ -130,9 +174,11 @@ async def run_name_server(
     """Run a name server alone, until cancelled."""
     clock = clock or SystemClock()
     server = RemotingServer(clock=clock)
+    client = RemotingClient(clock=clock)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
-        name_server = NameServer(config, clock=clock, server=server)
+        await nursery.start(client.run)
+        name_server = NameServer(config, clock=clock, server=server, client=client)
         nursery.start_soon(partial(_announce, name_server, server, task_status))
 
 
@@ -149,24 +195,32 @@ async def _announce(
 async def until_signalled(
     node: Node,
     scope: trio.CancelScope,
+    on_hangup: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Stop in order at the first SIGTERM or SIGINT, at once at the second.
 
+    SIGHUP calls `on_hangup`.
     Whoever says that the node is ready says so after this has started: a supervisor
     may answer with a signal.
     """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    wanted = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    with trio.open_signal_receiver(*wanted) as signals:
         task_status.started()
         async for number in signals:
+            if number == signal.SIGHUP:
+                on_hangup()
+                continue
             logger.info("%s: stopping", signal.Signals(number).name)
             if node.broker is None:
                 scope.cancel()
             else:
                 node.stop()
             break
-        async for _ in signals:
+        async for number in signals:
+            if number == signal.SIGHUP:
+                continue
             sys.stderr.write("stopped at once; the next start checks the log\n")
             sys.stderr.flush()
             os._exit(FORCED_EXIT_CODE)

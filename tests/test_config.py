@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from rmq.broker.config import BrokerConfig
 from rmq.config import (
-    NO_EFFECT_KEYS,
     as_text,
     build,
     check,
@@ -20,6 +19,7 @@ from rmq.config import (
     options,
     read_properties,
 )
+from rmq.config_keys import unused
 from rmq.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.store.config import BrokerRole, FlushDiskType, StoreConfig
@@ -147,7 +147,7 @@ def test_keys_and_variables_are_unique_and_documented(config):
     marks = [mark for _, mark in options(config)]
     assert len({mark.key for mark in marks}) == len(marks)
     assert all(mark.doc and not mark.doc.endswith(".") for mark in marks)
-    assert not {mark.key for mark in marks} & NO_EFFECT_KEYS
+    assert not {mark.key for mark in marks} & unused().keys()
 
 
 @pytest.mark.parametrize(
@@ -324,16 +324,23 @@ def test_a_key_like_no_other_is_told_without_a_guess():
 
 
 @pytest.mark.parametrize(
-    "key", ["aclEnable", "sendMessageThreadPoolNums", "xThreadPoolQueueCapacity"]
+    ("key", "is_problem"),
+    [
+        ("useEpollNativeSelector", False),
+        ("sendMessageThreadPoolNums", False),
+        ("aclEnable", True),
+    ],
 )
-def test_a_key_of_java_without_effect_is_a_note(key):
-    assert texts({key: "1"}) == [(f"{key} has no effect in rmq", False)]
+def test_a_key_of_java_without_effect_is_told_with_the_reason(key, is_problem):
+    ((said, was_problem),) = texts({key: "1"})
+    assert said.startswith(f"{key} has no effect in rmq: ")
+    assert was_problem == is_problem
 
 
 def test_a_comment_behind_a_value_is_a_problem_also_of_unknown_keys():
     found = texts({"brokerName": "a # b", "listenPort": "1#2", "zzz": "1 #"})
     assert [problem for _, problem in found] == [True, True, True]
-    assert "brokerName: the value contains ' #'" in found[0][0]
+    assert "brokerName: the value contains '#' after a blank" in found[0][0]
     assert "so all of it is the value" in found[0][0]
     assert "zzz: the value" in found[1][0]
     assert found[2][0] == "unknown key zzz"

@@ -4,17 +4,26 @@ import os
 import re
 import socket
 from dataclasses import dataclass
+from enum import Enum
 
 from rmq.config import option
 from rmq.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ, PERM_WRITE
 
 _NAME = re.compile(r"[^\s/\\]+")
+_LABEL = re.compile(r"[a-zA-Z_]\w*", re.ASCII)
 
 
 def _host_name() -> str:
     name = socket.gethostname()
     return name if _NAME.fullmatch(name) else "DEFAULT_BROKER"
+
+
+class MetricsExporter(Enum):
+    """Where metrics go: nowhere, or to Prometheus when it asks."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,10 @@ class BrokerConfig:
         doc="queues of the topic that new topics are made from",
     )
     auto_create_topic_enable: bool = option(
-        True, key="autoCreateTopicEnable", doc="a send may create its topic"
+        True,
+        key="autoCreateTopicEnable",
+        dynamic=True,
+        doc="a send may create its topic",
     )
     auto_create_subscription_group: bool = option(
         True, key="autoCreateSubscriptionGroup", doc="a consumer may create its group"
@@ -167,6 +179,7 @@ class BrokerConfig:
     register_name_server_period_ms: int = option(
         30_000,
         key="registerNameServerPeriod",
+        dynamic=True,
         low=10_000,
         high=60_000,
         doc="pause between registrations",
@@ -174,6 +187,7 @@ class BrokerConfig:
     register_broker_timeout_ms: int = option(
         24_000,
         key="registerBrokerTimeoutMills",
+        dynamic=True,
         low=100,
         doc="how long to wait for a name server",
     )
@@ -268,8 +282,37 @@ class BrokerConfig:
     stop_timeout_s: int = option(
         10,
         key="rmq.stopTimeoutSeconds",
+        dynamic=True,
         low=0,
         doc="how long a stop waits for running requests",
+    )
+    config_path: str = option(
+        "",
+        key="brokerConfigPath",
+        path=True,
+        doc="file that request 25 rewrites; the one given with -c if it is empty",
+    )
+    metrics_exporter: MetricsExporter = option(
+        MetricsExporter.DISABLE,
+        key="metricsExporterType",
+        doc="PROM serves metrics and health over HTTP; DISABLE does not",
+    )
+    metrics_port: int = option(
+        5557,
+        key="metricsPromExporterPort",
+        low=0,
+        high=65535,
+        doc="port of /metrics, /healthz and /readyz; 0 takes any free one",
+    )
+    metrics_host: str = option(
+        "127.0.0.1",
+        key="metricsPromExporterHost",
+        doc="address of that port; there is no authentication on it",
+    )
+    metrics_label: str = option(
+        "",
+        key="metricsLabel",
+        doc="labels of every metric of Java's, as name:value, separated by ,",
     )
     plugins_disabled: str = option(
         "", key="plugins.disabled", doc="names of plugins not to load, separated by ,"
@@ -285,6 +328,19 @@ class BrokerConfig:
                 raise ConfigError(
                     f"{key}={name!r}: 1 to 127 characters without blanks and slashes"
                 )
+        self.metric_labels()
+
+    def metric_labels(self) -> dict[str, str]:
+        """Return the labels that every metric of Java's carries besides its own."""
+        labels: dict[str, str] = {}
+        for part in filter(None, self.metrics_label.split(",")):
+            name, colon, value = part.partition(":")
+            if not colon or not _LABEL.fullmatch(name.strip()):
+                raise ConfigError(
+                    f"metricsLabel={self.metrics_label}: say name:value,name:value"
+                )
+            labels[name.strip()] = value.strip()
+        return labels
 
     @property
     def name_servers(self) -> tuple[str, ...]:

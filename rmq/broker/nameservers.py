@@ -1,13 +1,16 @@
 """NameServers: telling every name server which topics this broker has.
 
-Each name server is called by itself: one that is down neither blocks nor stops the
-others, and the next periodic registration reaches it.  A changed topic is sent alone; a
-name server that does not know this broker yet gets the full table, because it refuses a
-registration of one topic.  Known in Java as `BrokerOuterAPI`.
+Each name server has a task of its own: one that is down or silent neither blocks the
+others nor the start, and its next periodic registration reaches it.  A changed topic is
+sent alone; several go as the full table, because a name server may forget topics that a
+larger table leaves out; so does one topic to a name server that does not know this
+broker yet, because it refuses a registration of one topic.
+Known in Java as `BrokerOuterAPI`.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import trio
@@ -15,8 +18,8 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.topics import TopicTable
-from rmq.errors import PeerError
-from rmq.protocol.bodies.common import DataVersion
+from rmq.errors import PeerError, RequestRejected
+from rmq.protocol.bodies.common import DataVersion, KVTable
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (
     TopicConfig,
@@ -32,14 +35,38 @@ from rmq.remoting.client import RemotingClient
 
 logger = logging.getLogger(__name__)
 
-_Call = Callable[[str, dict[str, TopicConfig]], Awaitable[object]]
-
 UNREGISTER_TIMEOUT_MS = 3_000
 TOPICS_AT_ONCE = 20_000
 """Topics of one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
 
-CHANGE_QUEUE_LIMIT = 1024
-"""Changed topics waiting to be sent; beyond it the full table goes instead."""
+SILENT_TIMEOUT_MS = 500
+"""For a goodbye to a name server that did not answer before."""
+
+START_WAIT_S = 1.0
+"""How long a start waits for its first registrations; then it goes on without."""
+
+
+class NameServerStatus(NamedTuple):
+    """How it goes with one name server."""
+
+    address: str
+    is_registered: bool
+    error: str
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one name server still has to hear, and how the last call went."""
+
+    address: str
+    changed: dict[str, TopicConfig] = field(default_factory=dict)
+    """At most one topic matters: two or more make the full table go."""
+
+    is_full_wanted: bool = True
+    wake: trio.Event = field(default_factory=trio.Event)
+    is_registered: bool = False
+    error: str = ""
+    has_tried: trio.Event = field(default_factory=trio.Event)
 
 
 class NameServers:
@@ -54,82 +81,97 @@ class NameServers:
         self._config = config
         self._topics = topics
         self._client = client
-        self._changed: dict[str, TopicConfig] = {}
-        self._wake = trio.Event()
-        self._silent: set[str] = set()
+        self._lines: list[_Line] = []
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Register now, on each change, and periodically."""
-        await self.register_all()
-        task_status.started()
-        period_s = self._config.register_name_server_period_ms / 1000
+        assert not self._lines, "it runs already"
+        self._lines = [_Line(address) for address in self.addresses]
+        async with trio.open_nursery() as nursery:
+            for line in self._lines:
+                nursery.start_soon(self._keep_told, line)
+            with trio.move_on_after(START_WAIT_S):
+                for line in self._lines:
+                    await line.has_tried.wait()
+            task_status.started()
+
+    async def _keep_told(self, line: _Line) -> None:
         while True:
-            with trio.move_on_after(period_s) as scope:
-                await self._wake.wait()
-            self._wake = trio.Event()
-            changed, self._changed = self._changed, {}
-            if scope.cancelled_caught or len(changed) >= CHANGE_QUEUE_LIMIT:
-                await self.register_all()
-            elif changed:
-                await self._to_each(self._register_changed, changed)
+            period_s = self._config.register_name_server_period_ms / 1000
+            with trio.move_on_after(0 if line.is_full_wanted else period_s) as scope:
+                await line.wake.wait()
+            line.wake = trio.Event()
+            line.is_full_wanted |= scope.cancelled_caught
+            await self._speak(line)
+            line.has_tried.set()
+
+    async def _speak(self, line: _Line) -> None:
+        """Send what is due; say once that a name server is silent, once it is back."""
+        changed, line.changed = line.changed, {}
+        is_full = line.is_full_wanted or len(changed) != 1
+        line.is_full_wanted = False
+        try:
+            done = not is_full and await self._register(line.address, changed)
+            done = done or await self._register_all(line.address)
+        except (PeerError, RequestRejected) as error:
+            if not line.error:
+                logger.warning("name server %s: %s", line.address, error)
+            line.is_registered, line.error = False, str(error)
+        else:
+            if line.error:
+                logger.info("name server %s answers again", line.address)
+            line.is_registered, line.error = done, ""
 
     def topic_changed(self, name: str, topic: TopicConfig | None) -> None:
         """Send this topic soon; one that is gone leaves with the next full table."""
         if topic is None:
             return
-        if len(self._changed) < CHANGE_QUEUE_LIMIT:
-            self._changed[name] = topic
-        self._wake.set()
+        for line in self._lines:
+            if len(line.changed) <= 1:
+                line.changed[name] = topic
+            line.wake.set()
+
+    def register_soon(self) -> None:
+        """Send the full table to every name server without waiting for its time."""
+        for line in self._lines:
+            line.is_full_wanted = True
+            line.wake.set()
 
     async def register_all(self) -> None:
-        """Send the full table to every name server."""
-        await self._to_each(self._register_in_parts, self._topics.all())
+        """Send the full table to every name server and wait for their answers."""
+        async with trio.open_nursery() as nursery:
+            for line in self._lines:
+                line.is_full_wanted = True
+                nursery.start_soon(self._speak, line)
 
     async def unregister_all(self) -> None:
         """Say goodbye to every name server."""
-        await self._to_each(self._unregister, {})
-
-    async def _to_each(self, call: _Call, topics: dict[str, TopicConfig]) -> None:
         async with trio.open_nursery() as nursery:
-            for address in self.addresses:
-                nursery.start_soon(self._guarded, call, address, topics)
+            for line in self._lines:
+                nursery.start_soon(self._unregister, line)
 
-    async def _guarded(
-        self, call: _Call, address: str, topics: dict[str, TopicConfig]
-    ) -> None:
-        """Call one name server; say once that it is silent, once that it is back."""
-        try:
-            await call(address, topics)
-        except PeerError as error:
-            if address not in self._silent:
-                self._silent.add(address)
-                logger.warning("name server %s: %s", address, error)
-        else:
-            if address in self._silent:
-                self._silent.discard(address)
-                logger.info("name server %s answers again", address)
+    def statistics(self) -> tuple[NameServerStatus, ...]:
+        """Return how it goes with each name server."""
+        return tuple(
+            NameServerStatus(line.address, line.is_registered, line.error)
+            for line in self._lines
+        )
 
-    async def _register_changed(
-        self, address: str, topics: dict[str, TopicConfig]
-    ) -> None:
-        if not await self._register(address, topics):
-            await self._register_in_parts(address, self._topics.all())
-
-    async def _register_in_parts(
-        self, address: str, topics: dict[str, TopicConfig]
-    ) -> None:
-        """Send a full table; a large one goes in several frames.
+    async def _register_all(self, address: str) -> bool:
+        """Send the full table; a large one goes in several frames.
 
         Name servers read the topics of a version once, so that each part has its own.
         """
+        topics = self._topics.all()
         names = list(topics)
         for part in range(len(names) // TOPICS_AT_ONCE + 1):
             some = names[part * TOPICS_AT_ONCE : (part + 1) * TOPICS_AT_ONCE]
             table = {name: topics[name] for name in some}
             if not await self._register(address, table, part):
-                return
+                return False
+        return True
 
     async def _register(
         self, address: str, topics: dict[str, TopicConfig], part: int = 0
@@ -156,7 +198,16 @@ class NameServers:
         answer = await self._client.invoke(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             logger.warning("name server %s refused: %s", address, answer.remark)
-        return answer.code == ResponseCode.SUCCESS
+            return False
+        self._take_order(KVTable.decode(answer.body).table if answer.body else {})
+        return True
+
+    def _take_order(self, order: dict[str, str]) -> None:
+        """Mark the topics whose order the name server was told to keep."""
+        for name in order:
+            topic = self._topics.get(name)
+            if topic is not None and not topic.order:
+                self._topics.update(msgspec.structs.replace(topic, order=True))
 
     def _version(self, part: int) -> DataVersion:
         version = self._topics.data_version
@@ -173,7 +224,7 @@ class NameServers:
             for name, topic in topics.items()
         }
 
-    async def _unregister(self, address: str, _: dict[str, TopicConfig]) -> None:
+    async def _unregister(self, line: _Line) -> None:
         config = self._config
         header = UnRegisterBrokerRequestHeader(
             broker_name=config.broker_name,
@@ -182,4 +233,10 @@ class NameServers:
             broker_id=config.broker_id,
         )
         request = Command.request(RequestCode.UNREGISTER_BROKER, header)
-        await self._client.invoke(address, request, UNREGISTER_TIMEOUT_MS)
+        try:
+            timeout_ms = SILENT_TIMEOUT_MS if line.error else UNREGISTER_TIMEOUT_MS
+            await self._client.invoke(line.address, request, timeout_ms)
+        except PeerError as error:
+            logger.info(
+                "name server %s was not told of the stop: %s", line.address, error
+            )

@@ -198,6 +198,11 @@ class BrokerStatistics:
             stats_day=item.window(item.day, now_ms),
         )
 
+    def totals(self, name: str) -> list[tuple[str, int]]:
+        """Return the sums of all items of one name, by key."""
+        self.count_arrivals()
+        return [(key, i.value) for (one, key), i in self._items.items() if one == name]
+
     def rate(self, name: str, key: str) -> float:
         """Return what was added a second over the last minute."""
         self.count_arrivals()

@@ -1,6 +1,8 @@
 """`rmq broker`."""
 
 import logging
+import os
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import click
@@ -8,20 +10,26 @@ import trio
 
 from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
+from rmq.cli.config_reload import reload_config
 from rmq.cli.options import (
     check_platform,
     common_options,
     fail,
     gather_values,
+    located,
+    plugin_classes,
     report_findings,
     run_to_end,
     start_logging,
 )
+from rmq.cli.service_manager import notify
 from rmq.config import build, describe
 from rmq.errors import RmqError
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
+
+CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig)
 
 
 @click.command()
@@ -43,6 +51,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     namesrv: str | None,
     advertise: str | None,
     log_level: str,
+    log_format: str,
     *,
     strict_config: bool,
     strict_store: bool,
@@ -56,17 +65,15 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     rmq broker -c broker.conf               as that file says
     rmq broker --set listenPort=0           on any free port
     """
-    start_logging(log_level)
-    classes = (BrokerConfig, StoreConfig)
+    start_logging(log_level, log_format)
+    flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}
+    if strict_store:
+        flags["rmq.strictStore"] = "true"
+    gather = partial(_gather, path, settings, flags)
     try:
         check_platform()
-        values = gather_values(path, settings, classes)
-        if namesrv:
-            values["namesrvAddr"] = namesrv
-        if advertise:
-            values["rmq.advertise"] = advertise
-        if strict_store:
-            values["rmq.strictStore"] = "true"
+        values = gather()
+        classes = (*CLASSES, *plugin_classes())
         report_findings(values, classes, strict=strict_config)
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:
@@ -77,17 +84,36 @@ def broker(  # noqa: PLR0913 - one parameter for each option
                 if print_all or not is_default:
                     click.echo(f"{key}={value}")
         return
-    _run(configs[0], configs[1], values)
+    _run(configs[0], configs[1], gather)
 
 
-def _run(config: BrokerConfig, store: StoreConfig, values: dict[str, str]) -> None:
+def _gather(
+    path: str | None, settings: tuple[str, ...], flags: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Join every source of settings, as at the start."""
+    values = gather_values(path, settings, CLASSES)
+    values |= {key: value for key, value in flags.items() if value}
+    if path:
+        values.setdefault("brokerConfigPath", os.path.abspath(located(path)))
+    return values
+
+
+def _run(
+    config: BrokerConfig, store: StoreConfig, gather: Callable[[], dict[str, str]]
+) -> None:
     """Serve until a signal, then say why if it was not that."""
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            run = partial(nodes.run_broker, config, store, values=values)
+            run = partial(nodes.run_broker, config, store, values=gather())
             node: nodes.Node = await nursery.start(run)
-            await nursery.start(nodes.until_signalled, node, nursery.cancel_scope)
+
+            def reread() -> None:
+                reload_config(gather, node.configs())
+
+            await nursery.start(
+                nodes.until_signalled, node, nursery.cancel_scope, reread
+            )
             _report_start(node)
             await node.finished.wait()
             nursery.cancel_scope.cancel()
@@ -113,3 +139,4 @@ def _report_start(node: nodes.Node) -> None:
         f"namesrv={';'.join(node.name_servers)}",
         err=True,
     )
+    notify("READY=1")

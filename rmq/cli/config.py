@@ -1,4 +1,4 @@
-"""`rmq config check` and `rmq config print`."""
+"""`rmq config check`, `rmq config print` and `rmq config document`."""
 
 import json
 import sys
@@ -6,13 +6,22 @@ import sys
 import click
 
 from rmq.broker.config import BrokerConfig
-from rmq.cli.options import FAILED, fail, gather_values
+from rmq.cli.config_files import size_findings
+from rmq.cli.options import FAILED, fail, gather_values, plugin_classes
 from rmq.config import build, check, describe, read_properties
+from rmq.config_document import document
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.store.config import StoreConfig
 
-ROLES = {"broker": (BrokerConfig, StoreConfig), "namesrv": (NamesrvConfig,)}
+ROLES: dict[str, tuple[type, ...]] = {
+    "broker": (BrokerConfig, StoreConfig),
+    "namesrv": (NamesrvConfig,),
+}
+
+
+def _classes(role: str) -> tuple[type, ...]:
+    return ROLES[role] + (plugin_classes() if role == "broker" else ())
 
 
 @click.group()
@@ -33,16 +42,18 @@ _role = click.option(
 @click.argument("path", type=click.Path(exists=True, dir_okay=False))
 @_role
 def check_file(path: str, role: str) -> None:
-    """Read a file and name typos, limits and swallowed comments.
+    """Read a file and name typos, limits, swallowed comments and sizes of files.
 
     Exit code 1 if there is a problem: rmq config check broker.conf
     """
-    classes = ROLES[role]
     try:
+        classes = _classes(role)
         values = read_properties(path)
         findings = check(values, classes)
         for kind in classes:
-            build(kind, values)
+            built: object = build(kind, values)
+            if isinstance(built, StoreConfig):
+                findings += size_findings(built)
     except RmqError as error:
         fail(error)
     for finding in findings:
@@ -64,10 +75,10 @@ def print_all(
 
     rmq config print -c broker.conf --diff-defaults
     """
-    classes = ROLES[role]
     try:
+        classes = _classes(role)
         values = gather_values(path, (), classes)
-        built = [build(kind, values) for kind in classes]
+        built: list[object] = [build(kind, values) for kind in classes]
     except RmqError as error:
         fail(error)
     shown = {
@@ -81,3 +92,18 @@ def print_all(
         return
     for key, value in shown.items():
         click.echo(f"{key}={value}")
+
+
+@config.command("document")
+def print_document() -> None:
+    """Print the page of all keys, as it stands in docs/configuration.md.
+
+    rmq config document > docs/configuration.md
+    """
+    sections = (
+        ("Keys of the broker", [BrokerConfig]),
+        ("Keys of the store", [StoreConfig]),
+        ("Keys of plugins", plugin_classes()),
+        ("Keys of the name server", [NamesrvConfig]),
+    )
+    click.echo(document(sections), nl=False)

@@ -1,20 +1,24 @@
 """`rmq namesrv`."""
 
+import os
 from functools import partial
 
 import click
 import trio
 
 from rmq import node as nodes
+from rmq.cli.config_reload import reload_config
 from rmq.cli.options import (
     check_platform,
     common_options,
     fail,
     gather_values,
+    located,
     report_findings,
     run_to_end,
     start_logging,
 )
+from rmq.cli.service_manager import notify
 from rmq.config import build
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig
@@ -26,6 +30,7 @@ def namesrv(
     path: str | None,
     settings: tuple[str, ...],
     log_level: str,
+    log_format: str,
     *,
     strict_config: bool,
 ) -> None:
@@ -35,12 +40,18 @@ def namesrv(
     rmq namesrv                             on loopback, port 9876
     rmq namesrv -c namesrv.conf             as that file says
     """
-    start_logging(log_level)
-    classes = (NamesrvConfig,)
+    start_logging(log_level, log_format)
+
+    def gather() -> dict[str, str]:
+        values = gather_values(path, settings, (NamesrvConfig,))
+        if path:
+            values.setdefault("configStorePath", os.path.abspath(located(path)))
+        return values
+
     try:
         check_platform()
-        values = gather_values(path, settings, classes)
-        report_findings(values, classes, strict=strict_config)
+        values = gather()
+        report_findings(values, (NamesrvConfig,), strict=strict_config)
         config = build(NamesrvConfig, values)
     except RmqError as error:
         fail(error)
@@ -49,7 +60,11 @@ def namesrv(
         async with trio.open_nursery() as nursery:
             run = partial(nodes.run_name_server, config)
             node: nodes.Node = await nursery.start(run)
-            await nursery.start(nodes.until_signalled, node, nursery.cancel_scope)
+            reread = partial(reload_config, gather, (config,))
+            await nursery.start(
+                nodes.until_signalled, node, nursery.cancel_scope, reread
+            )
             click.echo(f"ready namesrv={node.name_servers[0]}", err=True)
+            notify("READY=1")
 
     run_to_end(main)

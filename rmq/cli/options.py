@@ -3,10 +3,12 @@
 Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
 """
 
+import json
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import click
@@ -15,9 +17,11 @@ import trio
 from rmq import __version__
 from rmq.config import check, environment_values, read_properties
 from rmq.errors import ConfigError, RmqError
+from rmq.plugins import PluginSet
 
 FAILED = 1
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 ANY_ADDRESS = "0.0.0.0"
 
 
@@ -31,6 +35,13 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="info",
             show_default=True,
             help="How much to say on stderr.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(LOG_FORMATS),
+            default="text",
+            show_default=True,
+            help="Lines for people, or one JSON object a line.",
         ),
         click.option(
             "--strict-config",
@@ -60,7 +71,7 @@ def gather_values(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> dict[str, str]:
     """Join file, environment and flags; later ones win."""
-    values = read_properties(_located(path)) if path else {}
+    values = read_properties(located(path)) if path else {}
     values |= environment_values(os.environ, classes)
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -72,8 +83,8 @@ def gather_values(
     return values
 
 
-def _located(path: str) -> str:
-    """Return the file as named, or the one of that name in ROCKETMQ_HOME."""
+def located(path: str) -> str:
+    """Return the file as named, or the one of that name in $ROCKETMQ_HOME/conf."""
     home = os.environ.get("ROCKETMQ_HOME")
     places = [path] if home is None else [path, os.path.join(home, "conf", path)]
     for place in places:
@@ -95,13 +106,39 @@ def report_findings(
         raise ConfigError("; ".join(problems))
 
 
-def start_logging(level: str) -> None:
+def plugin_classes() -> tuple[type, ...]:
+    """Return the option classes of the plugins that are installed."""
+    plugins = PluginSet()
+    plugins.load()
+    return tuple(plugins.config_classes())
+
+
+def start_logging(level: str, log_format: str) -> None:
     """Log to stderr."""
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        handler.setFormatter(logging.Formatter(text))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time, level, logger, message, and a traceback if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; times are UTC with milliseconds."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
 
 
 def check_platform() -> None:

@@ -33,27 +33,73 @@ class NamesrvConfig:
         path=True,
         doc="file of the key-value configuration",
     )
+    config_store_path: str = option(
+        "",
+        key="configStorePath",
+        path=True,
+        doc="file that request 318 rewrites; the one given with -c if it is empty",
+    )
     scan_interval_ms: int = option(
         5_000,
         key="scanNotActiveBrokerInterval",
         low=100,
+        dynamic=True,
         doc="pause between looks for brokers that are gone",
     )
+    need_wait_for_service: bool = option(
+        False,
+        key="needWaitForService",
+        dynamic=True,
+        doc="answer no route until brokers had the time to register",
+    )
+    wait_seconds_for_service: int = option(
+        45,
+        key="waitSecondsForService",
+        low=0,
+        dynamic=True,
+        doc="seconds after the start for which needWaitForService waits",
+    )
     order_message_enable: bool = option(
-        False, key="orderMessageEnable", doc="put orderTopicConf into route answers"
+        False,
+        key="orderMessageEnable",
+        dynamic=True,
+        doc="put orderTopicConf into route answers",
     )
     return_order_topic_config: bool = option(
         True,
         key="returnOrderTopicConfigToBroker",
+        dynamic=True,
         doc="tell brokers the order configuration when they register",
     )
     delete_topic_with_broker_registration: bool = option(
         False,
         key="deleteTopicWithBrokerRegistration",
+        dynamic=True,
         doc="forget topics that a broker no longer registers",
     )
     enable_all_topic_list: bool = option(
-        True, key="enableAllTopicList", doc="answer the list of all topics"
+        True,
+        key="enableAllTopicList",
+        dynamic=True,
+        doc="answer the list of all topics",
+    )
+    enable_topic_list: bool = option(
+        True,
+        key="enableTopicList",
+        dynamic=True,
+        doc="answer the lists of topics by cluster and by unit",
+    )
+    support_acting_master: bool = option(
+        False,
+        key="supportActingMaster",
+        dynamic=True,
+        doc="show the slave with the least id as master of a group that has none",
+    )
+    notify_min_broker_id_changed: bool = option(
+        False,
+        key="notifyMinBrokerIdChanged",
+        dynamic=True,
+        doc="tell the members of a group when another one has the least id",
     )
 
     @property

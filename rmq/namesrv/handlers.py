@@ -4,13 +4,17 @@ Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
 """
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmq._fastpath import body_crc
-from rmq.errors import RequestRejected
+from rmq.config import parse_properties
+from rmq.config_changes import apply_changes, as_properties
+from rmq.errors import ConfigError, RequestRejected
+from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from rmq.namesrv.routes import DEFAULT_TIMEOUT_MS, Registration, RouteTable
+from rmq.namesrv.registration import DEFAULT_TIMEOUT_MS, Registration
+from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.route import (
@@ -34,23 +38,31 @@ MAX_NAME_LENGTH = 255
 Answering = Coroutine[Any, Any, Command]
 """The change is made at once; the answer waits until it is kept."""
 
-AddressFor = Callable[[str, Connection], str]
+ZONE_MODE, ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
+"""Fields that clients and brokers of a zone add to requests 105 and 103."""
+
+BLACK_LIST_REMARK = "Can not update config in black list."
+
+
+class NameServerParts(NamedTuple):
+    """What the handlers work on."""
+
+    config: NamesrvConfig
+    routes: RouteTable
+    kv_config: KVConfig
+    address_for: AddressFor
+    """Turns a registered address into the one that a caller can reach."""
+
+    now_ms: Callable[[], int]
 
 
 class NameServerHandlers:
     """Handlers over the tables of one name server."""
 
-    def __init__(
-        self,
-        config: NamesrvConfig,
-        routes: RouteTable,
-        kv_config: KVConfig,
-        address_for: AddressFor,
-    ) -> None:
-        self._config = config
-        self._routes = routes
-        self._kv = kv_config
-        self._address_for = address_for
+    def __init__(self, parts: NameServerParts) -> None:
+        self._config, self._routes, self._kv, self._address_for, self._now_ms = parts
+        self._started_ms = self._now_ms()
+        self.answers = RouteAnswers(*parts[:4])
 
     def table(self) -> HandlerTable:
         """Return code to handler."""
@@ -76,6 +88,8 @@ class NameServerHandlers:
                 RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
                 self.unit_sub_not_unit_topics,
             ),
+            (RequestCode.UPDATE_NAMESRV_CONFIG, self.update_config),
+            (RequestCode.GET_NAMESRV_CONFIG, self.get_config),
             (RequestCode.QUERY_DATA_VERSION, self.query_data_version),
             (RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_write_perm),
             (RequestCode.GET_BROKER_MEMBER_GROUP, self.member_group),
@@ -106,6 +120,8 @@ class NameServerHandlers:
                 wrapper.data_version,
                 header.heartbeat_timeout_millis or DEFAULT_TIMEOUT_MS,
                 header.enable_acting_master,
+                request.ext_fields.get(ZONE_NAME),
+                wrapper.topic_queue_mapping_info_map,
             ),
             connection,
         )
@@ -150,25 +166,25 @@ class NameServerHandlers:
 
     def route(self, request: Command, connection: Connection) -> Command:
         """105: where is this topic?"""
+        if self._config.need_wait_for_service and not self._is_settled():
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "name server not ready")
         topic = request.header(headers.GetRouteInfoRequestHeader).topic
-        found = self._routes.route(topic)
-        if found is None:
+        zone = request.ext_fields.get(ZONE_NAME)
+        if zone and request.ext_fields.get(ZONE_MODE, "").lower() == "true":
+            body = self.answers.body_in_zone(topic, connection, zone)
+        else:
+            body = self.answers.body(topic, connection)
+        if body is None:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}{FAQ}",
             )
-        if self._config.order_message_enable:
-            found.order_topic_conf = self._kv.get(ORDER_TOPIC_CONFIG, topic)
-        return request.reply(body=self._told_to(connection, found).encode())
+        return request.reply(body=body)
 
-    def _told_to(self, connection: Connection, route: TopicRouteData) -> TopicRouteData:
-        """Replace a guessed address by the one at which this caller has reached us."""
-        for broker in route.broker_datas:
-            broker.broker_addrs = {
-                broker_id: self._address_for(address, connection)
-                for broker_id, address in broker.broker_addrs.items()
-            }
-        return route
+    def _is_settled(self) -> bool:
+        """Return whether every broker had the time to register."""
+        waited_ms = self._now_ms() - self._started_ms
+        return waited_ms >= self._config.wait_seconds_for_service * 1000
 
     def cluster_info(self, request: Command, connection: Connection) -> Command:
         """106: all brokers."""
@@ -203,8 +219,13 @@ class NameServerHandlers:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "disable")
         return _topics(request, self._routes.topics())
 
+    def _check_topic_lists(self) -> None:
+        if not self._config.enable_topic_list:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "disable")
+
     def topics_by_cluster(self, request: Command, connection: Connection) -> Command:
         """224: the topics of a cluster."""
+        self._check_topic_lists()
         cluster = request.header(
             cluster_headers.GetTopicsByClusterRequestHeader
         ).cluster
@@ -220,12 +241,14 @@ class NameServerHandlers:
 
     def unit_topics(self, request: Command, connection: Connection) -> Command:
         """311: topics with the unit flag."""
+        self._check_topic_lists()
         return _topics(
             request, self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT))
         )
 
     def unit_sub_topics(self, request: Command, connection: Connection) -> Command:
         """312: topics with the unit-sub flag."""
+        self._check_topic_lists()
         found = self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT_SUB))
         return _topics(request, found)
 
@@ -233,6 +256,7 @@ class NameServerHandlers:
         self, request: Command, connection: Connection
     ) -> Command:
         """313: topics with the unit-sub flag only."""
+        self._check_topic_lists()
         found = self._routes.topics_where(
             lambda f: bool(f & TOPIC_UNIT_SUB) and not f & TOPIC_UNIT
         )
@@ -293,6 +317,7 @@ class NameServerHandlers:
 
     async def _saved(self, request: Command) -> Command:
         await self._kv.save()
+        self.answers.forget()
         return request.reply()
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:
@@ -304,6 +329,30 @@ class NameServerHandlers:
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {name}"
             )
         return request.reply(body=KVTable(table=table).encode())
+
+    # -- configuration
+
+    def get_config(self, request: Command, connection: Connection) -> Command:
+        """319: every key and its value."""
+        return request.reply(body=as_properties([self._config]))
+
+    def update_config(self, request: Command, connection: Connection) -> Command:
+        """318: change keys that may change while this runs; all of them or none."""
+        path = self._config.config_store_path
+        try:
+            changes = parse_properties(request.body)
+            outcome = apply_changes(changes, [self._config], path)
+        except ConfigError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if outcome.refused:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"
+            )
+        self._routes.keeps_unregistered_topics = (
+            not self._config.delete_topic_with_broker_registration
+        )
+        self.answers.forget()
+        return request.reply()
 
 
 def _topics(request: Command, names: list[str]) -> Command:

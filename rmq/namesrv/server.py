@@ -5,23 +5,37 @@ import logging
 import trio
 
 from rmq.clock import Clock
+from rmq.errors import PeerError
 from rmq.namesrv.config import NamesrvConfig
-from rmq.namesrv.handlers import NameServerHandlers
+from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
+from rmq.namesrv.registration import LeastIdChange
 from rmq.namesrv.routes import RouteTable
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.cluster import NotifyMinBrokerIdChangeRequestHeader
+from rmq.remoting.client import RemotingClient
 from rmq.remoting.connection import Connection
 from rmq.remoting.server import RemotingServer
 
 logger = logging.getLogger(__name__)
 
 LISTENER = "namesrv"
+NOTIFY_TIMEOUT_MS = 300
+JUMP_MS = 10_000
+"""Difference between the clocks of wall and process that counts as a jump."""
 
 
 class NameServer:
     """Known in Java as `NamesrvController`."""
 
     def __init__(
-        self, config: NamesrvConfig, *, clock: Clock, server: RemotingServer
+        self,
+        config: NamesrvConfig,
+        *,
+        clock: Clock,
+        server: RemotingServer,
+        client: RemotingClient,
     ) -> None:
         self.config = config
         self.routes = RouteTable(
@@ -30,8 +44,22 @@ class NameServer:
         )
         self.kv_config = KVConfig(config.kv_path)
         self.port = 0
-        self.guessed_address: str | None = None
+        self._guessed_address: str | None = None
         self._server = server
+        self._client = client
+        self._now_ms = clock.now_ms
+        self._nursery: trio.Nursery | None = None
+        self._handlers = NameServerHandlers(
+            NameServerParts(
+                config, self.routes, self.kv_config, self._address_for, clock.now_ms
+            )
+        )
+        self.routes.on_least_id.append(self._tell_least_id)
+
+    def guess(self, address: str) -> None:
+        """Note that nobody said under which address this process is reached."""
+        self._guessed_address = address
+        self._handlers.answers.forget()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -39,26 +67,60 @@ class NameServer:
         """Listen and look for dead brokers until cancelled."""
         config = self.config
         self.kv_config.load()
-        handlers = NameServerHandlers(
-            config, self.routes, self.kv_config, self._address_for
-        )
         self.port = await self._server.bind(
             LISTENER,
             config.bind_address,
             config.listen_port,
-            handlers.table(),
+            self._handlers.table(),
             idle_timeout_s=config.idle_timeout_s,
             on_close=self.routes.on_close,
         )
-        self._server.start_accepting(LISTENER)
-        task_status.started()
-        await self._evict_dead_brokers()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._server.start_accepting(LISTENER)
+            task_status.started()
+            await self._evict_dead_brokers()
 
     async def _evict_dead_brokers(self) -> None:
+        """Remove silent brokers; a jump of the wall clock makes nobody silent."""
         while True:
+            wall_ms, steady_s = self._now_ms(), trio.current_time()
             await trio.sleep(self.config.scan_interval_ms / 1000)
+            steady_ms = int((trio.current_time() - steady_s) * 1000)
+            jump_ms = self._now_ms() - wall_ms - steady_ms
+            if abs(jump_ms) > JUMP_MS:
+                logger.warning("the clock jumped by %d s", jump_ms // 1000)
+                self.routes.shift(jump_ms)
             for address in self.routes.expire():
                 logger.warning("broker %s is gone: it was silent for too long", address)
+
+    def _tell_least_id(self, change: LeastIdChange) -> None:
+        """905 to the members of a group, but not to one that has just come first."""
+        if self._nursery is None or not self.config.notify_min_broker_id_changed:
+            return
+        addresses = change.group.addresses
+        assert addresses, f"nobody is left to hear of {change.broker_name}"
+        least = change.group.least_id
+        header = NotifyMinBrokerIdChangeRequestHeader(
+            min_broker_id=least,
+            broker_name=change.broker_name,
+            min_broker_addr=addresses[least],
+            offline_broker_addr=change.offline_address,
+            ha_broker_addr=change.ha_address,
+        )
+        is_newcomer = change.offline_address is None and len(addresses) > 1
+        for broker_id, address in addresses.items():
+            if not (is_newcomer and broker_id == least):
+                self._nursery.start_soon(self._notify, address, header)
+
+    async def _notify(
+        self, address: str, header: NotifyMinBrokerIdChangeRequestHeader
+    ) -> None:
+        command = Command.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header)
+        try:
+            await self._client.oneway(address, command, NOTIFY_TIMEOUT_MS)
+        except PeerError as error:
+            logger.warning("broker %s was not told of its group: %s", address, error)
 
     def _address_for(self, address: str, connection: Connection) -> str:
         """Tell a caller of the embedded name server how to reach this process.
@@ -66,7 +128,7 @@ class NameServer:
         An address that was only guessed is replaced by the one at which the caller is
         connected; what somebody configured is told as it is.
         """
-        if address != self.guessed_address:
+        if address != self._guessed_address:
             return address
         host = connection.local_address.rpartition(":")[0]
         return f"{host}:{address.rpartition(':')[2]}"

@@ -66,7 +66,11 @@ class StoreConfig:
         doc="bytes of a consume-queue file, rounded up to whole entries of 20 bytes",
     )
     flush_interval_ms: int = option(
-        500, key="flushIntervalCommitLog", low=1, doc="pause between log flushes"
+        500,
+        key="flushIntervalCommitLog",
+        dynamic=True,
+        low=1,
+        doc="pause between log flushes",
     )
     flush_least_pages: int = option(
         4,
@@ -81,11 +85,16 @@ class StoreConfig:
         doc="after this time the log is flushed whatever is dirty",
     )
     queue_flush_interval_ms: int = option(
-        1_000, key="flushIntervalConsumeQueue", low=1, doc="pause between queue flushes"
+        1_000,
+        key="flushIntervalConsumeQueue",
+        dynamic=True,
+        low=1,
+        doc="pause between queue flushes",
     )
     queue_flush_least_pages: int = option(
         2,
         key="flushConsumeQueueLeastPages",
+        dynamic=True,
         low=0,
         doc="4 KiB pages of a queue that must be dirty before it is flushed",
     )
@@ -117,24 +126,28 @@ class StoreConfig:
     memory_transfer_bytes: int = option(
         262_144,
         key="maxTransferBytesOnMessageInMemory",
+        dynamic=True,
         low=1,
         doc="bytes of one pull from the hot end",
     )
     memory_transfer_count: int = option(
         32,
         key="maxTransferCountOnMessageInMemory",
+        dynamic=True,
         low=1,
         doc="messages of one pull from the hot end",
     )
     disk_transfer_bytes: int = option(
         65_536,
         key="maxTransferBytesOnMessageInDisk",
+        dynamic=True,
         low=1,
         doc="bytes of one pull from older messages",
     )
     disk_transfer_count: int = option(
         8,
         key="maxTransferCountOnMessageInDisk",
+        dynamic=True,
         low=1,
         doc="messages of one pull from older messages",
     )
@@ -147,6 +160,7 @@ class StoreConfig:
     disk_warning_ratio: int = option(
         90,
         key="diskSpaceWarningLevelRatio",
+        dynamic=True,
         low=35,
         high=100,
         doc="percent of the disk in use at which sends are refused",
@@ -185,25 +199,35 @@ class StoreConfig:
     index_max_lag: int = option(
         256 << 20,
         key="rmq.indexMaxLag",
+        dynamic=True,
         low=1 << 20,
         doc="bytes of the log that the index may be behind before sends wait for it",
     )
     query_max_count: int = option(
         64,
         key="maxMsgsNumBatch",
+        dynamic=True,
         low=1,
         high=1024,
         doc="messages of one answer to a query by key",
     )
     delete_hours: str = option(
-        "04", key="deleteWhen", doc="hours at which old files are deleted, as 04;16"
+        "04",
+        key="deleteWhen",
+        dynamic=True,
+        doc="hours at which old files are deleted, as 04;16",
     )
     reserved_hours: int = option(
-        72, key="fileReservedTime", low=0, doc="hours that a log file is kept"
+        72,
+        key="fileReservedTime",
+        dynamic=True,
+        low=0,
+        doc="hours that a log file is kept",
     )
     disk_max_used_ratio: int = option(
         75,
         key="diskMaxUsedSpaceRatio",
+        dynamic=True,
         low=10,
         high=95,
         doc="percent of the disk in use at which old files are deleted at any hour",
@@ -211,6 +235,7 @@ class StoreConfig:
     disk_clean_ratio: int = option(
         85,
         key="diskSpaceCleanForciblyRatio",
+        dynamic=True,
         low=30,
         high=100,
         doc="percent of the disk in use at which files are deleted before their time",
@@ -218,23 +243,34 @@ class StoreConfig:
     clean_forcibly: bool = option(
         True,
         key="cleanFileForciblyEnable",
+        dynamic=True,
         doc="whether files may be deleted before their time on a full disk",
     )
     clean_interval_ms: int = option(
-        10_000, key="cleanResourceInterval", low=1, doc="pause between cleanings"
+        10_000,
+        key="cleanResourceInterval",
+        dynamic=True,
+        low=1,
+        doc="pause between cleanings",
     )
     delete_batch: int = option(
-        10, key="deleteFileBatchMax", low=1, doc="log files deleted in one cleaning"
+        10,
+        key="deleteFileBatchMax",
+        dynamic=True,
+        low=1,
+        doc="log files deleted in one cleaning",
     )
     delete_pause_ms: int = option(
         100,
         key="deleteCommitLogFilesInterval",
+        dynamic=True,
         low=0,
         doc="pause between two deletions of log files",
     )
     destroy_after_ms: int = option(
         120_000,
         key="destroyMapedFileIntervalForcibly",
+        dynamic=True,
         low=0,
         doc="a file that is still being read is deleted after this time anyway",
     )

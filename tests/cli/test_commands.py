@@ -1,12 +1,15 @@
 """The command line: help, settings, problems in one sentence."""
 
 import json
+import logging
 import socket
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from rmq.cli import main
+from rmq.cli.options import JsonFormatter
 
 
 @pytest.fixture
@@ -30,7 +33,8 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["broker", "namesrv", "config check", "config print"]
+    "command",
+    ["broker", "namesrv", "config check", "config print", "config document"],
 )
 def test_each_help_shows_an_example(run, command):
     result = run(*command.split(), "--help")
@@ -186,19 +190,21 @@ def test_a_file_is_also_looked_for_in_java_s_home(run, tmp_path, monkeypatch):
 
 
 def test_notes_and_problems_are_told_in_the_order_of_the_file(run, write):
-    path = write("aclEnable=true\nbrokerIp1=1.2.3.4 # mine\n")
+    path = write("sendMessageThreadPoolNums=9\nbrokerIp1=1.2.3.4 # mine\n")
     result = run("config", "check", path)
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert lines[0] == "note: aclEnable has no effect in rmq"
-    assert lines[1].startswith("problem: brokerIp1: the value contains ' #'")
+    assert lines[0].startswith("note: sendMessageThreadPoolNums has no effect in rmq:")
+    assert lines[1].startswith(
+        "problem: brokerIp1: the value contains '#' after a blank"
+    )
     assert lines[2] == "problem: unknown key brokerIp1; did you mean brokerIP1?"
 
 
 def test_notes_alone_are_no_problem(run, write):
-    result = run("config", "check", write("aclEnable=true\n"))
+    result = run("config", "check", write("useEpollNativeSelector=true\n"))
     assert result.exit_code == 0
-    assert "note: aclEnable has no effect in rmq" in result.stdout
+    assert "note: useEpollNativeSelector has no effect in rmq" in result.stdout
     assert "1 keys, no problem" in result.stdout
 
 
@@ -246,3 +252,28 @@ def test_what_is_printed_can_be_read_again(run, write):
     again = run("config", "print", "-c", write(printed)).stdout
     assert again == printed
     assert run("config", "check", write(printed)).exit_code == 0
+
+
+def test_json_logs_are_one_object_a_line():
+    formatter = JsonFormatter()
+    record = logging.LogRecord("rmq.x", 30, "f", 1, "größe %s\nnext", ("a",), None)
+    record.created = 1_800_000_000.25
+    line = formatter.format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2027-01-15T08:00:00.250+00:00",
+        "level": "warning",
+        "logger": "rmq.x",
+        "message": "größe a\nnext",
+    }
+
+
+def test_a_traceback_is_part_of_its_json_line():
+    try:
+        raise ValueError("why")
+    except ValueError:
+        caught = sys.exc_info()
+    record = logging.LogRecord("rmq", 40, "f", 1, "it failed", (), caught)
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert "ValueError: why" in json.loads(line)["traceback"]

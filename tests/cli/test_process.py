@@ -18,7 +18,7 @@ READY = re.compile(
 
 
 @contextmanager
-def process(folder, *more):
+def process(folder, *more, arguments=()):
     settings = (
         "brokerName=b",
         "listenPort=0",
@@ -27,10 +27,10 @@ def process(folder, *more):
         "mappedFileSizeCommitLog=1048576",
         *more,
     )
-    arguments = [part for setting in settings for part in ("--set", setting)]
+    settings = [part for setting in settings for part in ("--set", setting)]
     environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
     with subprocess.Popen(
-        [sys.executable, "-m", "rmq", "broker", *arguments],
+        [sys.executable, "-m", "rmq", "broker", *arguments, *settings],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,

@@ -105,7 +105,10 @@ INTENDED = [
     Intended(r"mqadmin.*", 321, "is not exist!.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 401, "topic.* not exist.*Java 0", ELSEWHERE),
     Intended(r".*", 401, "the mode POP is not served", "POP is not served yet"),
-    Intended(r".*", 25, "cannot change|unknown key", "refused by name, not ignored"),
+    Intended(
+        r".*", 25, "cannot be changed|unknown key|has no effect",
+        "refused by name, not ignored",
+    ),
     Intended(
         "probe-broker", 345, "subscriptionData",
         "what a pull wants is not kept for groups without members",
@@ -119,6 +122,10 @@ INTENDED = [
         "a topic is in the routes sooner after it came into being",
     ),
     Intended(
+        "probe-namesrv", 318, "code 16 .* Java 0",
+        "a key that does not exist is named, not taken for a success",
+    ),
+    Intended(
         "probe-namesrv", 322, "body False",
         "the recorded broker had registered with that name server before",
     ),
@@ -127,8 +134,6 @@ INTENDED = [
 NOT_YET = {
     RequestCode.GET_TIMER_CHECK_POINT,
     RequestCode.GET_TIMER_METRICS,
-    RequestCode.UPDATE_NAMESRV_CONFIG,
-    RequestCode.GET_NAMESRV_CONFIG,
     RequestCode.RESUME_CHECK_HALF_MESSAGE,
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
     RequestCode.RECALL_MESSAGE,

@@ -4,7 +4,8 @@ import pytest
 
 from rmq.errors import RequestRejected
 from rmq.namesrv import routes as module
-from rmq.namesrv.routes import Registered, Registration, RouteTable
+from rmq.namesrv.registration import Registered, Registration
+from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.route import QueueData
 from rmq.protocol.bodies.topics import TopicConfig
@@ -78,10 +79,21 @@ def test_a_known_broker_may_register_one_topic_and_keeps_the_others(table):
     assert sorted(table.topics()) == ["T", "U", "V"]
 
 
-def test_an_unchanged_data_version_changes_no_topic(table):
+def test_an_unchanged_data_version_changes_no_topic_that_is_there(table):
     table.register(registration(), None)
-    table.register(registration(topics="V W"), None)
-    assert table.topics() == ["T", "U"]
+    table.set_writable("a", writable=False)
+    table.register(registration(), None)
+    assert table.route("T").queue_datas[0].perm == 4
+    table.register(registration(counter=2), None)
+    assert table.route("T").queue_datas[0].perm == 6
+
+
+def test_a_topic_deleted_here_returns_while_its_broker_has_it(table):
+    table.register(registration(), None)
+    table.delete_topic("T", None)
+    assert table.topics() == ["U"]
+    table.register(registration(), None)
+    assert sorted(table.topics()) == ["T", "U"]
 
 
 def test_a_broker_that_returns_brings_its_topics_with_the_same_version(table):
@@ -141,6 +153,72 @@ def test_without_its_master_an_acting_group_stays_readable(table):
     table.unregister("C", A, "a", 0)
     assert addresses(table) == {"a": {1: B}}
     assert table.route("T").queue_datas[0].perm == 4
+
+
+def test_a_slave_keeps_the_queues_readable_while_its_master_is_away(table):
+    table.register(registration(), None)
+    table.register(registration(B, broker_id=1), None)
+    table.unregister("C", A, "a", 0)
+    assert addresses(table) == {"a": {1: B}}
+    assert table.route("T").queue_datas[0].perm == 6
+    table.unregister("C", B, "a", 1)
+    assert table.topics() == []
+
+
+def test_the_least_slave_of_an_acting_group_brings_readable_topics(table):
+    table.register(registration(B, broker_id=2, enable_acting_master=True), None)
+    assert table.route("T").queue_datas[0].perm == 4
+    table.register(
+        registration(A, broker_id=3, topics="V W", enable_acting_master=True), None
+    )
+    assert table.route("V") is None
+
+
+def test_an_address_moves_to_another_name_and_cluster(table):
+    table.register(registration(), None)
+    table.register(registration(name="b", topics="V W"), None)
+    assert addresses(table, "V") == {"b": {0: A}}
+    assert table.route("T") is None
+    table.register(registration(name="b", cluster="D", counter=2), None)
+    assert table.cluster_info().cluster_addr_table == {"D": ["b"]}
+    assert table.broker_data("b").cluster == "D"
+
+
+def test_the_members_of_a_group_hear_of_a_new_least_id(table):
+    heard = []
+    table.on_least_id.append(heard.append)
+    acting = {"enable_acting_master": True}
+    table.register(registration(B, broker_id=1, **acting), None)
+    assert heard == []
+    table.register(registration(A, broker_id=0, **acting), None)
+    assert heard[-1][1:] == ("a", None, "10.0.0.1:10912")
+    table.unregister("C", A, "a", 0)
+    assert heard[-1][1:] == ("a", A, "10.0.0.1:10912")
+    assert heard[-1].group.least_id == 1
+
+
+def test_listeners_hear_only_of_routes_that_changed(table):
+    heard = []
+    table.on_change.append(heard.append)
+    table.register(registration(), None)
+    assert None in heard
+    heard.clear()
+    table.register(registration(), None)
+    assert heard == []
+    more = registration(topics="T U V", counter=2)
+    table.register(more, None)
+    assert heard == ["V"]
+    table.unregister("C", A, "a", 0)
+    assert None in heard
+
+
+def test_mappings_of_static_topics_are_told_and_leave_with_their_broker(table):
+    mapping = {"bname": "a", "totalQueues": 4}
+    table.register(registration(mappings={"T": mapping}), None)
+    assert table.route("T").topic_queue_mapping_by_broker == {"a": mapping}
+    table.register(registration(B, name="b"), None)
+    table.unregister("C", A, "a", 0)
+    assert table.route("T").topic_queue_mapping_by_broker is None
 
 
 def test_a_stranger_cannot_unregister_the_holder_of_an_id(table):

@@ -53,6 +53,23 @@ async def test_a_silent_broker_is_removed_by_the_scan(tmp_path):
         await is_gone(names.name_server.routes)
 
 
+async def test_a_jump_of_the_clock_removes_nobody(tmp_path, caplog):
+    clock = ManualClock()
+    settings = {"scanNotActiveBrokerInterval": "100"}
+    async with (
+        running_name_server(tmp_path, settings, clock=clock) as names,
+        RawClient.connect(names.name_servers[0]) as broker,
+    ):
+        routes = names.name_server.routes
+        await broker.call(request(RequestCode.REGISTER_BROKER, **BROKER))
+        clock.ms += 3_600_000
+        with trio.fail_after(5):
+            while "the clock jumped by 3599 s" not in caplog.text:
+                await trio.lowlevel.checkpoint()
+        assert routes.expire() == []
+        assert routes.group("a") is not None
+
+
 async def test_unregistering_takes_effect_before_its_answer(tmp_path):
     async with (
         running_name_server(tmp_path) as names,
@@ -78,7 +95,7 @@ async def test_a_guessed_address_becomes_the_one_that_was_reached(tmp_path):
         running_name_server(tmp_path) as names,
         RawClient.connect(names.name_servers[0]) as client,
     ):
-        names.name_server.guessed_address = BROKER["brokerAddr"]
+        names.name_server.guess(BROKER["brokerAddr"])
         await client.call(request(RequestCode.REGISTER_BROKER, **BROKER))
         told = await client.call(request(RequestCode.GET_BROKER_CLUSTER_INFO))
         assert b'"127.0.0.1:10911"' in told.body

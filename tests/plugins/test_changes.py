@@ -47,13 +47,13 @@ def test_dynamic_keys_change(caller, options):
 @pytest.mark.parametrize(
     ("text", "code", "remark"),
     [
-        ("plugin.x.depth=10", 29, "the greatest value is 9"),
-        ("plugin.x.depth=many", 29, "a whole number is wanted"),
-        ("storePathRootDir=/tmp", 16, "storePathRootDir cannot change while"),
+        ("plugin.x.depth=10", 16, "the greatest value is 9"),
+        ("plugin.x.depth=many", 16, "a whole number is wanted"),
+        ("storePathRootDir=/tmp", 16, "storePathRootDir: it cannot be changed"),
         ("brokerConfigPath=x", 16, "Can not update config in black list."),
         ("sendThreadPoolQueueCapacity=9", 16, "has no effect in rmq"),
-        ("plugin.x.dpth=3", 1, "did you mean plugin.x.depth?"),
-        ("nonsense", 1, "unknown key nonsense"),
+        ("plugin.x.dpth=3", 16, "did you mean plugin.x.depth?"),
+        ("nonsense", 16, "nonsense: unknown key"),
         ("a=\\uZZZZ", 1, "string2Properties error"),
         ("#" + "x" * 65_536, 29, "more than 65536 bytes"),
     ],

@@ -6,6 +6,7 @@ a Java store keep their progress here.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,10 @@ class OffsetTable(JsonTable):
     def all(self) -> dict[str, dict[int, int]]:
         """Return every offset by `topic@group` and queue id."""
         return {key: dict(queues) for key, queues in self._offsets.items()}
+
+    def pairs(self, limit: int) -> list[tuple[str, str]]:
+        """Return topic and group of up to `limit` entries."""
+        return list(islice(self._pairs(), limit))
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         for key in self._offsets:

@@ -1,0 +1,50 @@
+"""What a configuration says about files, held against the files that are there.
+
+The sizes of log, queue and index files cannot change once files exist: a store that
+finds files of other sizes does not open.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmq._fastpath import index_file_size
+from rmq.config import Finding
+from rmq.store.config import StoreConfig
+
+
+def size_findings(config: StoreConfig) -> list[Finding]:
+    """Return a problem for each kind of file whose size is not the configured one."""
+    root = config.root
+    log = Path(config.commit_log_dir or root / "commitlog")
+    index_size = index_file_size(config.index_slots, config.index_entries)
+    wanted = (
+        ("mappedFileSizeCommitLog", log, "*", config.commit_log_file_size),
+        (
+            "mappedFileSizeConsumeQueue",
+            root / "consumequeue",
+            "*/*/*",
+            config.queue_file_size,
+        ),
+        ("maxHashSlotNum and maxIndexNum", root / "index", "*", index_size),
+    )
+    return [
+        finding
+        for key, folder, pattern, size in wanted
+        for finding in _other_sizes(key, folder, pattern, size)
+    ]
+
+
+def _other_sizes(key: str, folder: Path, pattern: str, size: int) -> Iterator[Finding]:
+    """Look at every file; name the first one that is of another size."""
+    for path in sorted(folder.glob(pattern)):
+        if not (path.is_file() and path.name.isdecimal()):
+            continue
+        found = path.stat().st_size
+        if found not in (0, size):
+            yield Finding(
+                key,
+                f"{key}: {path} has {found} bytes, but the configuration makes files "
+                f"of {size}; set it as it was when the store was made",
+                True,
+            )
+            return

@@ -1,0 +1,38 @@
+"""SIGHUP: read the settings again and take over what may change while running."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from rmq.cli.options import report_findings
+from rmq.cli.service_manager import notify, reloading
+from rmq.config_changes import apply_changes, differences
+from rmq.errors import RmqError
+
+logger = logging.getLogger("rmq")
+
+
+def reload_config(
+    gather: Callable[[], Mapping[str, str]], configs: Sequence[object]
+) -> None:
+    """Compare the settings with what runs; log what changed and what has to wait.
+
+    A file that cannot be read or has a wrong value changes nothing.
+    """
+    notify(reloading())
+    try:
+        values = dict(gather())
+        report_findings(values, [type(config) for config in configs], strict=False)
+        changes, fixed = differences(values, configs)
+        outcome = apply_changes(changes, configs)
+    except RmqError as error:
+        logger.error("the configuration stays as it was: %s", error)
+    else:
+        for key, value in outcome.changed.items():
+            logger.info("%s=%s from now on", key, value)
+        for key in fixed:
+            logger.warning("%s has changed; the next start takes it over", key)
+        if not (outcome.changed or fixed):
+            logger.info("the configuration is read again: nothing has changed")
+        if outcome.refused:
+            logger.error("the configuration stays as it was: %s", outcome.remark)
+    notify("READY=1")

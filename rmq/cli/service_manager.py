@@ -1,0 +1,32 @@
+"""What a service manager is told: ready, reading the configuration again.
+
+The protocol of systemd's sd_notify: a datagram of `NAME=value` lines to the socket that
+the variable NOTIFY_SOCKET names; a leading @ stands for the abstract name space.
+Without the variable nothing is sent.
+"""
+
+import logging
+import os
+import socket
+import time
+
+logger = logging.getLogger("rmq")
+
+
+def notify(state: str) -> None:
+    """Send one state; a manager that is gone is no reason to stop."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    name = "\0" + address[1:] if address.startswith("@") else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.connect(name)
+            manager.sendall(state.encode())
+    except OSError as error:
+        logger.warning("the service manager at %s was not told: %s", address, error)
+
+
+def reloading() -> str:
+    """Return the state of a service that reads its configuration again."""
+    return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"

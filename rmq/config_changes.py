@@ -1,0 +1,178 @@
+"""Changes to a running configuration: requests 25 and 318, and SIGHUP.
+
+Only keys declared `dynamic` may change; a change is taken over whole or not at all, so
+that a file and the process never disagree by half.  The order is: look at every key,
+write the file (the one before stands beside it as `.bak`), then change what runs.
+Configurations are frozen for everybody else: their readers see a new value at their
+next look, and one that copies a value when it starts must not be called dynamic.
+Call from the trio thread; blocks for one small write.
+"""
+
+import dataclasses
+import os
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmq import config_keys
+from rmq.config import Option, as_text, describe, nearest, options, parse_value
+from rmq.errors import ConfigError
+
+MAX_CHANGES = 1024
+"""Keys of one request."""
+
+MAX_VALUE_SIZE = 4096
+"""Characters of a value: it becomes one line of the file."""
+
+
+class Outcome(NamedTuple):
+    """What became of a change: new texts by key, or the reason of each refusal."""
+
+    changed: dict[str, str]
+    refused: dict[str, str]
+
+    @property
+    def remark(self) -> str:
+        """Every refused key with its reason, in one line."""
+        return "; ".join(f"{key}: {reason}" for key, reason in self.refused.items())
+
+
+class _Place(NamedTuple):
+    """Where a key stands: the instance, its field and what `option()` said."""
+
+    config: Any
+    field: str
+    mark: Option
+
+
+def apply_changes(
+    changes: Mapping[str, str], configs: Sequence[object], path: str = ""
+) -> Outcome:
+    """Change keys of these instances and of the file, if every one may be changed.
+
+    ConfigError if the file cannot be written; nothing is changed then.
+    """
+    if len(changes) > MAX_CHANGES:
+        raise ConfigError(f"{len(changes)} keys at once; at most {MAX_CHANGES}")
+    places = _places(configs)
+    refused: dict[str, str] = {}
+    values: list[tuple[_Place, Any]] = []
+    for key, text in changes.items():
+        try:
+            values += _values_of(key, text, places)
+        except ConfigError as error:
+            refused[key] = str(error)
+    if refused or not changes:
+        return Outcome({}, refused)
+    try:
+        _check_together(configs, values)
+    except ConfigError as error:
+        return Outcome({}, dict.fromkeys(changes, str(error)))
+    if path:
+        rewrite(Path(path), changes)
+    assert values, "a change without a refusal changes something"
+    for place, value in values:
+        assert place.mark.key in changes, place.mark.key
+        object.__setattr__(place.config, place.field, value)
+    return Outcome({key: as_text(changes[key]) for key in changes}, {})
+
+
+def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:
+    places: dict[str, list[_Place]] = {}
+    for config in configs:
+        for field, mark in options(config):
+            places.setdefault(mark.key, []).append(_Place(config, field.name, mark))
+    return places
+
+
+def _values_of(
+    key: str, text: str, places: Mapping[str, list[_Place]]
+) -> list[tuple[_Place, Any]]:
+    """Parse a text for each place of a key; ConfigError says why it may not be."""
+    if key not in places:
+        near = nearest(key, places)
+        hint = f"; did you mean {near}?" if near else ""
+        raise ConfigError(config_keys.reason(key) or f"unknown key{hint}")
+    if not any(place.mark.dynamic for place in places[key]):
+        raise ConfigError("it cannot be changed while running: set it in the file")
+    if len(text) > MAX_VALUE_SIZE or "\n" in text or "\r" in text:
+        raise ConfigError(f"a value is one line of at most {MAX_VALUE_SIZE} characters")
+    return [
+        (
+            place,
+            parse_value(
+                place.mark, typing.get_type_hints(type(place.config))[place.field], text
+            ),
+        )
+        for place in places[key]
+    ]
+
+
+def _check_together(
+    configs: Iterable[Any], values: Iterable[tuple[_Place, Any]]
+) -> None:
+    """Build each configuration anew: what it checks at start holds for changes too."""
+    wanted = list(values)
+    for config in configs:
+        fields = {p.field: value for p, value in wanted if p.config is config}
+        if fields:
+            dataclasses.replace(config, **fields)
+
+
+def differences(
+    values: Mapping[str, str], configs: Sequence[object]
+) -> tuple[dict[str, str], list[str]]:
+    """Compare settings with what runs: dynamic keys to change, and the other ones."""
+    changes: dict[str, str] = {}
+    fixed: list[str] = []
+    for key, places in _places(configs).items():
+        for place in places:
+            hints = typing.get_type_hints(type(place.config))
+            field = type(place.config).__dataclass_fields__[place.field]
+            wanted = (
+                parse_value(place.mark, hints[place.field], values[key])
+                if key in values
+                else field.default
+            )
+            if wanted == getattr(place.config, place.field):
+                continue
+            if any(one.mark.dynamic for one in places):
+                changes[key] = as_text(wanted)
+            elif key not in fixed:
+                fixed.append(key)
+    return changes, fixed
+
+
+def rewrite(path: Path, changes: Mapping[str, str]) -> None:
+    """Put keys into a properties file; its comments and other keys stay.
+
+    Crash contract: written beside itself and renamed; the file before is `.bak`.
+    """
+    # imported on use: it brings XML and HTTP along
+    import javaproperties
+
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        text = path.read_text() if path.exists() else ""
+        file = javaproperties.PropertiesFile.loads(text)
+        for key, value in changes.items():
+            file[key] = value
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w") as stream:
+            stream.write(file.dumps())
+            stream.flush()
+            os.fsync(stream.fileno())
+        if path.exists():
+            backup = path.with_name(path.name + ".bak")
+            backup.unlink(missing_ok=True)
+            os.link(path, backup)
+        temporary.replace(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be rewritten: {error}") from error
+
+
+def as_properties(configs: Iterable[object]) -> bytes:
+    """Write every key with its value, as requests 26 and 319 answer them."""
+    shown = {key: value for one in configs for key, value, _ in describe(one)}
+    return "".join(f"{key}={shown[key]}\n" for key in sorted(shown)).encode()

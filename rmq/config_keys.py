@@ -1,0 +1,43 @@
+"""Java's keys that rmq does not honour, each with the reason.
+
+They stand in `config_java_keys.txt`: a reason in brackets, then the keys it holds for
+as `key=Java's default`.  A reason that begins with `!` is of something that would have
+changed what a client or operator sees; asking for it is a problem, not a note.
+"""
+
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+
+class Unused(NamedTuple):
+    """A known key without effect."""
+
+    key: str
+    default: str
+    reason: str
+    is_missed: bool
+    """Whether another value than the default asks for something that is missing."""
+
+
+@cache
+def unused() -> dict[str, Unused]:
+    """Return every such key."""
+    text = (files("rmq") / "config_java_keys.txt").read_text()
+    found: dict[str, Unused] = {}
+    reason, is_missed = "", False
+    for line in text.splitlines():
+        if line.startswith("["):
+            reason = line.strip("[]!")
+            is_missed = line.startswith("[!")
+        elif line and not line.startswith("#"):
+            key, _, default = line.partition("=")
+            assert key not in found, key
+            found[key] = Unused(key, default, reason, is_missed)
+    return found
+
+
+def reason(key: str) -> str | None:
+    """Return why a Java key has no effect; None if it is not such a key."""
+    known = unused().get(key)
+    return f"it has no effect in rmq: {known.reason}" if known else None

@@ -1,0 +1,123 @@
+"""rmq_…: what Java's names do not cover: loop, disk, clients, process."""
+
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmq import __version__
+from rmq.broker.context import BrokerContext
+from rmq.http.exposition import Family, Sample
+from rmq.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from rmq._fastpath import ReactorStatistics
+
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+def families(broker: BrokerContext, server: RemotingServer) -> Iterator[Family]:
+    """Yield every family of our own."""
+    yield _gauge("rmq_build_info", "1, and the version", 1, version=__version__)
+    yield from _store_families(broker)
+    yield from _network_families(server)
+    yield from _client_families(broker)
+    yield from _process_families()
+
+
+def _gauge(name: str, text: str, value: float, **labels: str) -> Family:
+    return Family(name, "gauge", text, [Sample(value, labels)])
+
+
+def _counter(name: str, text: str, value: float, **labels: str) -> Family:
+    return Family(name, "counter", text, [Sample(value, labels)])
+
+
+def _store_families(broker: BrokerContext) -> Iterator[Family]:
+    store, stats = broker.store, broker.store.statistics()
+    recovery = store.recovery
+    disk = shutil.disk_usage(store.directory.commit_log)
+    yield _gauge("rmq_store_writable", "0: sends are refused", store.is_writable)
+    yield _gauge(
+        "rmq_disk_used_ratio",
+        "used part of the disk of the log, 0 to 1",
+        1 - disk.free / disk.total,
+    )
+    yield _gauge("rmq_disk_free_bytes", "free on the disk of the log", disk.free)
+    yield _counter("rmq_put_messages_total", "messages stored", stats.put_messages)
+    yield _counter("rmq_put_bytes_total", "bytes stored", stats.put_bytes)
+    yield _counter("rmq_put_failed_total", "puts refused or failed", stats.put_failed)
+    yield _counter("rmq_get_found_total", "pulls that found some", stats.get_found)
+    yield _counter("rmq_get_missed_total", "pulls that found none", stats.get_missed)
+    yield _counter("rmq_log_flushes_total", "fsyncs of the log", stats.log_flushes)
+    yield _gauge("rmq_log_end_offset", "where the log ends", stats.end_offset)
+    yield _gauge("rmq_log_durable_offset", "up to here on disk", stats.durable_offset)
+    yield _gauge("rmq_queues", "queues of the store", stats.queue_count)
+    yield _gauge("rmq_index_lag_bytes", "of the log, not indexed yet", store.index_lag)
+    yield _gauge(
+        "rmq_recovery_seconds",
+        "how long the start looked at the log",
+        recovery.duration_ms / 1000,
+        clean="true" if recovery.was_clean else "false",
+    )
+    yield _gauge("rmq_recovery_cuts", "damaged parts cut off", len(recovery.cuts))
+
+
+def _network_families(server: RemotingServer) -> Iterator[Family]:
+    stats = server.statistics()
+    reactor: ReactorStatistics = stats.reactor
+    yield _gauge("rmq_connections", "open connections", reactor.connections)
+    yield _gauge("rmq_held_replies", "answers that wait for the disk", reactor.held)
+    yield _gauge("rmq_buffer_bytes", "in network buffers", reactor.buffer_bytes)
+    yield _counter("rmq_frames_total", "requests received", reactor.frames)
+    yield _counter("rmq_received_bytes_total", "bytes received", reactor.bytes_in)
+    yield _counter("rmq_sent_bytes_total", "bytes sent", reactor.bytes_out)
+    yield _counter("rmq_polls_total", "rounds of the event loop", reactor.polls)
+    yield _counter(
+        "rmq_declined_total",
+        "requests that compiled handlers left to Python",
+        reactor.declined,
+    )
+    yield _counter("rmq_requests_total", "requests served in Python", stats.requests)
+    yield _counter("rmq_failures_total", "handlers that failed", stats.failures)
+    yield _gauge("rmq_running_handlers", "handlers at work", stats.running)
+
+
+def _client_families(broker: BrokerContext) -> Iterator[Family]:
+    mismatches = broker.consumers.mismatches.statistics()
+    yield _gauge(
+        "rmq_subscription_mismatches",
+        "groups whose members subscribe to different things",
+        mismatches.groups,
+    )
+    yield Family(
+        "rmq_name_server_registered",
+        "gauge",
+        "1: the name server took the last registration",
+        [
+            Sample(one.is_registered, {"address": one.address})
+            for one in broker.name_servers.statistics()
+        ],
+    )
+    yield _gauge("rmq_start_time_seconds", "start, since 1970", broker.boot_ms / 1000)
+
+
+def _process_families() -> Iterator[Family]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    yield _counter(
+        "rmq_cpu_seconds_total",
+        "processor time of this process",
+        usage.ru_utime + usage.ru_stime,
+    )
+    yield _counter(
+        "rmq_major_faults_total", "pages read from the disk", usage.ru_majflt
+    )
+    yield _gauge("rmq_resident_bytes", "memory of this process", pages * _PAGE_SIZE)
+    yield _gauge(
+        "rmq_open_files", "descriptors in use", len(os.listdir("/proc/self/fd"))
+    )
+    yield _gauge("rmq_open_files_limit", "descriptors allowed", soft)

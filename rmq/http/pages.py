@@ -1,0 +1,64 @@
+"""/metrics, /healthz and /readyz of a broker.
+
+/healthz answers as long as the process serves: a supervisor may kill what does not.
+/readyz answers 200 if a client would be served: the store takes messages, a name server
+knows this broker, no stop is under way; else 503, with one line for each reason.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+
+import trio
+
+from rmq.broker.context import BrokerContext
+from rmq.http import java_metrics, own_metrics
+from rmq.http.exposition import CONTENT_TYPE, expose
+from rmq.http.server import Page, Pages
+from rmq.remoting.server import RemotingServer
+
+
+def pages(
+    broker: BrokerContext, server: RemotingServer, is_stopping: Callable[[], bool]
+) -> Pages:
+    """Return the pages by path."""
+    return {
+        "/metrics": partial(_metrics, broker, server),
+        "/healthz": _health,
+        "/readyz": partial(_readiness, broker, is_stopping),
+    }
+
+
+async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
+    labels = java_metrics.base_labels(broker)
+    of_java = await expose(java_metrics.families(broker), labels | java_metrics.SCOPE)
+    own = await expose(own_metrics.families(broker, server), labels)
+    return Page(of_java + own, content_type=CONTENT_TYPE)
+
+
+async def _health() -> Page:
+    await trio.lowlevel.checkpoint()
+    return Page(b"alive\n")
+
+
+async def _readiness(broker: BrokerContext, is_stopping: Callable[[], bool]) -> Page:
+    await trio.lowlevel.checkpoint()
+    reasons = list(reasons_against(broker, is_stopping=is_stopping()))
+    if reasons:
+        text = "".join(f"{reason}\n" for reason in reasons)
+        return Page(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+    return Page(b"ready\n")
+
+
+def reasons_against(broker: BrokerContext, *, is_stopping: bool) -> list[str]:
+    """Return why clients should not be sent here; nothing if they should."""
+    reasons = ["a stop is under way"] if is_stopping else []
+    if not broker.store.is_writable:
+        reasons.append(broker.store.refuse_reason or "the store is closed")
+    servers = broker.name_servers.statistics()
+    if servers and not any(one.is_registered for one in servers):
+        reasons += [
+            f"name server {one.address}: {one.error or 'it refused the registration'}"
+            for one in servers
+        ]
+    return reasons

@@ -1,0 +1,74 @@
+"""SIGHUP and the service manager: what changes, what waits, what is told."""
+
+import logging
+import signal
+import socket
+
+import pytest
+
+from rmq.broker.config import BrokerConfig
+from rmq.cli.config_reload import reload_config
+from rmq.cli.service_manager import notify
+from rmq.store.config import StoreConfig
+from tests.cli.test_process import process, until_ready
+
+
+def test_dynamic_keys_change_and_the_others_are_named(caplog):
+    caplog.set_level(logging.INFO)
+    broker, store = BrokerConfig(), StoreConfig()
+    values = {"fileReservedTime": "48", "listenPort": "1", "brokerName": "other"}
+    reload_config(lambda: values, (broker, store))
+    assert store.reserved_hours == 48
+    assert broker.listen_port == 10911
+    said = caplog.text
+    assert "fileReservedTime=48 from now on" in said
+    assert "listenPort has changed; the next start takes it over" in said
+
+
+def test_a_wrong_value_changes_nothing(caplog):
+    store = StoreConfig()
+    values = {"fileReservedTime": "48", "deleteWhen": "noon"}
+    reload_config(lambda: values, (store,))
+    assert store == StoreConfig()
+    assert "stays as it was" in caplog.text
+
+
+@pytest.fixture
+def manager(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield listening
+
+
+def test_the_service_manager_is_told_in_one_datagram(manager):
+    notify("READY=1")
+    assert manager.recv(100) == b"READY=1"
+
+
+def test_no_service_manager_is_no_problem(monkeypatch, caplog):
+    monkeypatch.setenv("NOTIFY_SOCKET", "@rmq-nobody-listens-here")
+    notify("READY=1")
+    assert "was not told" in caplog.text
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    caplog.clear()
+    notify("READY=1")
+    assert caplog.text == ""
+
+
+@pytest.mark.slow
+def test_a_process_reads_its_file_again_on_sighup(tmp_path, manager):
+    path = tmp_path / "broker.conf"
+    path.write_text("bindAddress=127.0.0.1\nfileReservedTime=72\n")
+    with process(tmp_path / "s", arguments=("-c", str(path))) as child:
+        until_ready(child)
+        assert manager.recv(100) == b"READY=1"
+        path.write_text("bindAddress=127.0.0.1\nfileReservedTime=48\n")
+        child.send_signal(signal.SIGHUP)
+        assert manager.recv(100).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+        assert manager.recv(100) == b"READY=1"
+        child.send_signal(signal.SIGTERM)
+        said = child.stderr.read()
+        assert child.wait(20) == 0
+    assert "fileReservedTime=48 from now on" in said

@@ -1,0 +1,76 @@
+"""Every key of Java's is known: honoured, or without effect for a stated reason."""
+
+import json
+
+import pytest
+
+from rmq.broker.config import BrokerConfig
+from rmq.config import check, options
+from rmq.config_keys import unused
+from rmq.namesrv.config import NamesrvConfig
+from rmq.store.config import StoreConfig
+
+CLASSES = (BrokerConfig, StoreConfig, NamesrvConfig)
+HONOURED = {mark.key for kind in CLASSES for _, mark in options(kind)}
+NETTY_CLIENT_CONFIG = """
+    clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
+    clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval
+    isScanAvailableNameSrv clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
+    clientSocketRcvBufSize clientPooledByteBufAllocatorEnable socksProxyConfig
+    clientCloseSocketIfTimeout useTLS writeBufferHighWaterMark writeBufferLowWaterMark
+    disableCallbackExecutor disableNettyWorkerGroup maxReconnectIntervalTimeSeconds
+    enableReconnectForGoAway
+"""
+"""Read in the source of 5.x: no recording has them."""
+
+
+@pytest.mark.parametrize(
+    "kind", ["BrokerConfig", "MessageStoreConfig", "NamesrvConfig", "NettyServerConfig"]
+)
+def test_each_key_of_java_is_known(golden, kind):
+    facts = json.loads((golden / "facts-5.5.0.json").read_text())["defaults"][kind]
+    assert len(facts) > 15
+    assert not facts.keys() - HONOURED - unused().keys()
+
+
+def test_each_key_of_javas_outgoing_connections_is_known():
+    assert not set(NETTY_CLIENT_CONFIG.split()) - unused().keys()
+
+
+def test_no_key_is_both_honoured_and_without_effect():
+    assert not HONOURED & unused().keys()
+
+
+def test_each_reason_is_a_sentence_of_its_own():
+    reasons = {one.reason for one in unused().values()}
+    assert len(reasons) > 20
+    assert not [r for r in reasons if len(r) < 20 or r.endswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_problem"),
+    [
+        ("sendMessageThreadPoolNums", "64", False),
+        ("enableControllerMode", "false", False),
+        ("enableControllerMode", "true", True),
+    ],
+)
+def test_asking_for_what_is_missing_is_a_problem(key, value, is_problem):
+    (finding,) = check({key: value}, CLASSES)
+    assert finding.is_problem == is_problem
+    assert unused()[key].reason in finding.text
+
+
+@pytest.mark.parametrize("value", ["1 # one", "1\t#one", "a #b"])
+def test_a_swallowed_comment_is_found(value):
+    assert check({"brokerName": value}, CLASSES)[0].is_problem
+
+
+@pytest.mark.parametrize("value", ["a#b", "#", "TagA#TagB"])
+def test_a_number_sign_in_a_value_is_no_comment(value):
+    assert check({"brokerName": value}, CLASSES) == []
+
+
+def test_a_typo_of_a_key_without_effect_is_named_too():
+    (finding,) = check({"sendMessageThreadPoolNum": "1"}, CLASSES)
+    assert "did you mean sendMessageThreadPoolNums?" in finding.text

@@ -1,0 +1,221 @@
+"""What a scrape of a node says after traffic, held against a scrape of Java 5.5.0."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import trio
+
+from rmq.protocol.bodies.heartbeat import HeartbeatData
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.testing import RawClient, running_node
+from tests.http.test_server import ask
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+JAVA = {
+    name: (kind, set(labels.split(",")))
+    for line in (Path(__file__).parent / "java-5.5.0.txt").read_text().splitlines()
+    for name, kind, labels in [line.split(" ")]
+}
+SETTINGS = {
+    "metricsExporterType": "PROM",
+    "metricsPromExporterPort": "0",
+    "metricsLabel": "zone:north",
+}
+NOT_SERVED = {
+    "rocketmq_consumer_group_create_execution_time_milliseconds",
+    "rocketmq_consumer_inflight_messages",
+    "rocketmq_consumer_queueing_latency_milliseconds",
+    "rocketmq_consumer_ready_messages",
+    "rocketmq_message_size",
+    "rocketmq_processor_watermark",
+    "rocketmq_rpc_latency_milliseconds",
+}
+"""They would need a measurement on the way of a message."""
+
+WITHOUT_POP_AND_TIMERS = re.compile("rocketmq_(pop|timer)_")
+NOT_IN_THE_SCRAPE = {
+    "rocketmq_producer_connections": {"language", "version", "protocol_type"},
+    "rocketmq_consumer_connections": {
+        "language", "version", "protocol_type", "consumer_group", "consume_mode",
+        "is_system",
+    },
+}  # fmt: skip
+"""Java's tools had left when Java was scraped; the labels are those of its source."""
+
+
+class Scrape:
+    """Values by name and labels, kinds by name."""
+
+    def __init__(self, text):
+        self.kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+        self.values = {}
+        for name, labels, value in re.findall(
+            r"^(\w+)\{(.*)\} (\S+)$", text, re.MULTILINE
+        ):
+            found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            self.values.setdefault(name, []).append((found, float(value)))
+
+    def value(self, name, **labels):
+        (value,) = [
+            value
+            for found, value in self.values[name]
+            if labels.items() <= found.items()
+        ]
+        return value
+
+
+async def get(node, path):
+    server = type("Address", (), {"port": node.http_port})
+    answer = await ask(server, f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    head, _, body = answer.partition("\r\n\r\n")
+    return head.partition("\r\n")[0].partition(" ")[2], body
+
+
+def request(code, body=b"", **fields):
+    command = Command.request(code, body=body)
+    command.ext_fields = fields
+    return command
+
+
+SEND = {
+    "producerGroup": "P", "topic": "T", "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0",
+    "bornTimestamp": "1800000000000", "flag": "0", "properties": "",
+    "reconsumeTimes": "0",
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": "0",
+    "maxMsgNums": "2", "sysFlag": "4", "commitOffset": "0",
+    "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+}  # fmt: skip
+HEARTBEAT = {
+    "clientID": "c",
+    "producerDataSet": [{"groupName": "P"}],
+    "consumerDataSet": [
+        {
+            "groupName": "G", "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [{"topic": "T", "subString": "*"}],
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+async def scrape(tmp_path):
+    """Five messages in, two of them out, one committed."""
+    async with running_node(tmp_path, SETTINGS) as node:
+        node.broker.context.topics.update(
+            TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+        )
+        async with RawClient.connect(node.address) as client:
+            heartbeat = HeartbeatData.from_value(HEARTBEAT).encode()
+            await client.call(request(RequestCode.HEART_BEAT, heartbeat))
+            for _ in range(5):
+                sent = await client.call(
+                    request(RequestCode.SEND_MESSAGE, b"hello", **SEND)
+                )
+                assert sent.code == 0, sent.remark
+            pulled = await client.call(request(RequestCode.PULL_MESSAGE, **PULL))
+            assert pulled.code == 0, pulled.remark
+            commit = request(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                consumerGroup="G", topic="T", queueId="0", commitOffset="1",
+            )  # fmt: skip
+            assert (await client.call(commit)).code == 0
+            status, body = await get(node, "/metrics")
+        assert status == "200 OK"
+        yield Scrape(body)
+
+
+async def test_numbers_are_those_of_the_traffic(scrape):
+    is_t = {"topic": "T", "is_system": "false"}
+    assert (
+        scrape.value("rocketmq_messages_in_total", message_type="normal", **is_t) == 5
+    )
+    assert scrape.value("rocketmq_throughput_in_total", topic="T") > 5 * 90
+    assert scrape.value("rocketmq_messages_out_total", consumer_group="G", **is_t) == 2
+    assert scrape.value("rocketmq_throughput_out_total", consumer_group="G") > 2 * 90
+    assert scrape.value("rocketmq_consumer_lag_messages", consumer_group="G") == 4
+    assert scrape.value("rocketmq_consumer_lag_latency_milliseconds", topic="T") >= 0
+    assert scrape.value("rocketmq_producer_connections", language="python") == 1
+    online = {"consumer_group": "G", "consume_mode": "push"}
+    assert scrape.value("rocketmq_consumer_connections", **online) == 1
+    assert scrape.value("rocketmq_broker_permission") == 6
+    assert scrape.value("rocketmq_storage_size_bytes", storage_medium="disk") > 450
+    assert scrape.value("rmq_put_messages_total") == 5
+    assert scrape.value("rmq_store_writable") == 1
+    assert scrape.value("rmq_name_server_registered") == 1
+    assert scrape.value("rmq_connections") >= 2
+
+
+async def test_names_kinds_and_labels_are_those_of_java(scrape):
+    wanted = {n for n in JAVA if not WITHOUT_POP_AND_TIMERS.match(n)} - NOT_SERVED
+    assert len(wanted) > 12
+    for name in wanted:
+        kind, labels = JAVA[name]
+        assert scrape.kinds[name] == kind, name
+        for found, _ in scrape.values[name]:
+            assert found.keys() == labels | {"zone"}, name
+            assert found["zone"] == "north"
+
+
+async def test_every_name_is_javas_or_begins_with_rmq(scrape):
+    own = {name for name in scrape.kinds if name.startswith("rmq_")}
+    assert len(own) > 25
+    assert scrape.kinds.keys() - own - JAVA.keys() == NOT_IN_THE_SCRAPE.keys()
+    base = {"cluster", "node_id", "node_type", "otel_scope_name", "zone"}
+    for name, labels in NOT_IN_THE_SCRAPE.items():
+        for found, _ in scrape.values[name]:
+            assert found.keys() == labels | base
+
+
+async def test_every_metric_of_the_dashboard_is_served(scrape):
+    text = (ROOT / "conf/grafana-dashboard.json").read_text()
+    titles = [panel["title"] for panel in json.loads(text)["panels"]]
+    assert len(set(titles)) == len(titles) > 10
+    named = set(re.findall(r"(?:rocketmq|rmq)_\w+", text))
+    assert len(named) > 15
+    assert not named - scrape.kinds.keys()
+
+
+async def test_every_metric_that_the_documents_name_is_served(scrape):
+    text = (ROOT / "docs/operations.md").read_text()
+    named = set(re.findall(r"`((?:rocketmq|rmq)_\w+)", text))
+    assert len(named) > 10
+    assert not named - scrape.kinds.keys() - NOT_SERVED
+
+
+async def test_readiness_says_why_not(tmp_path):
+    async with running_node(tmp_path, SETTINGS) as node:
+        assert await get(node, "/healthz") == ("200 OK", "alive\n")
+        assert await get(node, "/readyz") == ("200 OK", "ready\n")
+        node.broker.context.store.fail("writing it failed")
+        status, body = await get(node, "/readyz")
+        assert status.startswith("503")
+        assert body == "writing it failed\n"
+        node.is_stopping = True
+        assert "a stop is under way" in (await get(node, "/readyz"))[1]
+        assert (await get(node, "/healthz"))[0] == "200 OK"
+
+
+async def test_without_a_name_server_a_broker_is_not_ready(tmp_path):
+    settings = SETTINGS | {"namesrvAddr": "127.0.0.1:1"}
+    async with running_node(tmp_path, settings) as node:
+        status, body = await get(node, "/readyz")
+    assert status.startswith("503")
+    assert "name server 127.0.0.1:1: cannot connect" in body
+
+
+async def test_nothing_is_served_unless_asked_for(tmp_path):
+    async with running_node(tmp_path) as node:
+        assert node.http_port == 0
+        assert not node.broker.config.metric_labels()
+        await trio.lowlevel.checkpoint()
