@@ -1,7 +1,9 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.frames cimport RawHeader
-from rmq._fastpath.native cimport Conn, FIELD_LIMIT, Frame, NativeHandler, Text
+from rmq._fastpath.native cimport (
+    Conn, FIELD_LIMIT, Frame, NativeHandler, REASON_LIMIT, Text
+)
 from rmq._fastpath.template cimport HOLE_LIMIT, Template
 from rmq._fastpath.watermark cimport Watermark
 
@@ -63,7 +65,7 @@ cdef struct Native:
     int32_t varying[HOLE_LIMIT]     # the fields that differ from frame to frame
     int32_t varying_count
     int64_t served
-    int64_t declined
+    int64_t declined[REASON_LIMIT]  # by reason
     bint is_touched             # served a frame in this poll
 
 cdef class Reactor:

@@ -52,8 +52,8 @@ class Reactor:
     def register_native(self, listener: int, code: int, handler: NativeHandler) -> None:
         """Let a compiled handler see the frames of a code first, on one listener."""
 
-    def native_counts(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """{(listener, code): (served, declined)} of the compiled handlers."""
+    def native_counts(self) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
+        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
 
     def close(self, token: int) -> bool:
         """End a connection: send what can be sent at once, free all it holds."""

@@ -33,7 +33,8 @@ from typing import NamedTuple
 from rmq._fastpath.endian cimport get32
 from rmq._fastpath.frames cimport RawHeader, scan_header
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, Conn, DECLINED, Frame, HELD, NativeHandler, REPLY_ROOM, Verdict
+    CONTRACT_VERSION, Conn, DECLINED, Frame, HELD, NativeHandler, REASON_LIMIT,
+    REPLY_ROOM, Verdict,
 )
 from rmq._fastpath.template cimport (
     HOLE_LIMIT,
@@ -436,9 +437,15 @@ cdef class Reactor:
                 conn.peer = slot.peer
                 conn.peer_size = slot.peer_size
                 conn.watermark = 0
+                conn.reason = 0
+                conn.grow = _grow
+                conn.owner = <void *>self
+                conn.slot = index
                 verdict = (<NativeHandler>native.handler).serve(&frame, &conn)
+            else:
+                conn.reason = 0
             if verdict == DECLINED:
-                native.declined += 1
+                native.declined[conn.reason % REASON_LIMIT] += 1
             else:
                 native.served += 1
                 native.is_touched = True
@@ -480,12 +487,20 @@ cdef class Reactor:
                 self.fail(i, NOT_KEPT)
 
     def native_counts(self):
-        """{(listener, code): (served, declined)} of the compiled handlers."""
-        return {
-            (self.natives[i].listener, self.natives[i].code):
-            (self.natives[i].served, self.natives[i].declined)
-            for i in range(self.native_count)
-        }
+        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
+        cdef NativeHandler handler
+        counts = {}
+        for i in range(self.native_count):
+            handler = <NativeHandler>self.natives[i].handler
+            counts[self.natives[i].listener, self.natives[i].code] = (
+                self.natives[i].served,
+                {
+                    reason: self.natives[i].declined[j]
+                    for j, reason in enumerate(handler.reasons)
+                    if self.natives[i].declined[j]
+                },
+            )
+        return counts
 
     # -- receive
 
@@ -1006,6 +1021,17 @@ cdef void _compact(Slot *slot) noexcept nogil:
         memmove(slot.inbox, slot.inbox + slot.in_start, rest)
     slot.in_start = 0
     slot.in_end = rest
+
+
+cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:
+    """Have `size` free bytes in `ready`, in which nothing was written yet."""
+    cdef Slot *slot
+    if not (<Reactor>conn.owner).reserve(conn.slot, size):
+        return False
+    slot = (<Reactor>conn.owner).slots[conn.slot]
+    conn.ready.end = slot.outbox + slot.out_end
+    conn.ready.limit = slot.outbox + slot.out_capacity
+    return True
 
 
 cdef void *_grown(void *old, size_t size) except NULL:

@@ -10,6 +10,7 @@ class QueueTail:
     topic: str
     topic_bytes: bytes
     queue_id: int
+    min_offset: int
     next_offset: int
     end_physical: int
     file: MappedFile | None

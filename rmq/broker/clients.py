@@ -110,6 +110,7 @@ class ConsumerTable:
         self._settings = groups
         self._notifies = notifies
         self._on_gone = on_gone
+        self.on_change: list[Callable[[str], None]] = []
         self._groups: dict[str, ConsumerGroup] = {}
         self.mismatches = SubscriptionMismatches()
 
@@ -131,12 +132,16 @@ class ConsumerTable:
             )
         assert connection.is_open, f"{client_id} registered over a closed connection"
         group.consume_type = data.consume_type
+        is_other_model = group.message_model != data.message_model
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         before = group.members.get(connection)
         changed = before is None or before.client_id != client_id
         group.members[connection] = Member(client_id, language, version, now_ms)
+        before_topics = dict(group.subscriptions)
         changed = _subscribe(group, data.subscription_data_set) or changed
+        if is_other_model or group.subscriptions != before_topics:
+            self._tell(name)
         self.mismatches.note(name, client_id, data.subscription_data_set)
         if changed:
             self._notify(group)
@@ -165,6 +170,7 @@ class ConsumerTable:
             self._notify(known)
         else:
             del self._groups[group]
+            self._tell(group)
             self._on_gone(group)
 
     def on_close(self, connection: Connection) -> None:
@@ -195,6 +201,11 @@ class ConsumerTable:
         for group in list(self._groups.values()):
             for connection, member in list(group.members.items()):
                 yield group.name, connection, member
+
+    def _tell(self, group: str) -> None:
+        """Tell that what a group wants, or how, has changed."""
+        for listener in self.on_change:
+            listener(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
         settings = self._settings.get(group.name)

@@ -6,7 +6,9 @@ log (what is likely in memory), fewer from older parts; the first message is alw
 given.  Called from the trio thread.
 """
 
-from rmq._fastpath import scan_queue
+from collections.abc import Callable
+
+from rmq._fastpath import MappedFile, PullTable, QueueTail, scan_queue
 from rmq.errors import StoreClosed
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
@@ -101,8 +103,7 @@ class StoreReader:
                 else GetStatus.NO_MATCHED_MESSAGE
             )
             return GetResult(status, following, low, high)
-        self._counters.get_found += 1
-        self._counters.transferred_messages += scan.message_count
+        self._count_found(1, scan.message_count)
         return GetResult(
             GetStatus.FOUND,
             following,
@@ -112,6 +113,38 @@ class StoreReader:
             self._read_runs(scan.runs),
             not in_memory,
         )
+
+    def entries_at(
+        self, topic: str, queue_id: int, offset: int
+    ) -> tuple[QueueTail, MappedFile] | None:
+        """Return a queue with the file of its entry at `offset`; None without one."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+            return None
+        return queue, queue.locate(offset)[0]
+
+    def pull_table(
+        self,
+        version: int,
+        on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+    ) -> PullTable:
+        """Return a table by which compiled handlers read as `get` does."""
+        return PullTable(
+            self._log,
+            self._log.files.files,
+            self._log.durable if self._sync else None,
+            hot_window=self._memory_window,
+            hot_limits=self._limits(True),
+            cold_limits=self._limits(False),
+            scan_bytes=self.config.filter_scan_bytes,
+            version=version,
+            on_found=self._count_found,
+            on_commits=on_commits,
+        )
+
+    def _count_found(self, pulls: int, messages: int) -> None:
+        self._counters.get_found += pulls
+        self._counters.transferred_messages += messages
 
     def _limits(self, in_memory: bool) -> tuple[int, int]:
         """Return messages and bytes that one pull may have."""

@@ -21,6 +21,7 @@ from rmq.store.results import GetResult, GetStatus
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
 from rmq_plugins.pull.filter import matching_records
 from rmq_plugins.pull.held_pulls import MAX_SUSPEND_MS, HeldPull, HeldPulls
+from rmq_plugins.pull.native import NativePulls
 
 MASTER_ID: Final = "0"
 """Slaves do not serve pulls, so the master is always suggested."""
@@ -50,6 +51,7 @@ class PullHandler:
         config = broker.config
         self.held = HeldPulls(self.resume, broker.clock.now_ms)
         self._checks = PullChecks(broker)
+        self._native: NativePulls | None = None
         self._store = broker.store
         self._offsets = broker.offsets
         self._max_examined = broker.store_config.filter_scan_bytes // ENTRY_SIZE
@@ -59,6 +61,11 @@ class PullHandler:
         )
         sweep_ms = self._short_poll_ms or LONG_POLL_SWEEP_MS
         self._sweep_seconds = sweep_ms / 1_000
+
+    def compiled(self, broker: BrokerContext) -> NativePulls:
+        """Show what is plain to compiled handlers from now on."""
+        self._native = NativePulls(broker)
+        return self._native
 
     def pull(self, request: Command, connection: Connection) -> Command | None:
         """Answer with messages, or keep the request until there are some."""
@@ -122,6 +129,8 @@ class PullHandler:
             )
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark), None
+        if result.status is GetStatus.FOUND and self._native is not None:
+            self._native.show(header, plan)
         return _answer(request, header, plan, result), result
 
     def _read(self, header: PullMessageRequestHeader, plan: PullPlan) -> GetResult:

@@ -3,6 +3,7 @@
 Kept in `config/subscriptionGroup.json`.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class GroupTable(JsonTable):
         self._is_automatic = config.auto_create_subscription_group
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
+        self.on_change: list[Callable[[str], None]] = []
 
     def load(self) -> None:
         """Read the file and add the groups that every broker has."""
@@ -96,6 +98,7 @@ class GroupTable(JsonTable):
             raise RequestRejected(1, f"this broker has {MAX_GROUPS} groups already")
         self._groups[name] = group
         self.touch()
+        self._tell(name)
         return True
 
     def delete(self, name: str) -> bool:
@@ -104,7 +107,12 @@ class GroupTable(JsonTable):
         if self._groups.pop(name, None) is None:
             return False
         self.touch()
+        self._tell(name)
         return True
+
+    def _tell(self, name: str) -> None:
+        for listener in self.on_change:
+            listener(name)
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Return whether the group may not read the topic."""
