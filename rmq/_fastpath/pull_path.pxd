@@ -22,6 +22,7 @@ cdef struct Pull:               # what a request says in numbers
     int64_t commit_offset
     int64_t sub_version
     int64_t max_bytes           # not positive: no limit of its own
+    int64_t now_ms
 
 cdef struct Pulled:             # what a reply says
     int64_t next_offset
@@ -38,7 +39,7 @@ cdef class PullPath(NativeHandler):
     cdef bint read(
         self, void *view, const Pull *pull, Pulled *pulled, Found *found, Conn *conn
     ) noexcept nogil
-    cdef bint is_at_hand(self, const Found *found) noexcept nogil
+    cdef bint is_at_hand(self, const Found *found, int64_t now_ms) noexcept nogil
     cdef uint8_t *put_records(self, uint8_t *out, const Found *found) noexcept nogil
     cdef uint8_t *put_header(
         self, uint8_t *out, const Frame *frame, const Pulled *pulled

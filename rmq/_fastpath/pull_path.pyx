@@ -167,6 +167,7 @@ cdef class PullPath(NativeHandler):
             &texts[SUB_VERSION], INT64_MIN, INT64_MAX, &pull.sub_version
         ):
             return False
+        pull.now_ms = frame.now_ms
         pull.max_bytes = 0
         if texts[MAX_BYTES].data != NULL and not read_integer(
             &texts[MAX_BYTES], INT32_MIN, INT32_MAX, &pull.max_bytes
@@ -296,8 +297,8 @@ cdef class PullPath(NativeHandler):
             self.table.scan_bytes, wanted.max_messages * ENTRY_SIZE
         ) // ENTRY_SIZE
         conn.reason = NOT_RESIDENT
-        if not (<MappedFile>file).has_pages(
-            position, min(size, wanted.max_examined * ENTRY_SIZE)
+        if not self.table.is_in_memory(
+            file, position, min(size, wanted.max_examined * ENTRY_SIZE), pull.now_ms
         ):
             return False
         entry = (<MappedFile>file).address + position
@@ -318,13 +319,13 @@ cdef class PullPath(NativeHandler):
         if not found.messages:
             return False
         conn.reason = NOT_RESIDENT
-        if not self.is_at_hand(found):
+        if not self.is_at_hand(found, pull.now_ms):
             return False
         pulled.next_offset = pull.offset + found.examined
         pulled.view = view
         return True
 
-    cdef bint is_at_hand(self, const Found *found) noexcept nogil:
+    cdef bint is_at_hand(self, const Found *found, int64_t now_ms) noexcept nogil:
         """True if all records are in memory, so that copying them waits for nothing."""
         cdef void *file = NULL
         cdef int64_t position
@@ -337,7 +338,7 @@ cdef class PullPath(NativeHandler):
             position = found.starts[i] - (<MappedFile>file).base_offset
             if position + found.sizes[i] > (<MappedFile>file)._write_position:
                 return False
-            if not (<MappedFile>file).has_pages(position, found.sizes[i]):
+            if not self.table.is_in_memory(file, position, found.sizes[i], now_ms):
                 return False
         return True
 

@@ -9,11 +9,19 @@ cdef enum:
     SLOT_COUNT = 65536          # a power of two, so that most slots are free
     QUEUE_LIMIT = 1024          # queues of a topic
     COMMIT_LIMIT = 4096         # offsets that came with the pulls of one poll
+    CHUNK_SIZE = 256 * 1024     # of a file whose pages are looked at together
+    CHUNK_LIMIT = 1024          # chunks that are known to be in memory
+    CHUNK_MS = 100              # and for how long that is believed
 
 cdef struct Commit:
     void *view
     int32_t queue_id
     int64_t offset
+
+cdef struct Chunk:
+    const uint8_t *address
+    int64_t size                # bytes of it that were in memory
+    int64_t seen_ms
 
 cdef class PullView:
     cdef readonly str group
@@ -54,6 +62,7 @@ cdef class PullTable:
     cdef void **slots           # open addressing over the views
     cdef Commit *commits
     cdef int32_t commit_count
+    cdef Chunk *chunks
     cdef int64_t found          # pulls of this poll, and their messages
     cdef int64_t messages
 
@@ -69,5 +78,8 @@ cdef class PullTable:
     ) noexcept nogil
     cdef int64_t min_offset(self) noexcept with gil
     cdef int64_t end_offset(self) noexcept nogil
+    cdef bint is_in_memory(
+        self, void *file, int64_t position, int64_t size, int64_t now_ms
+    ) noexcept nogil
     cdef void *log_file(self, int64_t offset) noexcept with gil
     cdef void tell(self) noexcept nogil

@@ -8,7 +8,7 @@ Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp
 
@@ -148,12 +148,14 @@ cdef class PullTable:
         self.views = {}
         self.slots = <void **>calloc(SLOT_COUNT, sizeof(void *))
         self.commits = <Commit *>malloc(COMMIT_LIMIT * sizeof(Commit))
-        if self.slots == NULL or self.commits == NULL:
+        self.chunks = <Chunk *>calloc(CHUNK_LIMIT, sizeof(Chunk))
+        if self.slots == NULL or self.commits == NULL or self.chunks == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         free(self.slots)
         free(self.commits)
+        free(self.chunks)
 
     def __len__(self):
         return len(self.views)
@@ -266,6 +268,40 @@ cdef class PullTable:
             return NULL
         file = self.files[i]
         return NULL if file.address == NULL else <void *>file
+
+    cdef bint is_in_memory(
+        self, void *file, int64_t position, int64_t size, int64_t now_ms
+    ) noexcept nogil:
+        """True if a written range of an open file can be copied without a disk.
+
+        Asking the kernel takes as long as copying 4 KiB, so chunks are asked about as a
+        whole, and what was in memory is believed to stay there for a moment.
+        """
+        cdef int64_t end = position + size
+        cdef int64_t start, part_end, known_end
+        cdef const uint8_t *address
+        cdef Chunk *chunk
+        while position < end:
+            start = position - position % CHUNK_SIZE
+            part_end = min(end, start + CHUNK_SIZE)
+            address = (<MappedFile>file).address + start
+            chunk = &self.chunks[<uint64_t>address // CHUNK_SIZE % CHUNK_LIMIT]
+            if (
+                chunk.address != address
+                or chunk.size < part_end - start
+                or not 0 <= now_ms - chunk.seen_ms < CHUNK_MS
+            ):
+                known_end = min(
+                    start + CHUNK_SIZE, (<MappedFile>file)._write_position
+                )
+                if (<MappedFile>file).has_pages(start, known_end - start):
+                    chunk.address = address
+                    chunk.size = known_end - start
+                    chunk.seen_ms = now_ms
+                elif not (<MappedFile>file).has_pages(position, part_end - position):
+                    return False
+            position = part_end
+        return True
 
     # -- the end of a poll
 

@@ -168,9 +168,9 @@ def test_varying_fields_are_among_the_fields():
 def test_base_handler_declines(pair):
     ours, theirs = pair
     reactor = Reactor()
-    reactor.register_native(0, 77, NativeHandler(("mode",), (), 1))
+    reactor.register_native(0, 77, NativeHandler(("mode",), (), 2))
     with pytest.raises(ValueError, match="already"):
-        reactor.register_native(0, 77, NativeHandler((), (), 1))
+        reactor.register_native(0, 77, NativeHandler((), (), 2))
     reactor.add(ours.detach())
     theirs.sendall(request("s", "x", b"") + request("s", "y", b"", code=78))
     reactor.poll(0)
