@@ -66,7 +66,7 @@ async def run_broker(
     clock = clock or SystemClock()
     plugins = PluginSet()
     plugins.load(name for name in config.plugins_disabled.split(",") if name)
-    server = RemotingServer(clock=clock)
+    server = RemotingServer(clock=clock, busy_poll_us=config.busy_poll_us)
     client = RemotingClient(clock=clock)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)

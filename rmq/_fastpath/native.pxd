@@ -58,5 +58,6 @@ cdef class NativeHandler:
     cdef readonly tuple varying     # those that differ from frame to frame
     cdef readonly tuple reasons     # why it declines, for the counters
     cdef readonly int contract_version
+    cdef bint is_urgent     # set by a poll that Python must hear of at once
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
     cdef bint end_of_drain(self) noexcept nogil

@@ -13,6 +13,13 @@ cdef enum:
     NATIVE_LIMIT = 64           # compiled handlers of one process
     TEMPLATES_PER_CONNECTION = 4
 
+cdef extern from "<sys/epoll.h>":
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+
 cdef struct Slot:
     int fd
     uint32_t generation
@@ -90,6 +97,10 @@ cdef class Reactor:
     cdef int64_t max_frame_size
     cdef uint32_t turn
     cdef bint in_batch
+    cdef bint is_urgent         # what was served concerns Python at once
+    cdef int64_t busy_poll_ns
+    cdef int64_t active_ns      # when something was ready last
+    cdef int spin_misses        # spins in a row that nothing came of
     cdef readonly int64_t connections
     cdef readonly int64_t held_count
     cdef int64_t held_bytes
@@ -97,6 +108,7 @@ cdef class Reactor:
     cdef readonly int64_t bytes_in
     cdef readonly int64_t bytes_out
     cdef readonly int64_t polls
+    cdef readonly int64_t spins         # what came while poll was waiting busily
     cdef readonly int64_t declined      # frames handed to Python
     cdef list handlers
     cdef Native *natives
@@ -130,6 +142,9 @@ cdef class Reactor:
         int64_t deadline_ms,
     ) noexcept nogil
 
+    cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
+    cdef bint may_spin(self) noexcept nogil
+    cdef int spin(self, epoll_event *ready) noexcept
     cdef Slot *find(self, uint64_t token) noexcept nogil
     cdef void receive(self, uint32_t index) noexcept nogil
     cdef void cut(self, uint32_t index) noexcept nogil

@@ -42,7 +42,11 @@ class Reactor:
     polls: int
     declined: int
     held_timeout_ms: int
-    def __new__(cls, *, max_frame_size: int = 16_777_216) -> Self: ...
+    def __new__(
+        cls, *, max_frame_size: int = 16_777_216, busy_poll_us: int = 0
+    ) -> Self:
+        """`busy_poll_us`: for how long a poll waits busily after it had work."""
+
     def add(self, fd: int, listener: int = 0, peer: bytes = b"") -> int:
         """Own a connected, non-blocking descriptor; the token of its connection.
 

@@ -85,11 +85,6 @@ cdef extern from *:
     void rmq_eventfd_wake(int fd) noexcept nogil
     int eventfd(unsigned int start, int flags) noexcept nogil
     int EFD_CLOEXEC, EFD_NONBLOCK
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
     int epoll_wait(int set, epoll_event *events, int size, int timeout) nogil
     ssize_t recv(int fd, void *data, size_t size, int flags) nogil
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags) nogil
@@ -104,6 +99,9 @@ cdef enum:
     FRAMES_PER_CONNECTION = 512
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
+    SPIN_NS = 200_000                   # of rounds in one poll before others run
+    SPIN_MISSES = 8                     # spins in vain; then few are tried
+    SPIN_TRY = 16                       # one in so many polls
     RECEIVE_BYTES = 256 * 1024
     BUFFER_START = 16 * 1024
     OUTBOX_PAUSE = 256 * 1024
@@ -149,8 +147,12 @@ class ReactorStatistics(NamedTuple):
 cdef class Reactor:
     """The epoll set with its connections; `epfd` is what the owner waits for."""
 
-    def __cinit__(self, *, int64_t max_frame_size=16 * 1024 * 1024):
+    def __cinit__(
+        self, *, int64_t max_frame_size=16 * 1024 * 1024, int64_t busy_poll_us=0
+    ):
+        """`busy_poll_us`: for how long a poll waits busily after it had work."""
         self.max_frame_size = max_frame_size
+        self.busy_poll_ns = busy_poll_us * 1000
         self.free_slots = []
         self.watermark_fd = self.wake_fd = -1
         self.handlers = []
@@ -471,6 +473,9 @@ cdef class Reactor:
         for i in range(self.native_count):
             if self.natives[i].is_touched:
                 self.natives[i].is_touched = False
+                if (<NativeHandler>self.natives[i].handler).is_urgent:
+                    (<NativeHandler>self.natives[i].handler).is_urgent = False
+                    self.is_urgent = True
                 if not (<NativeHandler>self.natives[i].handler).end_of_drain():
                     is_kept = False
         if not is_kept:
@@ -505,20 +510,69 @@ cdef class Reactor:
     # -- receive
 
     def poll(self, int64_t now_ms):
-        """Serve what is ready, without waiting; True if anything was.
+        """Serve what is ready; True if anything was.
 
+        Without work it returns at once, or when nothing has come for `busy_poll_us`.
+        While work comes that Python need not hear of, it goes on for SPIN_NS.
         `now_ms` is any clock that grows; deadlines and idle times are measured by it.
         """
         cdef epoll_event ready[READY_LIMIT]
-        cdef epoll_event *event
-        cdef int count, i
+        cdef int count
+        cdef int64_t started
+        cdef bint is_busy
+        self.now_ms = now_ms
+        self.is_urgent = False
+        count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        if count <= 0 and self.may_spin():
+            count = self.spin(ready)
+        is_busy = self.serve_ready(ready, count)
+        if not is_busy or self.busy_poll_ns == 0:
+            return is_busy
+        started = self.active_ns
+        while self.may_spin() and self.active_ns - started < SPIN_NS:
+            count = self.spin(ready)
+            if count <= 0:
+                break
+            self.serve_ready(ready, count)
+        return True
+
+    cdef bint may_spin(self) noexcept nogil:
+        """True if waiting busily pays: a little while ago there was work, as often."""
+        return (
+            self.busy_poll_ns > 0
+            and self.event_count == 0
+            and self.undrained_count == 0
+            and not self.is_urgent
+            and (self.spin_misses < SPIN_MISSES or self.polls % SPIN_TRY == 0)
+        )
+
+    cdef int spin(self, epoll_event *ready) noexcept:
+        """Ask until something is ready or the time is over, without the GIL."""
+        cdef int64_t deadline = self.active_ns + self.busy_poll_ns
+        cdef int count = 0
+        if rmq_monotonic_ns() >= deadline:
+            return 0
+        with nogil:
+            while count == 0 and rmq_monotonic_ns() < deadline:
+                count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        if count > 0:
+            self.spins += 1
+            self.spin_misses = 0
+        else:
+            self.spin_misses += 1
+        return count
+
+    cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
+        """Receive from what is ready, finish the batch, send; False without work."""
+        cdef const epoll_event *event
+        cdef int i
         cdef int64_t started, received
         cdef uint32_t index
         cdef Slot *slot
-        self.now_ms = now_ms
         self.polls += 1
-        count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         started = rmq_monotonic_ns()
+        if count > 0:
+            self.active_ns = started
         received = self.bytes_in
         self.cut_left_behind()
         for i in range(count):

@@ -246,9 +246,12 @@ cdef class SendPath(NativeHandler):
         message.size = <int32_t>size
         message.tags_code = properties.tags_code
         self.table.pending_count += 1
+        if (<QueueTail>queue).is_watched:
+            self.is_urgent = True
         if frame.flag & ONEWAY_FLAG:
             return SERVED
         if self.table.waits_for_disk and properties.waits:
+            self.is_urgent = True
             conn.watermark = sent.offset + size
             conn.held.end = self.put_reply(conn.held.end, frame, &sent)
             return HELD

@@ -15,6 +15,7 @@ class QueueTail:
     end_physical: int
     file: MappedFile | None
     is_deleted: bool
+    is_watched: bool
     def __init__(self, topic: str, queue_id: int) -> None: ...
     @property
     def wants_blocks(self) -> bool:

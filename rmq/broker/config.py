@@ -259,6 +259,13 @@ class BrokerConfig:
         key="rmq.nativeHandlers",
         doc="let compiled handlers serve; false sends every frame to Python",
     )
+    busy_poll_us: int = option(
+        50,
+        key="rmq.busyPollMicros",
+        low=0,
+        high=1_000,
+        doc="how long to wait busily for more after some work; 0: not at all",
+    )
     stop_timeout_s: int = option(
         10,
         key="rmq.stopTimeoutSeconds",

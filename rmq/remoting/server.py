@@ -73,10 +73,18 @@ class ServerStatistics(NamedTuple):
 class RemotingServer:
     """Known in Java as `NettyRemotingServer`."""
 
-    def __init__(self, *, clock: Clock, max_frame_size: int = MAX_FRAME_SIZE) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        max_frame_size: int = MAX_FRAME_SIZE,
+        busy_poll_us: int = 0,
+    ) -> None:
         self.clock = clock
         self.after_drain: list[Callable[[], None]] = []
-        self._reactor = Reactor(max_frame_size=max_frame_size)
+        self._reactor = Reactor(
+            max_frame_size=max_frame_size, busy_poll_us=busy_poll_us
+        )
         self._dispatcher = Dispatcher(self._reactor)
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}

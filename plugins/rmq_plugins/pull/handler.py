@@ -20,7 +20,12 @@ from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.store.results import GetResult, GetStatus
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
 from rmq_plugins.pull.filter import matching_records
-from rmq_plugins.pull.held_pulls import MAX_SUSPEND_MS, HeldPull, HeldPulls
+from rmq_plugins.pull.held_pulls import (
+    MAX_SUSPEND_MS,
+    HeldPull,
+    HeldPulls,
+    QueueKey,
+)
 from rmq_plugins.pull.native import NativePulls
 
 MASTER_ID: Final = "0"
@@ -49,7 +54,7 @@ class PullHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self.held = HeldPulls(self.resume, broker.clock.now_ms)
+        self.held = HeldPulls(self.resume, broker.clock.now_ms, self._watch)
         self._checks = PullChecks(broker)
         self._native: NativePulls | None = None
         self._store = broker.store
@@ -197,6 +202,12 @@ class PullHandler:
                 header.queue_id,
                 header.commit_offset,
             )
+
+    def _watch(self, key: QueueKey, is_watched: bool) -> None:
+        """Have the arrival of messages told at once while pulls wait for them."""
+        queue = self._store.queue_tail(*key)
+        if queue is not None:
+            queue.is_watched = is_watched
 
     def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
         """Return for how long to hold a pull."""
