@@ -40,6 +40,7 @@ class Reactor:
     bytes_in: int
     bytes_out: int
     polls: int
+    spins: int
     declined: int
     held_timeout_ms: int
     def __new__(

@@ -61,6 +61,10 @@ class Listener:
     accepting: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
+NativeCounts = dict[tuple[str, int], tuple[int, dict[str, int]]]
+"""By listener and request code: frames served, and declined by reason."""
+
+
 class ServerStatistics(NamedTuple):
     """The reactor's counters and what dispatch did."""
 
@@ -235,6 +239,13 @@ class RemotingServer:
         for listener in self._listeners:
             if listener.name == name:
                 self._reactor.register_native(listener.index, code, handler)
+
+    def native_counts(self) -> NativeCounts:
+        """Return what compiled handlers served and declined, by listener and code."""
+        return {
+            (self._listeners[index].name, code): counts
+            for (index, code), counts in self._reactor.native_counts().items()
+        }
 
     def attach_watermark(self, watermark: Watermark) -> None:
         """Release held answers by this watermark."""

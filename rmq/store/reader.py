@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from rmq._fastpath import MappedFile, PullTable, QueueTail, scan_queue
 from rmq.errors import StoreClosed
+from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE
@@ -63,8 +64,12 @@ class StoreReader:
         *,
         max_bytes: int | None = None,
         tag_codes: tuple[int, ...] | None = None,
+        may_wait: bool = True,
     ) -> GetResult:
-        """Read messages of a queue from `offset` on; `tag_codes` None takes all."""
+        """Read messages of a queue from `offset` on; `tag_codes` None takes all.
+
+        With `may_wait` false `NotInMemory` is raised for what is on the disk only.
+        """
         if not self.is_open:
             raise StoreClosed(f"{self.config.root_dir} is closed")
         queue = self._queues.get(topic, queue_id)
@@ -77,11 +82,13 @@ class StoreReader:
             return _outside(offset, low, high)
         file, position = queue.locate(offset)
         readable = min(file.size, (high - offset) * ENTRY_SIZE + position)
+        scan_bytes = max(self.config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        if not may_wait:
+            _require(file, position, min(readable - position, scan_bytes))
         in_memory = self._is_hot(queue.entry(offset)[0])
         count, size = self._limits(in_memory)
         if max_bytes is not None:
             size = min(size, max_bytes)
-        scan_bytes = max(self.config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         scan = scan_queue(
             file,
             position,
@@ -103,6 +110,8 @@ class StoreReader:
                 else GetStatus.NO_MATCHED_MESSAGE
             )
             return GetResult(status, following, low, high)
+        if not may_wait:
+            self._require_records(scan.runs)
         self._count_found(1, scan.message_count)
         return GetResult(
             GetStatus.FOUND,
@@ -145,6 +154,18 @@ class StoreReader:
     def _count_found(self, pulls: int, messages: int) -> None:
         self._counters.get_found += pulls
         self._counters.transferred_messages += messages
+
+    def _require_records(self, runs: list[tuple[int, int]]) -> None:
+        """Refuse to read records that are on the disk only."""
+        missing = []
+        for offset, size in runs:
+            file = self._log.files.find(offset)
+            assert file is not None, f"{offset} is not in the log"
+            position = offset - file.base_offset
+            if not file.is_resident(position, size):
+                missing.append((file, position, size))
+        if missing:
+            raise NotInMemory(missing)
 
     def _limits(self, in_memory: bool) -> tuple[int, int]:
         """Return messages and bytes that one pull may have."""
@@ -230,6 +251,12 @@ class StoreReader:
         return queue.search_time(
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper
         )
+
+
+def _require(file: MappedFile, position: int, size: int) -> None:
+    """Refuse to read what is on the disk only."""
+    if not file.is_resident(position, size):
+        raise NotInMemory([(file, position, size)])
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult:

@@ -77,13 +77,12 @@ def fill(side, count, *, topic="T", queues=3, size=100):
     """Messages with changing tags and sizes, in turn to each queue."""
     for n in range(count):
         tag = TAGS[n % 4]
-        answer = side.caller.send(
+        side.caller.send(
             topic,
             bytes([n % 251]) * (1 + n * 37 % size),
             queueId=n % queues,
             properties=f"UNIQ_KEY\x01{n}\x02" + (f"TAGS\x01{tag}\x02" if tag else ""),
         )
-        assert answer.code == 0
     side.broker.arrivals.flush()
 
 

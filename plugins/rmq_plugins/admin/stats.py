@@ -58,6 +58,7 @@ class RuntimeInfo:
         self._root = broker.store_config.root
         self._clock = broker.clock
         self._boot_ms = broker.boot_ms
+        self._native_counts = broker.native_counts
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
         self._rates = Rates(self._counts())
 
@@ -69,7 +70,7 @@ class RuntimeInfo:
             **self._rate_facts(),
             **self._store_facts(),
         }
-        table |= self._disk_facts() | self._broker_facts()
+        table |= self._disk_facts() | self._broker_facts() | self._native_facts()
         return request.reply(body=KVTable(table=table).encode())
 
     async def sample_every_second(self) -> None:
@@ -163,6 +164,16 @@ class RuntimeInfo:
             "runtime": _duration(self._clock.now_ms() - self._boot_ms),
             "startAcceptSendRequestTimeStamp": str(self._accept_from_ms),
         }
+
+    def _native_facts(self) -> dict[str, str]:
+        """Frames that compiled handlers served, and why they left others to Python."""
+        facts = {}
+        for (port, code), (served, declined) in self._native_counts().items():
+            prefix = f"rmq.native.{port}.{code}"
+            facts[f"{prefix}.served"] = str(served)
+            for reason, count in declined.items():
+                facts[f"{prefix}.declined.{reason.replace(' ', '-')}"] = str(count)
+        return facts
 
 
 def _duration(elapsed_ms: int) -> str:

@@ -5,7 +5,8 @@ client what to do next: take them (0), ask again later (19) or at once (20), or 
 from another offset (21); the remark names the store's status.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import trio
@@ -17,6 +18,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq.store.cold import NotInMemory
 from rmq.store.results import GetResult, GetStatus
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
 from rmq_plugins.pull.filter import matching_records
@@ -72,10 +74,40 @@ class PullHandler:
         self._native = NativePulls(broker)
         return self._native
 
-    def pull(self, request: Command, connection: Connection) -> Command | None:
-        """Answer with messages, or keep the request until there are some."""
+    def pull(
+        self, request: Command, connection: Connection
+    ) -> Command | Coroutine[Any, Any, Command | None] | None:
+        """Answer with messages, or keep the request until there are some.
+
+        Old messages that the disk has to give are read by a worker thread first.
+        """
         header = request.header(PullMessageRequestHeader)
-        answer, result = self._run(request, header, connection)
+        try:
+            ran = self._run(request, header, connection, may_wait=False)
+        except NotInMemory as cold:
+            return self._pull_cold(cold, request, header, connection)
+        return self._finish(ran, request, header, connection)
+
+    async def _pull_cold(
+        self,
+        cold: NotInMemory,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | None:
+        await trio.to_thread.run_sync(cold.load)
+        ran = self._run(request, header, connection)
+        return self._finish(ran, request, header, connection)
+
+    def _finish(
+        self,
+        ran: tuple[Command, GetResult | None],
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | None:
+        """Commit what came with the pull, and hold it if there is nothing yet."""
+        answer, result = ran
         commits = header.sys_flag & PULL_COMMIT_OFFSET
         if result is not None and commits and not _is_reset(result):
             self._commit(header, connection)
@@ -121,11 +153,13 @@ class PullHandler:
         request: Command,
         header: PullMessageRequestHeader,
         connection: Connection,
+        *,
+        may_wait: bool = True,
     ) -> tuple[Command, GetResult | None]:
         """Check and read; without a result the pull was refused."""
         try:
             plan = self._checks.plan(request, header, connection)
-            result = self._read(header, plan)
+            result = self._read(header, plan, may_wait=may_wait)
         except PullForbidden as refusal:
             forbidden = {"forbiddenType": str(int(refusal.forbidden_type))}
             return (
@@ -138,7 +172,9 @@ class PullHandler:
             self._native.show(header, plan)
         return _answer(request, header, plan, result), result
 
-    def _read(self, header: PullMessageRequestHeader, plan: PullPlan) -> GetResult:
+    def _read(
+        self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
+    ) -> GetResult:
         """Ask the store, unless the group is to go on somewhere else."""
         where = header.topic, header.queue_id
         reset = self._offsets.take_reset(header.consumer_group, *where)
@@ -158,6 +194,7 @@ class PullHandler:
                 max(1, header.max_msg_nums),
                 max_bytes=max_bytes,
                 tag_codes=plan.filter.tag_codes,
+                may_wait=may_wait,
             )
         except StoreError as error:
             raise RequestRejected(
