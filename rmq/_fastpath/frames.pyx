@@ -2,8 +2,9 @@
 
 It may give up, never differ: what it accepts means exactly what `rmq.protocol.frames`
 reads.  JSON: one object, `extFields` the only nested one, strings, booleans and whole
-numbers of up to 18 digits there, no reference, no duplicate key, escapes below U+0080, valid UTF-8.  Binary: no empty name
-or value, no duplicate name.  Everything else is left to the Python path.
+numbers of up to 18 digits there, no reference, no duplicate key, escapes below U+0080,
+valid UTF-8.  Binary: no empty name or value, no duplicate name.  Everything else is
+left to the Python path.
 
 Byte layout of the binary header: i16 code, u8 language, i16 version, i32 opaque, i32
 flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.

@@ -1,11 +1,12 @@
 """The contract between reactor and compiled handlers; plugins may cimport this file.
 
 A handler serves a frame or declines it.  DECLINED leaves no trace: the frame takes the
-Python path; `conn.reason` says why, as an index of the handler's reasons.  A handler serves only what it can prove plain, allocates nothing, takes no
-lock and calls nothing that blocks.  `end_of_drain` finishes what was served in a poll,
-before any reply leaves; False means that it was not kept: those replies are thrown away
-and their connections closed.  A reply that does not fit calls `conn.grow` before it
-writes anything.
+Python path; `conn.reason` says why, as an index of the handler's reasons.  A handler
+serves only what it can prove plain, allocates nothing, takes no lock and calls nothing
+that blocks.  `end_of_drain` finishes what was served in a poll, before any reply
+leaves; False means that it was not kept: those replies are thrown away and their
+connections closed.  A reply that does not fit calls `conn.grow` before it writes
+anything.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

@@ -283,7 +283,9 @@ cdef class PullPath(NativeHandler):
             return False
         conn.reason = FILE_UNKNOWN
         file = <void *>(<QueueTail>queue).file
-        if (<QueueTail>queue).file is None or not _holds(file, pull.offset * ENTRY_SIZE):
+        if (<QueueTail>queue).file is None or not _holds(
+            file, pull.offset * ENTRY_SIZE
+        ):
             file = (<PullView>view).maps[pull.queue_id]
             if not _holds(file, pull.offset * ENTRY_SIZE):
                 return False

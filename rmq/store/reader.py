@@ -8,7 +8,7 @@ given.  Called from the trio thread.
 
 from collections.abc import Callable
 
-from rmq._fastpath import MappedFile, PullTable, QueueTail, scan_queue
+from rmq._fastpath import MappedFile, PullTable, QueueScan, QueueTail, scan_queue
 from rmq.errors import StoreClosed
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
@@ -103,13 +103,7 @@ class StoreReader:
         following = offset + scan.examined
         if not scan.message_count:
             self._counters.get_missed += 1
-            removed = scan.removed == scan.examined and scan.examined
-            status = (
-                GetStatus.MESSAGE_WAS_REMOVING
-                if removed
-                else GetStatus.NO_MATCHED_MESSAGE
-            )
-            return GetResult(status, following, low, high)
+            return GetResult(_status_of_none(scan), following, low, high)
         if not may_wait:
             self._require_records(scan.runs)
         self._count_found(1, scan.message_count)
@@ -251,6 +245,13 @@ class StoreReader:
         return queue.search_time(
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper
         )
+
+
+def _status_of_none(scan: QueueScan) -> GetStatus:
+    """Say why a scan found nothing."""
+    if scan.examined and scan.removed == scan.examined:
+        return GetStatus.MESSAGE_WAS_REMOVING
+    return GetStatus.NO_MATCHED_MESSAGE
 
 
 def _require(file: MappedFile, position: int, size: int) -> None:

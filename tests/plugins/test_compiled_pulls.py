@@ -5,7 +5,9 @@ socket; one of them serves what it can compiled. Replies, offsets and counters m
 equal.
 """
 
+import base64
 import json
+import lzma
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -42,6 +44,7 @@ JAVA_PUSH = {
     "bname": "broker-a",
 }
 TAGS = ("", "TagA", "TagB", "TagC")
+PULLS = (11, 361)
 
 
 def request(fields, *, opaque, code=11, flag=0, kind="plain"):
@@ -376,3 +379,55 @@ def test_a_slow_reader_gets_large_replies_whole(sides):
     assert_equal(python, compiled)
     assert len(compiled.replies) == 60
     assert compiled.served > 50
+
+
+def recorded_pulls(golden):
+    """The first pull of each kind of client, of each set of fields and flags."""
+    kinds = {}
+    for path in sorted((golden / "frames").glob("*.jsonl.xz")):
+        if path.name.startswith(("ha-", "probe-")):
+            continue
+        for line in lzma.decompress(path.read_bytes()).splitlines():
+            row = json.loads(line)
+            if row.get("kind") != "request" or row["header"]["code"] not in PULLS:
+                continue
+            header, fields = row["header"], row["header"]["extFields"]
+            kind = (
+                header["language"], header["version"], header["code"],
+                tuple(fields), fields["sysFlag"], row["ser"],  # codespell:ignore ser
+            )  # fmt: skip
+            kinds.setdefault(kind, (base64.b64decode(row["raw"]), fields))
+    return list(kinds.values())
+
+
+def test_pulls_of_all_recorded_clients_are_served_compiled(sides, golden):
+    pair = python, compiled = sides()
+    recorded = recorded_pulls(golden)
+    assert len(recorded) > 20
+    for raw, fields in recorded:
+        topic, group = fields["topic"], fields["consumerGroup"]
+        before = compiled.served
+        for side in pair:
+            queue_id = int(fields["queueId"])
+            side.caller.topic(topic, queues=8)
+            wanted = SubscriptionData(
+                topic=topic, sub_string="*", sub_version=int(fields["subVersion"])
+            )
+            data = ConsumerData(
+                group_name=group,
+                consume_type="CONSUME_PASSIVELY",
+                message_model="CLUSTERING",
+                subscription_data_set=[wanted],
+            )
+            side.broker.consumers.register(
+                data, "client", side.connection, "JAVA", 513, 0
+            )
+            while side.store.max_offset(topic, queue_id) <= int(fields["queueOffset"]):
+                side.caller.send(
+                    topic, queueId=queue_id, properties="UNIQ_KEY\x01A\x02"
+                )
+            for _ in range(3):
+                side.replies.clear()
+                side.play([raw])
+        assert compiled.served - before >= 2, fields
+        assert_equal(python, compiled)
