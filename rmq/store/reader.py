@@ -100,16 +100,15 @@ class StoreReader:
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,
         )
-        following = offset + scan.examined
         if not scan.message_count:
             self._counters.get_missed += 1
-            return GetResult(_status_of_none(scan), following, low, high)
+            return _nothing(scan, offset, low, high)
         if not may_wait:
             self._require_records(scan.runs)
         self._count_found(1, scan.message_count)
         return GetResult(
             GetStatus.FOUND,
-            following,
+            offset + scan.examined,
             low,
             high,
             scan.message_count,
@@ -247,11 +246,11 @@ class StoreReader:
         )
 
 
-def _status_of_none(scan: QueueScan) -> GetStatus:
-    """Say why a scan found nothing."""
-    if scan.examined and scan.removed == scan.examined:
-        return GetStatus.MESSAGE_WAS_REMOVING
-    return GetStatus.NO_MATCHED_MESSAGE
+def _nothing(scan: QueueScan, offset: int, low: int, high: int) -> GetResult:
+    """Say why a scan from `offset` on found nothing."""
+    removed = scan.examined and scan.removed == scan.examined
+    status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+    return GetResult(status, offset + scan.examined, low, high)
 
 
 def _require(file: MappedFile, position: int, size: int) -> None:
