@@ -56,7 +56,7 @@ class Version(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """What a request asks for; those from 52001 to 52099 are rmq's own."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -209,6 +209,7 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
+    REPORT_EXPORT = 52001
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
