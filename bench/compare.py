@@ -25,6 +25,8 @@ def main() -> int:
     failed = False
     print(f"{'profile':<18}{'older':>9}{'newer':>9}{'change':>9}")
     for profile, figures in older["profiles"].items():
+        if "ratio" not in figures:
+            continue
         if profile not in newer["profiles"]:
             print(f"{profile:<18}{figures['ratio']:>9.2f}  missing")
             failed = True

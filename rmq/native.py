@@ -1,12 +1,16 @@
 """The public door to compiled code: what plugins may use of `_fastpath`.
 
 A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
-contract, and subclasses `NativeHandler`.  `SendPath` is the one of the send codes.
+contract, and subclasses `NativeHandler`.  `SendPath` is the one of the send codes,
+`PullPath` that of the pull codes.
 """
 
 from rmq._fastpath import (
     LogTail,
     NativeHandler,
+    PullPath,
+    PullTable,
+    PullView,
     QueueTail,
     SendPath,
     SendTable,
@@ -17,6 +21,9 @@ from rmq._fastpath import (
 __all__ = [
     "LogTail",
     "NativeHandler",
+    "PullPath",
+    "PullTable",
+    "PullView",
     "QueueTail",
     "SendPath",
     "SendTable",

@@ -87,7 +87,11 @@ async def run_broker(
     plugins.load(name for name in config.plugins_disabled.split(",") if name)
     for name, module in (more_plugins or {}).items():
         plugins.add(module, name=name)
-    server = RemotingServer(clock=clock, max_buffer_bytes=config.max_buffer_bytes)
+    server = RemotingServer(
+        clock=clock,
+        max_buffer_bytes=config.max_buffer_bytes,
+        busy_poll_us=config.busy_poll_us,
+    )
     client = RemotingClient(clock=clock)
     async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(server.run)

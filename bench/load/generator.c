@@ -1,7 +1,9 @@
-/* Load generator: sends messages to a broker (or to echo) and checks and times every reply.
+/* Load generator: sends messages to a broker (or to echo), or pulls them, and checks and times
+ * every reply.
  *
  * One thread, one epoll set, CONNECTIONS x WINDOW requests in flight, ready-made frames in which
- * only opaque, queue id and key change. A reply must be framed, carry code 0 and the response
+ * only opaque, queue id and key change (of a pull: opaque and offset; the topic's queue 0 must hold
+ * as many messages as --pull says). A reply must be framed, carry code 0 and the response
  * flag, and its opaque must be that of a request in flight on the same connection; anything
  * else ends the run with exit code 1. Prints one JSON object on stdout.
  *
@@ -24,14 +26,15 @@
 #include <unistd.h>
 
 enum {
-    INPUT_SIZE = 1 << 18, HEADER_LIMIT = 2048, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 4096,
+    INPUT_SIZE = 1 << 20, HEADER_LIMIT = 2048, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 4096,
     WINDOW_LIMIT = 4096, TOPIC_LIMIT = 1024, READY_LIMIT = 256, SILENCE_LIMIT_MS = 5000,
     BUCKETS = 64 * 40, OPAQUE_BASE = 1000000000, KEY_DIGITS = 10, SEND = 10, SEND_V2 = 310,
+    PULL = 11, PULL_MESSAGES = 32,
 };
 
 typedef struct {
     unsigned char *bytes;
-    size_t size, opaque_at, queue_at, key_at;
+    size_t size, opaque_at, queue_at, key_at;   /* of a pull key_at is where its offset begins */
 } Frame;
 
 typedef struct {
@@ -45,7 +48,7 @@ typedef struct {
 } Connection;
 
 static struct {
-    int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid;
+    int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid, pull;
     double seconds, warm_up;
     uint64_t messages;          /* 0: as many as the time allows */
     const char *topic;
@@ -54,7 +57,7 @@ static struct {
     .cpu = -1, .seconds = 1, .warm_up = 0.2, .topic = "BenchTopic",
 };
 
-static uint64_t histogram[BUCKETS], sequence, answered, measured, pending;
+static uint64_t histogram[BUCKETS], sequence, answered, measured, pending, received_bytes;
 static int set, is_measuring, is_stopping;
 
 static void die(const char *why, long value) {
@@ -107,7 +110,11 @@ static const char *NAMES[] = {
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
     "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch",
 };
-enum { FIELDS = 13, QUEUE_FIELD = 4, PROPERTIES_FIELD = 8 };
+static const char *PULL_NAMES[] = {
+    "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset",
+    "suspendTimeoutMillis", "subscription", "subVersion", "expressionType", "maxMsgBytes", "bname",
+};
+enum { FIELDS = 13, QUEUE_FIELD = 4, OFFSET_FIELD = 3, PROPERTIES_FIELD = 8 };
 
 static unsigned char *add(unsigned char *at, const char *text) {
     size_t size = strlen(text);
@@ -137,6 +144,9 @@ static Frame build_frame(const char *topic, int code, int binary) {
         "KEYS\001key0000000000\002UNIQ_KEY\0017F000001000A18B4AAC200000000000A\002WAIT\001true\002"
         "TAGS\001TagA\002", "0", "false", "16", "false",
     };
+    const char *pull_values[FIELDS] = {
+        "BenchGroup", topic, "0", "1000000000", "32", "4", "0", "15000", "*", "0", "TAG", "262144", "broker-a",
+    };
     unsigned char *bytes = calloc(1, 8 + HEADER_LIMIT + (size_t)options.body_size), *header = bytes + 8;
     if (!bytes) die("no memory", 0);
     unsigned char *at = header, *sizes_at = NULL;
@@ -151,18 +161,21 @@ static Frame build_frame(const char *topic, int code, int binary) {
     }
     for (int i = 0; i < FIELDS; i++) {
         char letter[2] = {(char)('a' + i), 0};
-        const char *name = code == SEND_V2 ? letter : NAMES[i];
+        const char *name = code == PULL ? PULL_NAMES[i] : code == SEND_V2 ? letter : NAMES[i];
+        const char *value = code == PULL ? pull_values[i] : values[i];
         unsigned char *value_at;
         if (binary) {
             at = add_u16_text(at, name, strlen(name));
-            write_u32(at, (uint32_t)strlen(values[i]));
+            write_u32(at, (uint32_t)strlen(value));
             value_at = at + 4;
-            at = add(value_at, values[i]);
+            at = add(value_at, value);
         } else {
             at += sprintf((char *)at, "%s\"%s\":\"", i ? "," : "", name);
             value_at = at;
-            at = add(add_json_text(at, values[i]), "\"");
+            at = add(add_json_text(at, value), "\"");
         }
+        if (code == PULL && i == OFFSET_FIELD) frame.key_at = (size_t)(value_at - bytes);
+        if (code == PULL) continue;
         if (i == QUEUE_FIELD) frame.queue_at = (size_t)(value_at - bytes);
         if (i == PROPERTIES_FIELD) {
             unsigned char *key = memmem(value_at, (size_t)(at - value_at), "key0", 4);
@@ -178,13 +191,30 @@ static Frame build_frame(const char *topic, int code, int binary) {
     }
     uint32_t header_size = (uint32_t)(at - header);
     write_u32(bytes + 4, (uint32_t)binary << 24 | header_size);
-    memset(at, 'b', (size_t)options.body_size);
-    frame.size = 8 + header_size + (size_t)options.body_size;
+    size_t body_size = code == PULL ? 0 : (size_t)options.body_size;
+    memset(at, 'b', body_size);
+    frame.size = 8 + header_size + body_size;
     write_u32(bytes, (uint32_t)frame.size - 4);
     return frame;
 }
 
 /* -- requests -- */
+
+/* Shortens the ten digits of a pull's offset to those of `offset`; the new size of the frame. */
+static size_t put_offset(unsigned char *at, const Frame *frame, int binary, uint64_t offset) {
+    char digits[24];
+    size_t size = (size_t)sprintf(digits, "%llu", (unsigned long long)offset), less = KEY_DIGITS - size;
+    unsigned char *value = at + frame->key_at;
+    memcpy(value, digits, size);
+    memmove(value + size, value + KEY_DIGITS, frame->size - frame->key_at - KEY_DIGITS);
+    write_u32(at, (uint32_t)(frame->size - less - 4));
+    write_u32(at + 4, (uint32_t)binary << 24 | (uint32_t)(frame->size - less - 8));
+    if (binary) {
+        write_u32(value - 4, (uint32_t)size);
+        write_u32(at + 8 + 17, (uint32_t)(frame->size - less - 8 - 21));
+    }
+    return frame->size - less;
+}
 
 static void put_request(Connection *c, int slot, uint64_t now) {
     uint64_t number = sequence++;
@@ -196,9 +226,14 @@ static void put_request(Connection *c, int slot, uint64_t now) {
     memcpy(at, frame->bytes, frame->size);
     if (c->binary) write_u32(at + frame->opaque_at, opaque);
     else write_digits(at + frame->opaque_at, opaque);
-    at[frame->queue_at] = (unsigned char)('0' + number / (uint64_t)options.topics % (uint64_t)options.queues);
-    if (options.mixed) write_digits(at + frame->key_at, number);
-    c->output_size += frame->size;
+    if (options.pull) {
+        uint64_t batches = (uint64_t)(options.pull / PULL_MESSAGES);
+        c->output_size += put_offset(at, frame, c->binary, number % batches * PULL_MESSAGES);
+    } else {
+        at[frame->queue_at] = (unsigned char)('0' + number / (uint64_t)options.topics % (uint64_t)options.queues);
+        if (options.mixed) write_digits(at + frame->key_at, number);
+        c->output_size += frame->size;
+    }
     c->opaques[slot] = opaque;
     c->sent_ns[slot] = now;
     pending++;
@@ -249,6 +284,7 @@ static void check_reply(Connection *c, const unsigned char *frame, uint32_t size
     if (opaque < OPAQUE_BASE || c->opaques[slot] != (uint32_t)opaque || !c->sent_ns[slot]) die("unknown opaque", opaque);
     if (is_measuring) count_latency(now - c->sent_ns[slot]), measured++;
     c->sent_ns[slot] = 0;
+    received_bytes += is_measuring ? size - 4 - header_size : 0;
     answered++, pending--;
     int is_enough = is_stopping || (options.messages && sequence >= options.messages);
     if (!is_enough) put_request(c, (int)slot, now);
@@ -312,7 +348,7 @@ static void start(void) {
     for (int i = 0; i < options.connections; i++) {
         int kind = options.mixed ? i % 4 : (options.binary ? 1 : 0) + (options.code == SEND ? 2 : 0);
         int binary = kind & 1, code = kind & 2 ? SEND : SEND_V2;
-        if (!kinds[kind]) kinds[kind] = build_frames(code, binary);
+        if (!kinds[kind]) kinds[kind] = build_frames(options.pull ? PULL : code, binary);
         Connection *c = open_connection(kinds[kind], binary);
         for (int slot = 0; slot < options.window; slot++) put_request(c, slot, now_ns(CLOCK_MONOTONIC));
         flush(c);
@@ -340,7 +376,7 @@ static void read_options(int count, char **arguments) {
         {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"window", 1, 0, 'w'}, {"body", 1, 0, 'b'},
         {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
         {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
-        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"server-pid", 1, 0, 'P'}, {0},
+        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'}, {0},
     };
     for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
         switch (option) {
@@ -358,6 +394,7 @@ static void read_options(int count, char **arguments) {
             case 'u': options.warm_up = atof(optarg); break;
             case 'M': options.messages = strtoull(optarg, NULL, 10); break;
             case 'C': options.cpu = atoi(optarg); break;
+            case 'L': options.pull = atoi(optarg); break;
             case 'P': options.server_pid = atoi(optarg); break;
             default: exit(2);
         }
@@ -365,6 +402,7 @@ static void read_options(int count, char **arguments) {
     int fine = options.port > 0 && options.port < 65536 && options.connections > 0 && options.connections <= CONNECTION_LIMIT
         && options.window > 0 && options.window <= WINDOW_LIMIT && options.body_size > 0 && options.body_size <= BODY_LIMIT
         && (options.code == SEND || options.code == SEND_V2) && options.topics > 0 && options.topics <= TOPIC_LIMIT
+        && (options.pull == 0 || (options.pull >= PULL_MESSAGES && options.topics == 1 && !options.mixed))
         && options.queues > 0 && options.queues <= 10 && strlen(options.topic) <= 120
         && options.seconds > 0 && options.seconds <= 3600 && options.warm_up >= 0 && options.warm_up <= 60;
     if (!fine) {
@@ -395,8 +433,8 @@ int main(int count, char **arguments) {
     is_measuring = 0, is_stopping = 1;
     while (pending) poll_once();
     printf("{\"seconds\":%.6f,\"messages\":%llu,\"answered\":%llu,\"rate\":%.1f,\"server_cpu_s\":%.6f,"
-           "\"generator_share\":%.4f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f}\n",
+           "\"generator_share\":%.4f,\"bytes\":%llu,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f}\n",
            seconds, (unsigned long long)measured, (unsigned long long)answered, (double)measured / seconds,
-           server_cpu_s, own_cpu_s / seconds, latency_us(0.5), latency_us(0.99), latency_us(0.999));
+           server_cpu_s, own_cpu_s / seconds, (unsigned long long)received_bytes, latency_us(0.5), latency_us(0.99), latency_us(0.999));
     return 0;
 }

@@ -3,8 +3,10 @@
 Builds the generator and echo, starts both servers, and plays every profile in
 interleaved rounds. The figure that counts is `ratio`: the server's CPU seconds for a
 million messages, divided by those of echo in the same run. Prints a table and writes
-JSON to bench/results/. A run whose echo is too slow at 4 x 64, 128 B is void: exit
-code 2. Topics are created before the rounds, so that no round pays for them.
+JSON to bench/results/. A pull counts as the 32 messages that it brings; echo, whose
+replies are small, is no ceiling for pulls and is not asked. A run whose echo is too
+slow at 4 x 64, 128 B is void: exit code 2. Topics are created before the rounds, so
+that no round pays for them.
 
     python bench/load/run.py [--rounds 5] [--seconds 0.4] [--profiles send-4x64,…]
 """
@@ -49,7 +51,15 @@ PROFILES = {
         "--topics=64",
         "--queues=8",
     ],
+    "pull-128": ["--connections=4", "--window=8", "--body=128"],
+    "pull-128-1x1": ["--connections=1", "--window=1", "--body=128"],
+    "pull-128-binary": ["--connections=4", "--window=8", "--body=128", "--binary"],
+    "pull-1k": ["--connections=4", "--window=8", "--body=1024"],
 }
+PULLED_MESSAGES = 65_536
+"""Messages that a topic of pulls holds; they are read again and again."""
+
+MESSAGES_PER_PULL = 32
 
 
 class Server(NamedTuple):
@@ -132,8 +142,27 @@ def play(server: Server, options: list[str], seconds: float, cpu: int | None) ->
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
     figures = json.loads(done.stdout)
+    if is_pull(options):
+        figures["messages"] *= MESSAGES_PER_PULL
+        figures["rate"] *= MESSAGES_PER_PULL
     figures["s_per_million"] = figures["server_cpu_s"] / figures["messages"] * 1e6
     return figures
+
+
+def is_pull(options: list[str]) -> bool:
+    return any(option.startswith("--pull=") for option in options)
+
+
+def prepare(broker: Server, profile: str) -> list[str]:
+    """Make the topic of a profile, and what is pulled from it; options of a round."""
+    options = PROFILES[profile]
+    if not profile.startswith("pull-"):
+        play(broker, [*options, f"--warm-up={TOPICS_S}"], 0.01, None)
+        return options
+    topic = f"--topic=Bench-{profile}"
+    count = [f"--messages={PULLED_MESSAGES}", "--warm-up=0"]
+    play(broker, [options[2], topic, *count], 60, None)
+    return [*options, topic, f"--pull={PULLED_MESSAGES}"]
 
 
 def medians(rounds: list[dict]) -> dict:
@@ -183,14 +212,13 @@ def measure(options: argparse.Namespace) -> dict:
         }
         play(broker, ["--connections=1", "--window=1", "--warm-up=0"], 0.01, None)
         start["first_message_disk_mib"] = disk_mib(Path(name))
-        for profile in options.profiles:
-            play(broker, [*PROFILES[profile], f"--warm-up={TOPICS_S}"], 0.01, None)
+        prepared = {name: prepare(broker, name) for name in options.profiles}
         for _ in range(options.rounds):
-            for profile in options.profiles:
+            for profile, settings in prepared.items():
                 for kind, server in (("echo", echo), ("broker", broker)):
-                    figures = play(
-                        server, PROFILES[profile], options.seconds, generator_cpu
-                    )
+                    if kind == "echo" and is_pull(settings):
+                        continue
+                    figures = play(server, settings, options.seconds, generator_cpu)
                     rounds.setdefault(profile, {}).setdefault(kind, []).append(figures)
         start["loaded_resident_mib"] = resident_mib(broker.pid)
     return {
@@ -209,8 +237,10 @@ def summary(rounds: dict[str, dict[str, list[dict]]]) -> dict:
     profiles = {}
     for profile, kinds in rounds.items():
         figures = {kind: medians(each) for kind, each in kinds.items()}
-        ratio = figures["broker"]["s_per_million"] / figures["echo"]["s_per_million"]
-        profiles[profile] = {**figures, "ratio": ratio}
+        profiles[profile] = figures
+        if "echo" in figures:
+            ceiling = figures["echo"]["s_per_million"]
+            figures["ratio"] = figures["broker"]["s_per_million"] / ceiling
     return profiles
 
 
@@ -223,8 +253,10 @@ def show(result: dict) -> None:
     )
     for profile, kinds in result["profiles"].items():
         for kind in ("echo", "broker"):
+            if kind not in kinds:
+                continue
             f = kinds[kind]
-            ratio = f"{kinds['ratio']:.2f}" if kind == "broker" else "1"
+            ratio = f"{kinds.get('ratio', 1):.2f}" if kind == "broker" else "1"
             limit = "  is the limit" if f["generator_share"] > 0.95 else ""
             print(
                 f"{profile:<18}{kind:<8}{f['rate']:>11,.0f}{f['s_per_million']:>9.3f}"

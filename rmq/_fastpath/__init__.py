@@ -16,6 +16,8 @@ from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, Rec
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
 from rmq._fastpath.properties import decode_properties
+from rmq._fastpath.pull_path import PullPath
+from rmq._fastpath.pull_table import PullTable, PullView
 from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
 from rmq._fastpath.scan import (
     QueueScan,
@@ -42,6 +44,9 @@ __all__ = [
     "MappedFile",
     "Measured",
     "NativeHandler",
+    "PullPath",
+    "PullTable",
+    "PullView",
     "QueueEntryLayout",
     "QueueScan",
     "QueueTail",

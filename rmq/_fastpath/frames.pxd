@@ -21,6 +21,9 @@ cdef struct RawHeader:
 cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil
+cdef const uint8_t *scan_number(
+    const uint8_t *p, const uint8_t *end, Text *text
+) noexcept nogil
 cdef const uint8_t *scan_integer(
     const uint8_t *p, const uint8_t *end, int32_t *value
 ) noexcept nogil

@@ -1,9 +1,10 @@
 """Header scanner: the plain headers that compiled handlers read without Python objects.
 
 It may give up, never differ: what it accepts means exactly what `rmq.protocol.frames`
-reads.  JSON: one object, `extFields` the only nested one, string values there, no
-duplicate key, whole numbers, escapes below U+0080, valid UTF-8.  Binary: no empty name
-or value, no duplicate name.  Everything else is left to the Python path.
+reads.  JSON: one object, `extFields` the only nested one, strings, booleans and whole
+numbers of up to 18 digits there, no reference, no duplicate key, escapes below U+0080,
+valid UTF-8.  Binary: no empty name or value, no duplicate name.  Everything else is
+left to the Python path.
 
 Byte layout of the binary header: i16 code, u8 language, i16 version, i32 opaque, i32
 flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.
@@ -169,6 +170,31 @@ cdef const uint8_t *scan_integer(
     return p
 
 
+cdef const uint8_t *scan_number(
+    const uint8_t *p, const uint8_t *end, Text *text
+) noexcept nogil:
+    """Read a number or boolean among ext fields, which means its text, or NULL."""
+    text.data = p
+    text.escaped = False
+    if end - p > 4 and memcmp(p, b"true", 4) == 0:
+        p += 4
+    elif end - p > 5 and memcmp(p, b"false", 5) == 0:
+        p += 5
+    else:
+        if p < end and p[0] == 45:
+            p += 1
+        if p >= end or not 48 <= p[0] <= 57 or (p[0] == 48 and p > text.data):
+            return NULL
+        while p < end and 48 <= p[0] <= 57 and p - text.data < 19:
+            p += 1
+        if p - text.data > 18 or (text.data[0] == 48 and p - text.data > 1):
+            return NULL
+    text.size = <int32_t>(p - text.data)
+    if p < end and p[0] != 44 and p[0] != 125 and _space(p, end) == p:
+        return NULL
+    return p
+
+
 cdef bint _is(const Text *text, const char *name, int32_t size) noexcept nogil:
     return not text.escaped and text.size == size and memcmp(text.data, name, size) == 0
 
@@ -194,14 +220,19 @@ cdef const uint8_t *_fields(
         p = scan_string(p + 1, end, &name)
         if p == NULL or name.escaped or name.size == 0 or _known(raw, &name):
             return NULL
+        if name.size == 4 and memcmp(name.data, b"$ref", 4) == 0:
+            return NULL
         p = _space(p, end)
         if p >= end or p[0] != 58:
             return NULL
         p = _space(p + 1, end)
-        if p >= end or p[0] != 34:
+        if p >= end:
             return NULL
         raw.names[raw.field_count] = name
-        p = scan_string(p + 1, end, &raw.values[raw.field_count])
+        if p[0] == 34:
+            p = scan_string(p + 1, end, &raw.values[raw.field_count])
+        else:
+            p = scan_number(p, end, &raw.values[raw.field_count])
         if p == NULL:
             return NULL
         raw.field_count += 1
@@ -275,6 +306,8 @@ cdef bint _scan_json(
             bit, p = 32, _fields(p + 1, end, raw)
         elif _is(&key, "serializeTypeCurrentRPC", 23) and p[0] == 34:
             bit, p = 64, scan_string(p + 1, end, &ignored)
+        elif _is(&key, "remark", 6) and p[0] == 34:
+            bit, p = 128, scan_string(p + 1, end, &ignored)
         else:
             return False
         if p == NULL or seen & bit:

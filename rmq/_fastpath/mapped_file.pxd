@@ -17,6 +17,7 @@ cdef class MappedFile:
     cdef int _check_write(
         self, int64_t position, int64_t size, int64_t limit
     ) except -1
+    cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1
     cdef int store_pwrite(
         self, int64_t position, const uint8_t *data, int64_t size

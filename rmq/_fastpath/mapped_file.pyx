@@ -319,6 +319,10 @@ cdef class MappedFile:
             raise OSError(errno, os.strerror(errno), self.path)
         return result == 1
 
+    cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil:
+        """True if the range of an open file can be read without waiting for a disk."""
+        return rmq_resident(self.address, position, size) == 1
+
     def hold(self):
         """Keep the mapping until `release`."""
         self._check(0, 0, self.size)

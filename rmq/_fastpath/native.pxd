@@ -1,17 +1,20 @@
 """The contract between reactor and compiled handlers; plugins may cimport this file.
 
 A handler serves a frame or declines it.  DECLINED leaves no trace: the frame takes the
-Python path.  A handler serves only what it can prove plain, allocates nothing, takes no
-lock and calls nothing that blocks.  `end_of_drain` finishes what was served in a poll,
-before any reply leaves; False means that it was not kept: those replies are thrown away
-and their connections closed.
+Python path; `conn.reason` says why, as an index of the handler's reasons.  A handler
+serves only what it can prove plain, allocates nothing, takes no lock and calls nothing
+that blocks.  `end_of_drain` finishes what was served in a poll, before any reply
+leaves; False means that it was not kept: those replies are thrown away and their
+connections closed.  A reply that does not fit calls `conn.grow` before it writes
+anything.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef enum:
-    CONTRACT_VERSION = 1    # of the structs below; Cython checks classes, not structs
+    CONTRACT_VERSION = 2    # of the structs below; Cython checks classes, not structs
     FIELD_LIMIT = 32
+    REASON_LIMIT = 16
     REPLY_ROOM = 1024       # bytes that are free in each outbox when serve() is called
 
 cdef enum Verdict:
@@ -46,10 +49,16 @@ cdef struct Conn:
     const uint8_t *peer     # address and port as a record stores them, 8 or 20 bytes
     int32_t peer_size
     int64_t watermark       # set with HELD: end offset of the record
+    int32_t reason          # set with DECLINED
+    bint (*grow)(Conn *conn, int64_t size) noexcept nogil   # room in `ready`
+    void *owner             # of the connection: the reactor, and its slot there
+    uint32_t slot
 
 cdef class NativeHandler:
     cdef readonly tuple fields      # names of the ext fields it reads
     cdef readonly tuple varying     # those that differ from frame to frame
+    cdef readonly tuple reasons     # why it declines, for the counters
     cdef readonly int contract_version
+    cdef bint is_urgent     # set by a poll that Python must hear of at once
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
     cdef bint end_of_drain(self) noexcept nogil

@@ -9,7 +9,15 @@ Called by the reactor inside a poll, on the thread and with the GIL that it hold
 cdef class NativeHandler:
     """Serves frames of one request code, or declines them."""
 
-    def __init__(self, tuple fields not None, tuple varying not None, int version):
+    def __init__(
+        self,
+        tuple fields not None,
+        tuple varying not None,
+        int version,
+        tuple reasons not None=("unusual",),
+    ):
+        if not 0 < len(reasons) <= REASON_LIMIT:
+            raise ValueError(f"{len(reasons)} reasons, 1 to {REASON_LIMIT}")
         if len(fields) > FIELD_LIMIT:
             raise ValueError(f"{len(fields)} header fields, at most {FIELD_LIMIT}")
         if not set(varying) <= set(fields):
@@ -21,6 +29,7 @@ cdef class NativeHandler:
             )
         self.fields = fields
         self.varying = varying
+        self.reasons = reasons
         self.contract_version = version
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:

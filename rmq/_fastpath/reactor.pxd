@@ -1,7 +1,9 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.frames cimport RawHeader
-from rmq._fastpath.native cimport Conn, FIELD_LIMIT, Frame, NativeHandler, Text
+from rmq._fastpath.native cimport (
+    Conn, FIELD_LIMIT, Frame, NativeHandler, REASON_LIMIT, Text
+)
 from rmq._fastpath.template cimport HOLE_LIMIT, Template
 from rmq._fastpath.watermark cimport Watermark
 
@@ -10,6 +12,13 @@ cdef enum:
     DENSE_CODES = 1024          # codes below are looked up in an array
     NATIVE_LIMIT = 64           # compiled handlers of one process
     TEMPLATES_PER_CONNECTION = 4
+
+cdef extern from "<sys/epoll.h>":
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
 
 cdef struct Slot:
     int fd
@@ -64,7 +73,7 @@ cdef struct Native:
     int32_t varying[HOLE_LIMIT]     # the fields that differ from frame to frame
     int32_t varying_count
     int64_t served
-    int64_t declined
+    int64_t declined[REASON_LIMIT]  # by reason
     bint is_touched             # served a frame in this poll
 
 cdef class Reactor:
@@ -91,6 +100,10 @@ cdef class Reactor:
     cdef readonly int64_t buffer_bytes      # capacity of all inboxes and outboxes
     cdef uint32_t turn
     cdef bint in_batch
+    cdef bint is_urgent         # what was served concerns Python at once
+    cdef int64_t busy_poll_ns
+    cdef int64_t active_ns      # when something was ready last
+    cdef int spin_misses        # spins in a row that nothing came of
     cdef readonly int64_t connections
     cdef readonly int64_t held_count
     cdef int64_t held_bytes
@@ -98,6 +111,7 @@ cdef class Reactor:
     cdef readonly int64_t bytes_in
     cdef readonly int64_t bytes_out
     cdef readonly int64_t polls
+    cdef readonly int64_t spins         # what came while poll was waiting busily
     cdef readonly int64_t declined      # frames handed to Python
     cdef list handlers
     cdef Native *natives
@@ -137,6 +151,9 @@ cdef class Reactor:
         int64_t deadline_ms,
     ) noexcept nogil
 
+    cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
+    cdef bint may_spin(self) noexcept nogil
+    cdef int spin(self, epoll_event *ready) noexcept
     cdef Slot *find(self, uint64_t token) noexcept nogil
     cdef void receive(self, uint32_t index) noexcept nogil
     cdef void cut(self, uint32_t index) noexcept nogil

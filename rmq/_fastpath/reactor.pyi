@@ -40,12 +40,19 @@ class Reactor:
     bytes_in: int
     bytes_out: int
     polls: int
+    spins: int
     declined: int
     held_timeout_ms: int
     buffer_bytes: int
     def __new__(
-        cls, *, max_frame_size: int = 16_777_216, max_buffer_bytes: int = ...
-    ) -> Self: ...
+        cls,
+        *,
+        max_frame_size: int = 16_777_216,
+        max_buffer_bytes: int = ...,
+        busy_poll_us: int = 0,
+    ) -> Self:
+        """`busy_poll_us`: for how long a poll waits busily after it had work."""
+
     def add(self, fd: int, listener: int = 0, peer: bytes = b"") -> int:
         """Own a connected, non-blocking descriptor; the token of its connection.
 
@@ -55,8 +62,8 @@ class Reactor:
     def register_native(self, listener: int, code: int, handler: NativeHandler) -> None:
         """Let a compiled handler see the frames of a code first, on one listener."""
 
-    def native_counts(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """{(listener, code): (served, declined)} of the compiled handlers."""
+    def native_counts(self) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
+        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
 
     def close(self, token: int) -> bool:
         """End a connection: send what can be sent at once, free all it holds."""

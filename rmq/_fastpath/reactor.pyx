@@ -36,7 +36,8 @@ from typing import NamedTuple
 from rmq._fastpath.endian cimport get32
 from rmq._fastpath.frames cimport RawHeader, scan_header
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, Conn, DECLINED, Frame, HELD, NativeHandler, REPLY_ROOM, Verdict
+    CONTRACT_VERSION, Conn, DECLINED, Frame, HELD, NativeHandler, REASON_LIMIT,
+    REPLY_ROOM, Verdict,
 )
 from rmq._fastpath.template cimport (
     HOLE_LIMIT,
@@ -87,11 +88,6 @@ cdef extern from *:
     void rmq_eventfd_wake(int fd) noexcept nogil
     int eventfd(unsigned int start, int flags) noexcept nogil
     int EFD_CLOEXEC, EFD_NONBLOCK
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
     int epoll_wait(int set, epoll_event *events, int size, int timeout) nogil
     ssize_t recv(int fd, void *data, size_t size, int flags) nogil
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags) nogil
@@ -106,6 +102,9 @@ cdef enum:
     FRAMES_PER_CONNECTION = 512
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
+    SPIN_NS = 200_000                   # of rounds in one poll before others run
+    SPIN_MISSES = 8                     # spins in vain; then few are tried
+    SPIN_TRY = 16                       # one in so many polls
     RECEIVE_BYTES = 256 * 1024
     BUFFER_START = 16 * 1024
     OUTBOX_PAUSE = 256 * 1024
@@ -156,9 +155,12 @@ cdef class Reactor:
         *,
         int64_t max_frame_size=16 * 1024 * 1024,
         int64_t max_buffer_bytes=512 * 1024 * 1024,
+        int64_t busy_poll_us=0,
     ):
+        """`busy_poll_us`: for how long a poll waits busily after it had work."""
         self.max_frame_size = max_frame_size
         self.max_buffer_bytes = max_buffer_bytes
+        self.busy_poll_ns = busy_poll_us * 1000
         self.free_slots = []
         self.watermark_fd = self.wake_fd = -1
         self.handlers = []
@@ -453,9 +455,15 @@ cdef class Reactor:
                 conn.peer = slot.peer
                 conn.peer_size = slot.peer_size
                 conn.watermark = 0
+                conn.reason = 0
+                conn.grow = _grow
+                conn.owner = <void *>self
+                conn.slot = index
                 verdict = (<NativeHandler>native.handler).serve(&frame, &conn)
+            else:
+                conn.reason = 0
             if verdict == DECLINED:
-                native.declined += 1
+                native.declined[conn.reason % REASON_LIMIT] += 1
             else:
                 native.served += 1
                 native.is_touched = True
@@ -481,6 +489,9 @@ cdef class Reactor:
         for i in range(self.native_count):
             if self.natives[i].is_touched:
                 self.natives[i].is_touched = False
+                if (<NativeHandler>self.natives[i].handler).is_urgent:
+                    (<NativeHandler>self.natives[i].handler).is_urgent = False
+                    self.is_urgent = True
                 if not (<NativeHandler>self.natives[i].handler).end_of_drain():
                     is_kept = False
         if not is_kept:
@@ -497,30 +508,87 @@ cdef class Reactor:
                 self.fail(i, NOT_KEPT)
 
     def native_counts(self):
-        """{(listener, code): (served, declined)} of the compiled handlers."""
-        return {
-            (self.natives[i].listener, self.natives[i].code):
-            (self.natives[i].served, self.natives[i].declined)
-            for i in range(self.native_count)
-        }
+        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
+        cdef NativeHandler handler
+        counts = {}
+        for i in range(self.native_count):
+            handler = <NativeHandler>self.natives[i].handler
+            counts[self.natives[i].listener, self.natives[i].code] = (
+                self.natives[i].served,
+                {
+                    reason: self.natives[i].declined[j]
+                    for j, reason in enumerate(handler.reasons)
+                    if self.natives[i].declined[j]
+                },
+            )
+        return counts
 
     # -- receive
 
     def poll(self, int64_t now_ms):
-        """Serve what is ready, without waiting; True if anything was.
+        """Serve what is ready; True if anything was.
 
+        Without work it returns at once, or when nothing has come for `busy_poll_us`.
+        While work comes that Python need not hear of, it goes on for SPIN_NS.
         `now_ms` is any clock that grows; deadlines and idle times are measured by it.
         """
         cdef epoll_event ready[READY_LIMIT]
-        cdef epoll_event *event
-        cdef int count, i
+        cdef int count
+        cdef int64_t started
+        cdef bint is_busy
+        self.now_ms = now_ms
+        self.is_urgent = False
+        count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        if count <= 0 and self.may_spin():
+            count = self.spin(ready)
+        is_busy = self.serve_ready(ready, count)
+        if not is_busy or self.busy_poll_ns == 0:
+            return is_busy
+        started = self.active_ns
+        while self.may_spin() and self.active_ns - started < SPIN_NS:
+            count = self.spin(ready)
+            if count <= 0:
+                break
+            self.serve_ready(ready, count)
+        return True
+
+    cdef bint may_spin(self) noexcept nogil:
+        """True if waiting busily pays: a little while ago there was work, as often."""
+        return (
+            self.busy_poll_ns > 0
+            and self.event_count == 0
+            and self.undrained_count == 0
+            and not self.is_urgent
+            and (self.spin_misses < SPIN_MISSES or self.polls % SPIN_TRY == 0)
+        )
+
+    cdef int spin(self, epoll_event *ready) noexcept:
+        """Ask until something is ready or the time is over, without the GIL."""
+        cdef int64_t deadline = self.active_ns + self.busy_poll_ns
+        cdef int count = 0
+        if rmq_monotonic_ns() >= deadline:
+            return 0
+        with nogil:
+            while count == 0 and rmq_monotonic_ns() < deadline:
+                count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        if count > 0:
+            self.spins += 1
+            self.spin_misses = 0
+        else:
+            self.spin_misses += 1
+        return count
+
+    cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
+        """Receive from what is ready, finish the batch, send; False without work."""
+        cdef const epoll_event *event
+        cdef int i
         cdef int64_t started, received
         cdef uint32_t index
         cdef Slot *slot
-        self.now_ms = now_ms
         self.polls += 1
-        count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         started = rmq_monotonic_ns()
+        if count > 0:
+            self.active_ns = started
         received = self.bytes_in
         self.cut_left_behind()
         for i in range(count):
@@ -1070,6 +1138,17 @@ cdef class Reactor:
             memmove(slot.inbox, slot.inbox + slot.in_start, rest)
         slot.in_start = 0
         slot.in_end = rest
+
+
+cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:
+    """Have `size` free bytes in `ready`, in which nothing was written yet."""
+    cdef Slot *slot
+    if not (<Reactor>conn.owner).reserve(conn.slot, size):
+        return False
+    slot = (<Reactor>conn.owner).slots[conn.slot]
+    conn.ready.end = slot.outbox + slot.out_end
+    conn.ready.limit = slot.outbox + slot.out_capacity
+    return True
 
 
 cdef void *_grown(void *old, size_t size) except NULL:

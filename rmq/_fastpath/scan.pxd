@@ -1,4 +1,32 @@
+from libc.stdint cimport int64_t, uint8_t
+
+cdef enum:
+    TAG_LIMIT = 64      # tags of one subscription; more are scanned as "all"
+    RUN_LIMIT = 1024    # runs of one reply; more than any message limit in use
+
 cpdef enum ScanStop:
     SCAN_END = 0        # the readable entries are used up
     SCAN_FULL = 1       # the message or byte limit
     SCAN_LIMIT = 2      # the number of entries that may be looked at
+
+cdef struct Wanted:             # what a pull asks of its queue
+    const int64_t *codes
+    int64_t code_count          # -1: every tag
+    int64_t max_messages
+    int64_t max_bytes
+    int64_t max_examined
+    int64_t confirm_offset
+    int64_t min_physical_offset
+
+cdef struct Found:
+    int64_t messages
+    int64_t bytes
+    int64_t examined
+    int64_t removed
+    int run_count
+    int64_t starts[RUN_LIMIT]   # of runs of neighbouring records in the log
+    int64_t sizes[RUN_LIMIT]
+
+cdef ScanStop scan_entries(
+    const uint8_t *p, const uint8_t *end, const Wanted *wanted, Found *found
+) noexcept nogil

@@ -6,6 +6,8 @@ from typing_extensions import Buffer
 from rmq._fastpath.decode import RecordStatus
 from rmq._fastpath.mapped_file import MappedFile
 
+__pyx_capi__: dict[str, object]
+
 class ScanStop(IntEnum):
     """Why a queue scan ended."""
 

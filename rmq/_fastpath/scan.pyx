@@ -25,8 +25,6 @@ from typing import NamedTuple
 from rmq._fastpath.decode import RecordStatus as Status
 
 cdef enum:
-    TAG_LIMIT = 64      # tags of one subscription; more are scanned as "all"
-    RUN_LIMIT = 1024    # runs of one reply; more than any message limit in use
     SURVEY_COLUMNS = 8
 
 cdef uint64_t FNV_BASIS = 0xCBF29CE484222325ULL
@@ -58,6 +56,56 @@ class WalkedRecord(NamedTuple):
     properties: bytes
 
 
+cdef ScanStop scan_entries(
+    const uint8_t *p, const uint8_t *end, const Wanted *wanted, Found *found
+) noexcept nogil:
+    """Collect records from the entries in [p, end), see `scan_queue`."""
+    cdef int64_t offset, size, tags, i
+    cdef int run = -1
+    found.messages = found.bytes = found.examined = found.removed = 0
+    found.run_count = 0
+    while p + QueueEntryLayout.ENTRY_SIZE <= end:
+        if found.examined >= wanted.max_examined:
+            return SCAN_LIMIT
+        offset = <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT)
+        size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
+        tags = <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT)
+        if size == 0:
+            return SCAN_END
+        if (
+            size == QueueEntryLayout.FILLER_SIZE
+            or offset < wanted.min_physical_offset
+        ):
+            found.removed += 1
+        elif offset > wanted.confirm_offset - size:
+            return SCAN_END
+        else:
+            if found.messages and (
+                found.messages >= wanted.max_messages
+                or found.bytes + size > wanted.max_bytes
+                or run + 1 >= RUN_LIMIT
+            ):
+                return SCAN_FULL
+            for i in range(wanted.code_count):
+                if wanted.codes[i] == tags:
+                    break
+            else:
+                i = wanted.code_count
+            if wanted.code_count < 0 or i < wanted.code_count:
+                if run >= 0 and found.starts[run] + found.sizes[run] == offset:
+                    found.sizes[run] += size
+                else:
+                    run += 1
+                    found.starts[run] = offset
+                    found.sizes[run] = size
+                    found.run_count = run + 1
+                found.messages += 1
+                found.bytes += size
+        found.examined += 1
+        p += QueueEntryLayout.ENTRY_SIZE
+    return SCAN_END
+
+
 def scan_queue(
     MappedFile file not None,
     int64_t position,
@@ -77,62 +125,29 @@ def scan_queue(
     reaches beyond `confirm_offset` or was never written.
     """
     cdef int64_t codes[TAG_LIMIT]
-    cdef int64_t run_start[RUN_LIMIT]
-    cdef int64_t run_size[RUN_LIMIT]
-    cdef Py_ssize_t code_count = -1
+    cdef Wanted wanted
+    cdef Found found
+    cdef ScanStop stop
     cdef Py_ssize_t i
-    cdef const uint8_t *p
-    cdef int64_t offset, size, tags
-    cdef int64_t messages = 0, total = 0, examined = 0, removed = 0
-    cdef int run = -1
-    cdef ScanStop stop = SCAN_END
     file._check(position, end - position, file.size)
+    wanted.codes = codes
+    wanted.code_count = -1
     if tag_codes is not None and len(tag_codes) <= TAG_LIMIT:
-        code_count = len(tag_codes)
-        for i in range(code_count):
+        wanted.code_count = len(tag_codes)
+        for i in range(wanted.code_count):
             codes[i] = tag_codes[i]
+    wanted.max_messages = max_messages
+    wanted.max_bytes = max_bytes
+    wanted.max_examined = max_examined
+    wanted.confirm_offset = confirm_offset
+    wanted.min_physical_offset = min_physical_offset
     with nogil:
-        while position + QueueEntryLayout.ENTRY_SIZE <= end:
-            if examined >= max_examined:
-                stop = SCAN_LIMIT
-                break
-            p = file.address + position
-            offset = <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT)
-            size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
-            tags = <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT)
-            if size == 0:
-                break
-            if size == QueueEntryLayout.FILLER_SIZE or offset < min_physical_offset:
-                removed += 1
-            elif offset > confirm_offset - size:
-                break
-            else:
-                if messages and (
-                    messages >= max_messages
-                    or total + size > max_bytes
-                    or run + 1 >= RUN_LIMIT
-                ):
-                    stop = SCAN_FULL
-                    break
-                for i in range(code_count):
-                    if codes[i] == tags:
-                        break
-                else:
-                    i = code_count
-                if code_count < 0 or i < code_count:
-                    if run >= 0 and run_start[run] + run_size[run] == offset:
-                        run_size[run] += size
-                    else:
-                        run += 1
-                        run_start[run] = offset
-                        run_size[run] = size
-                    messages += 1
-                    total += size
-            examined += 1
-            position += QueueEntryLayout.ENTRY_SIZE
+        stop = scan_entries(
+            file.address + position, file.address + end, &wanted, &found
+        )
     return QueueScan(
-        [(run_start[i], run_size[i]) for i in range(run + 1)],
-        messages, total, examined, removed, ScanStop(stop),
+        [(found.starts[i], found.sizes[i]) for i in range(found.run_count)],
+        found.messages, found.bytes, found.examined, found.removed, ScanStop(stop),
     )
 
 

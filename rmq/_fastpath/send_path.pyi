@@ -6,6 +6,7 @@ from rmq._fastpath.send_table import SendTable
 LONG_NAMES: tuple[str, ...]
 SHORT_NAMES: tuple[str, ...]
 VARYING: tuple[int, ...]
+REASONS: tuple[str, ...]
 
 @final
 class SendPath(NativeHandler):

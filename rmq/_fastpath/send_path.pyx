@@ -19,11 +19,20 @@ from libc.stdint cimport (
     uint8_t,
     uint32_t,
 )
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from rmq._fastpath.append cimport RecordFields, encode_record, encoded_size
 from rmq._fastpath.endian cimport put16, put32
 from rmq._fastpath.frames cimport unescape
+from rmq._fastpath.header_text cimport (
+    end_value,
+    is_text,
+    put_integer,
+    put_name,
+    put_signed,
+    put_text,
+    read_integer,
+)
 from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION,
@@ -68,6 +77,15 @@ cdef enum:
     JSON_TYPE = 0
     LANGUAGE_PYTHON = 3
 
+cdef enum Reason:
+    HEADER = 0
+    BODY = 1
+    TOPIC_UNKNOWN = 2
+    PROPERTY = 3
+    ROOM = 4
+    REFUSING = 5
+
+REASONS = ("header", "body size", "topic", "properties", "room", "store refuses")
 LONG_NAMES = (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
     "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
@@ -75,79 +93,6 @@ LONG_NAMES = (
 )
 SHORT_NAMES = tuple("abcdefghijklm")
 VARYING = (TOPIC, QUEUE_ID, BORN_MS, PROPERTIES)
-
-
-cdef bint _read_integer(
-    const Text *text, int64_t low, int64_t high, int64_t *value
-) noexcept nogil:
-    """Read a whole decimal number as Java and Python write it; False for others."""
-    cdef const uint8_t *p = text.data
-    cdef const uint8_t *end = p + text.size
-    cdef int64_t number = 0
-    cdef bint is_negative
-    if p == NULL or text.escaped or p == end:
-        return False
-    is_negative = p[0] == 45
-    if is_negative:
-        p += 1
-    if end - p > 18 or p == end or (p[0] == 48 and text.size > 1):
-        return False
-    while p < end:
-        if not 48 <= p[0] <= 57:
-            return False
-        number = number * 10 + (p[0] - 48)
-        p += 1
-    if is_negative:
-        number = -number
-    value[0] = number
-    return low <= number <= high
-
-
-cdef bint _is_text(const Text *text, const char *word, int32_t size) noexcept nogil:
-    return (
-        not text.escaped and text.size == size and memcmp(text.data, word, size) == 0
-    )
-
-
-cdef uint8_t *_put_integer(uint8_t *out, int64_t number) noexcept nogil:
-    """Write a number that is not negative in decimal."""
-    cdef uint8_t digits[20]
-    cdef int count = 0
-    while number >= 10:
-        digits[count] = <uint8_t>(48 + number % 10)
-        number //= 10
-        count += 1
-    digits[count] = <uint8_t>(48 + number)
-    while count >= 0:
-        out[0] = digits[count]
-        out += 1
-        count -= 1
-    return out
-
-
-cdef uint8_t *_put(uint8_t *out, const char *text, int64_t size) noexcept nogil:
-    memcpy(out, text, size)
-    return out + size
-
-
-cdef uint8_t *_put_signed(uint8_t *out, int64_t number) noexcept nogil:
-    if number < 0:
-        out[0] = 45
-        return _put_integer(out + 1, -number)
-    return _put_integer(out, number)
-
-
-cdef uint8_t *_put_name(uint8_t *out, const char *name, int32_t size) noexcept nogil:
-    """Write the name of a field of a binary header, and leave room for the length."""
-    put16(out, size)
-    memcpy(out + 2, name, size)
-    return out + 2 + size + 4
-
-
-cdef uint8_t *_end_value(uint8_t *start, uint8_t *end) noexcept nogil:
-    """Write the length of a value before it."""
-    put32(start - 4, <uint32_t>(end - start))
-    return end
 
 
 cdef bint _is_plain(const uint8_t *text, int64_t size) noexcept nogil:
@@ -166,7 +111,7 @@ cdef class SendPath(NativeHandler):
     def __init__(self, SendTable table not None, *, bint has_short_names):
         names = SHORT_NAMES if has_short_names else LONG_NAMES
         NativeHandler.__init__(
-            self, names, tuple([names[i] for i in VARYING]), CONTRACT_VERSION
+            self, names, tuple([names[i] for i in VARYING]), CONTRACT_VERSION, REASONS
         )
         self.table = table
 
@@ -178,32 +123,32 @@ cdef class SendPath(NativeHandler):
         cdef int64_t value
         if texts[GROUP].data == NULL or texts[DEFAULT_TOPIC].data == NULL:
             return False
-        if not _read_integer(&texts[DEFAULT_QUEUES], INT32_MIN, INT32_MAX, &value):
+        if not read_integer(&texts[DEFAULT_QUEUES], INT32_MIN, INT32_MAX, &value):
             return False
-        if not _read_integer(&texts[QUEUE_ID], 0, INT32_MAX, &value):
+        if not read_integer(&texts[QUEUE_ID], 0, INT32_MAX, &value):
             return False
         queue_id[0] = <int32_t>value
-        if not _read_integer(&texts[SYS_FLAG], 0, INT32_MAX, &value):
+        if not read_integer(&texts[SYS_FLAG], 0, INT32_MAX, &value):
             return False
         if value & ~<int64_t>PLAIN_FLAGS:
             return False
         fields.sys_flag = <int32_t>value
-        if not _read_integer(&texts[BORN_MS], 0, INT64_MAX, &fields.born_ms):
+        if not read_integer(&texts[BORN_MS], 0, INT64_MAX, &fields.born_ms):
             return False
-        if not _read_integer(&texts[FLAG], INT32_MIN, INT32_MAX, &value):
+        if not read_integer(&texts[FLAG], INT32_MIN, INT32_MAX, &value):
             return False
         fields.flag = <int32_t>value
-        if texts[RECONSUME_TIMES].data != NULL and not _is_text(
+        if texts[RECONSUME_TIMES].data != NULL and not is_text(
             &texts[RECONSUME_TIMES], "0", 1
         ):
             return False
-        if texts[UNIT_MODE].data != NULL and not _is_text(
+        if texts[UNIT_MODE].data != NULL and not is_text(
             &texts[UNIT_MODE], "false", 5
         ):
             return False
-        if texts[BATCH].data != NULL and not _is_text(&texts[BATCH], "false", 5):
+        if texts[BATCH].data != NULL and not is_text(&texts[BATCH], "false", 5):
             return False
-        return texts[MAX_RECONSUME_TIMES].data == NULL or _read_integer(
+        return texts[MAX_RECONSUME_TIMES].data == NULL or read_integer(
             &texts[MAX_RECONSUME_TIMES], INT32_MIN, INT32_MAX, &value
         )
 
@@ -219,23 +164,30 @@ cdef class SendPath(NativeHandler):
         cdef void *queue
         cdef int64_t size, hosts_size
         cdef int64_t added_size = self.table.added_size
+        conn.reason = BODY
         if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
             return DECLINED
+        conn.reason = REFUSING
         if not self.table.log.is_writable or self.table.pending_count == PENDING_LIMIT:
             return DECLINED
+        conn.reason = HEADER
         if frame.fields[TOPIC].data == NULL or frame.fields[TOPIC].escaped:
             return DECLINED
         if text.data == NULL or text.size + added_size > RecordLayout.PROPERTIES_LIMIT:
             return DECLINED
         if not self.read_numbers(frame, &sent.queue_id, &fields):
             return DECLINED
+        conn.reason = TOPIC_UNKNOWN
         topic = self.table.find_topic(
             frame.fields[TOPIC].data, frame.fields[TOPIC].size
         )
         if topic == NULL or sent.queue_id >= (<SendTopic>topic).queue_count:
             return DECLINED
         queue = (<SendTopic>topic).tails[sent.queue_id]
-        if queue == NULL or not (<QueueTail>queue).has_room_to_spare():
+        if queue == NULL:
+            return DECLINED
+        conn.reason = ROOM
+        if not (<QueueTail>queue).has_room_to_spare():
             return DECLINED
 
         fields.topic = frame.fields[TOPIC].data
@@ -258,6 +210,7 @@ cdef class SendPath(NativeHandler):
             fields.topic_size, fields.body_size, 0, hosts_size
         )
         fields.properties_size = unescape(<uint8_t *>fields.properties, text)
+        conn.reason = PROPERTY
         if not self.table.read_properties(
             fields.properties, fields.properties_size, &properties
         ) or not _is_plain(properties.unique_key, properties.unique_key_size):
@@ -293,9 +246,12 @@ cdef class SendPath(NativeHandler):
         message.size = <int32_t>size
         message.tags_code = properties.tags_code
         self.table.pending_count += 1
+        if (<QueueTail>queue).is_watched:
+            self.is_urgent = True
         if frame.flag & ONEWAY_FLAG:
             return SERVED
         if self.table.waits_for_disk and properties.waits:
+            self.is_urgent = True
             conn.watermark = sent.offset + size
             conn.held.end = self.put_reply(conn.held.end, frame, &sent)
             return HELD
@@ -323,21 +279,21 @@ cdef class SendPath(NativeHandler):
     cdef uint8_t *put_json(
         self, uint8_t *out, const Frame *frame, const Sent *sent
     ) noexcept nogil:
-        out = _put(out, b'{"code":0,"extFields":{"msgId":"', 32)
+        out = put_text(out, b'{"code":0,"extFields":{"msgId":"', 32)
         out = self.put_message_id(out, sent.offset)
-        out = _put(out, b'","queueId":"', 13)
-        out = _put_integer(out, sent.queue_id)
-        out = _put(out, b'","queueOffset":"', 17)
-        out = _put_integer(out, sent.queue_offset)
-        out = _put(out, b'","transactionId":"', 19)
-        out = _put(out, <const char *>sent.unique_key, sent.unique_key_size)
-        out = _put(out, b'"', 1)
-        out = _put(out, self.table.facts_text, self.table.facts_size)
-        out = _put(out, b'},"flag":1,"language":"PYTHON","opaque":', 40)
-        out = _put_signed(out, frame.opaque)
-        out = _put(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
-        out = _put_integer(out, self.table.version)
-        return _put(out, b"}", 1)
+        out = put_text(out, b'","queueId":"', 13)
+        out = put_integer(out, sent.queue_id)
+        out = put_text(out, b'","queueOffset":"', 17)
+        out = put_integer(out, sent.queue_offset)
+        out = put_text(out, b'","transactionId":"', 19)
+        out = put_text(out, <const char *>sent.unique_key, sent.unique_key_size)
+        out = put_text(out, b'"', 1)
+        out = put_text(out, self.table.facts_text, self.table.facts_size)
+        out = put_text(out, b'},"flag":1,"language":"PYTHON","opaque":', 40)
+        out = put_signed(out, frame.opaque)
+        out = put_text(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+        out = put_integer(out, self.table.version)
+        return put_text(out, b"}", 1)
 
     cdef uint8_t *put_binary(
         self, uint8_t *out, const Frame *frame, const Sent *sent
@@ -351,17 +307,17 @@ cdef class SendPath(NativeHandler):
         put32(out + 5, <uint32_t>frame.opaque)
         put32(out + 9, 1)
         put32(out + 13, 0)
-        start = _put_name(end, b"msgId", 5)
-        end = _end_value(start, self.put_message_id(start, sent.offset))
-        start = _put_name(end, b"queueId", 7)
-        end = _end_value(start, _put_integer(start, sent.queue_id))
-        start = _put_name(end, b"queueOffset", 11)
-        end = _end_value(start, _put_integer(start, sent.queue_offset))
-        start = _put_name(end, b"transactionId", 13)
-        end = _end_value(
-            start, _put(start, <const char *>sent.unique_key, sent.unique_key_size)
+        start = put_name(end, b"msgId", 5)
+        end = end_value(start, self.put_message_id(start, sent.offset))
+        start = put_name(end, b"queueId", 7)
+        end = end_value(start, put_integer(start, sent.queue_id))
+        start = put_name(end, b"queueOffset", 11)
+        end = end_value(start, put_integer(start, sent.queue_offset))
+        start = put_name(end, b"transactionId", 13)
+        end = end_value(
+            start, put_text(start, <const char *>sent.unique_key, sent.unique_key_size)
         )
-        end = _put(end, self.table.binary_facts_text, self.table.binary_facts_size)
+        end = put_text(end, self.table.binary_facts_text, self.table.binary_facts_size)
         put32(out + 17, <uint32_t>(end - fields))
         return end
 

@@ -7,10 +7,12 @@ cdef class QueueTail:
     cdef readonly str topic
     cdef readonly bytes topic_bytes
     cdef readonly int32_t queue_id
+    cdef public int64_t min_offset      # of the first message that is still there
     cdef public int64_t next_offset
     cdef public int64_t end_physical    # end of the last record with an entry, or -1
     cdef public MappedFile file         # of the next entry; None until it is prepared
     cdef public bint is_deleted         # its topic is gone: nothing is written any more
+    cdef public bint is_watched         # somebody waits for its next message
     cdef bint is_touched
     cdef int32_t staged                 # messages of this poll that wait to be written
     cdef bint has_room(self) noexcept nogil

@@ -10,10 +10,12 @@ class QueueTail:
     topic: str
     topic_bytes: bytes
     queue_id: int
+    min_offset: int
     next_offset: int
     end_physical: int
     file: MappedFile | None
     is_deleted: bool
+    is_watched: bool
     def __init__(self, topic: str, queue_id: int) -> None: ...
     @property
     def wants_blocks(self) -> bool:

@@ -15,6 +15,7 @@ from rmq._fastpath.frames cimport (
     RawHeader,
     scan_header,
     scan_integer,
+    scan_number,
     scan_string,
 )
 from rmq._fastpath.native cimport Frame, Text
@@ -95,6 +96,8 @@ cdef bint match_template(
         p += run
         if hole.field == OPAQUE_HOLE:
             p = scan_integer(p, end, &opaque)
+        elif template.header[hole.start - 1] != 34:
+            p = scan_number(p, end, &values[i])
         else:
             p = scan_string(p, end, &values[i])
             if p != NULL:

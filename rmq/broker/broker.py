@@ -178,6 +178,7 @@ class Broker:
             store_host=self._store_host,
             address=names.address,
             boot_ms=clock.now_ms(),
+            native_counts=self._server.native_counts,
         )
 
     def _load_tables(self) -> None:

@@ -146,6 +146,7 @@ class ConsumerTable:
         self._settings = groups
         self._notifies = notifies
         self._on_gone = on_gone
+        self.on_change: list[Callable[[str], None]] = []
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._count = 0
@@ -178,6 +179,7 @@ class ConsumerTable:
             )
         assert connection.is_open, f"{client_id} registered over a closed connection"
         group.consume_type = data.consume_type
+        is_other_model = group.message_model != data.message_model
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         before = group.members.get(connection)
@@ -188,9 +190,12 @@ class ConsumerTable:
             self._groups_of.setdefault(connection, set()).add(name)
         elif changed:
             self._forget_mismatches(group)
+        before_topics = dict(group.subscriptions)
         self._size -= group.size
         changed = _subscribe(group, data.subscription_data_set) or changed
         self._size += group.size
+        if is_other_model or group.subscriptions != before_topics:
+            self._tell(name)
         self.mismatches.note(name, client_id, data.subscription_data_set)
         if changed:
             self._notify(group)
@@ -221,6 +226,7 @@ class ConsumerTable:
         else:
             self._size -= known.size
             del self._groups[group]
+            self._tell(group)
             self._on_gone(group)
 
     def _forget_mismatches(self, group: ConsumerGroup) -> None:
@@ -255,6 +261,11 @@ class ConsumerTable:
         for group in list(self._groups.values()):
             for connection, member in list(group.members.items()):
                 yield group.name, connection, member
+
+    def _tell(self, group: str) -> None:
+        """Tell that what a group wants, or how, has changed."""
+        for listener in self.on_change:
+            listener(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
         settings = self._settings.get(group.name)

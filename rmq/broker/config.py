@@ -279,6 +279,13 @@ class BrokerConfig:
         low=1 << 20,
         doc="bytes that all connections may buffer; beyond it the largest is closed",
     )
+    busy_poll_us: int = option(
+        50,
+        key="rmq.busyPollMicros",
+        low=0,
+        high=1_000,
+        doc="how long to wait busily for more after some work; 0: not at all",
+    )
     stop_timeout_s: int = option(
         10,
         key="rmq.stopTimeoutSeconds",

@@ -25,6 +25,7 @@ from rmq.native import NativeHandler
 from rmq.plugins import PluginInfo
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held
+from rmq.remoting.server import NativeCounts
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
@@ -96,6 +97,8 @@ class BrokerContext:
     address: str
     boot_ms: int
     statistics: BrokerStatistics = field(init=False)
+    native_counts: Callable[[], NativeCounts] = dict
+    """What compiled handlers served and declined, by port and request code."""
     plugin_configs: dict[str, Any] = field(default_factory=dict)
     on_close: list[Callable[[Connection], None]] = field(default_factory=list)
     on_stop: list[Callable[[], object]] = field(default_factory=list)

@@ -64,6 +64,10 @@ class Listener:
     accepting: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
+NativeCounts = dict[tuple[str, int], tuple[int, dict[str, int]]]
+"""By listener and request code: frames served, and declined by reason."""
+
+
 class ServerStatistics(NamedTuple):
     """The reactor's counters and what dispatch did."""
 
@@ -82,11 +86,14 @@ class RemotingServer:
         clock: Clock,
         max_frame_size: int = MAX_FRAME_SIZE,
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
+        busy_poll_us: int = 0,
     ) -> None:
         self.clock = clock
         self.after_drain: list[Callable[[], None]] = []
         self._reactor = Reactor(
-            max_frame_size=max_frame_size, max_buffer_bytes=max_buffer_bytes
+            max_frame_size=max_frame_size,
+            max_buffer_bytes=max_buffer_bytes,
+            busy_poll_us=busy_poll_us,
         )
         self._dispatcher = Dispatcher(self._reactor)
         self._listeners: list[Listener] = []
@@ -238,6 +245,13 @@ class RemotingServer:
         for listener in self._listeners:
             if listener.name == name:
                 self._reactor.register_native(listener.index, code, handler)
+
+    def native_counts(self) -> NativeCounts:
+        """Return what compiled handlers served and declined, by listener and code."""
+        return {
+            (self._listeners[index].name, code): counts
+            for (index, code), counts in self._reactor.native_counts().items()
+        }
 
     def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:
         """Release held answers by it; compiled ones wait at most `timeout_ms`."""

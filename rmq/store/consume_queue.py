@@ -58,7 +58,6 @@ class ConsumeQueue(QueueTail):
         "_file_size",
         "_files",
         "folder",
-        "min_offset",
         "stranded",
     )
 
@@ -67,7 +66,6 @@ class ConsumeQueue(QueueTail):
     ) -> None:
         super().__init__(topic, queue_id)
         self.folder = folder
-        self.min_offset = 0
         self.stranded: list[int] = []
         self._files = files
         self._file_size = file_size

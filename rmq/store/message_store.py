@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from rmq._fastpath import LogTail, QueueTail, RecordEncoder, Watermark
+from rmq._fastpath import LogTail, PullTable, QueueTail, RecordEncoder, Watermark
 from rmq.clock import Clock
 from rmq.errors import StoreError
 from rmq.store.allocate import FileAllocator
@@ -74,6 +74,7 @@ class MessageStore:
             config, self._log, self._queues, self.index, self._counters
         )
         self.get = reader.get
+        self.entries_at = reader.entries_at
         self.query = reader.query
         self.record_at = reader.record_at
         self.min_offset = reader.min_offset
@@ -173,6 +174,15 @@ class MessageStore:
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail | None:
         """Where compiled handlers append to a queue; None before its first message."""
         return self._queues.get(topic, queue_id)
+
+    def pull_table(
+        self,
+        *,
+        version: int,
+        on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+    ) -> PullTable:
+        """Return a table by which compiled handlers read as `get` does."""
+        return self._reader.pull_table(version, on_commits)
 
     # -- after puts
 

@@ -6,9 +6,12 @@ log (what is likely in memory), fewer from older parts; the first message is alw
 given.  Called from the trio thread.
 """
 
-from rmq._fastpath import scan_queue
+from collections.abc import Callable
+
+from rmq._fastpath import MappedFile, PullTable, QueueScan, QueueTail, scan_queue
 from rmq.errors import StoreClosed
 from rmq.protocol.message import is_record
+from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE
@@ -62,8 +65,12 @@ class StoreReader:
         *,
         max_bytes: int | None = None,
         tag_codes: tuple[int, ...] | None = None,
+        may_wait: bool = True,
     ) -> GetResult:
-        """Read messages of a queue from `offset` on; `tag_codes` None takes all."""
+        """Read messages of a queue from `offset` on; `tag_codes` None takes all.
+
+        With `may_wait` false `NotInMemory` is raised for what is on the disk only.
+        """
         if not self.is_open:
             raise StoreClosed(f"{self.config.root_dir} is closed")
         queue = self._queues.get(topic, queue_id)
@@ -76,11 +83,13 @@ class StoreReader:
             return _outside(offset, low, high)
         file, position = queue.locate(offset)
         readable = min(file.size, (high - offset) * ENTRY_SIZE + position)
+        scan_bytes = max(self.config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        if not may_wait:
+            _require(file, position, min(readable - position, scan_bytes))
         in_memory = self._is_hot(queue.entry(offset)[0])
         count, size = self._limits(in_memory)
         if max_bytes is not None:
             size = min(size, max_bytes)
-        scan_bytes = max(self.config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         scan = scan_queue(
             file,
             position,
@@ -92,27 +101,65 @@ class StoreReader:
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,
         )
-        following = offset + scan.examined
         if not scan.message_count:
             self._counters.get_missed += 1
-            removed = scan.removed == scan.examined and scan.examined
-            status = (
-                GetStatus.MESSAGE_WAS_REMOVING
-                if removed
-                else GetStatus.NO_MATCHED_MESSAGE
-            )
-            return GetResult(status, following, low, high)
-        self._counters.get_found += 1
-        self._counters.transferred_messages += scan.message_count
+            return _nothing(scan, offset, low, high)
+        if not may_wait:
+            self._require_records(scan.runs)
+        self._count_found(1, scan.message_count)
         return GetResult(
             GetStatus.FOUND,
-            following,
+            offset + scan.examined,
             low,
             high,
             scan.message_count,
             self._read_runs(scan.runs),
             not in_memory,
         )
+
+    def entries_at(
+        self, topic: str, queue_id: int, offset: int
+    ) -> tuple[QueueTail, MappedFile] | None:
+        """Return a queue with the file of its entry at `offset`; None without one."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+            return None
+        return queue, queue.locate(offset)[0]
+
+    def pull_table(
+        self,
+        version: int,
+        on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+    ) -> PullTable:
+        """Return a table by which compiled handlers read as `get` does."""
+        return PullTable(
+            self._log,
+            self._log.files.files,
+            self._log.durable if self._sync else None,
+            hot_window=self._memory_window,
+            hot_limits=self._limits(True),
+            cold_limits=self._limits(False),
+            scan_bytes=self.config.filter_scan_bytes,
+            version=version,
+            on_found=self._count_found,
+            on_commits=on_commits,
+        )
+
+    def _count_found(self, pulls: int, messages: int) -> None:
+        self._counters.get_found += pulls
+        self._counters.transferred_messages += messages
+
+    def _require_records(self, runs: list[tuple[int, int]]) -> None:
+        """Refuse to read records that are on the disk only."""
+        missing = []
+        for offset, size in runs:
+            file = self._log.files.find(offset)
+            assert file is not None, f"{offset} is not in the log"
+            position = offset - file.base_offset
+            if not file.is_resident(position, size):
+                missing.append((file, position, size))
+        if missing:
+            raise NotInMemory(missing)
 
     def _limits(self, in_memory: bool) -> tuple[int, int]:
         """Return messages and bytes that one pull may have."""
@@ -204,6 +251,19 @@ class StoreReader:
         return queue.search_time(
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper
         )
+
+
+def _nothing(scan: QueueScan, offset: int, low: int, high: int) -> GetResult:
+    """Say why a scan from `offset` on found nothing."""
+    removed = scan.examined and scan.removed == scan.examined
+    status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+    return GetResult(status, offset + scan.examined, low, high)
+
+
+def _require(file: MappedFile, position: int, size: int) -> None:
+    """Refuse to read what is on the disk only."""
+    if not file.is_resident(position, size):
+        raise NotInMemory([(file, position, size)])
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult:

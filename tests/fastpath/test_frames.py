@@ -64,6 +64,24 @@ def test_accepted_headers_mean_what_the_protocol_reads(command):
     assert_same(*header_of(encode(command)))
 
 
+@given(
+    st.dictionaries(
+        texts, st.integers() | st.integers(0, 99) | st.booleans() | texts, max_size=5
+    )
+)
+def test_numbers_among_the_fields_mean_their_digits(fields):
+    header = {"code": 11, "opaque": 7, "remark": "", "extFields": fields}
+    assert_same(json.dumps(header, ensure_ascii=False).encode(), 0)
+    del header["remark"]
+    assert_same(json.dumps(header, separators=(",", ":")).encode(), 0)
+
+
+def test_node_and_cpp_headers_are_accepted():
+    fields = b'{"queueId":-5 , "a":0,"k":false}'
+    header = b'{"code":11,"extFields":%b,"opaque":7,"remark":""}' % fields
+    assert scan(header, 0).fields == {b"queueId": b"-5", b"a": b"0", b"k": b"false"}
+
+
 @given(commands, st.data())
 def test_a_changed_byte_never_changes_the_meaning(command, data):
     header, kind = header_of(encode(command))
@@ -102,7 +120,16 @@ def test_plain_header_is_accepted():
         b'{"code":1.5,"opaque":7}',
         b'{"code":010,"opaque":7}',
         b'{"code":99999999999,"opaque":7}',
-        b'{"code":10,"opaque":7,"extFields":{"a":1}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":1.0}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":1e3}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":-0}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":01}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":1x}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":-}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":1234567890123456789}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":truee}}',
+        b'{"code":10,"opaque":7,"extFields":{"a":[1]}}',
+        b'{"code":10,"opaque":7,"extFields":{"$ref":"$","a":1}}',
         b'{"code":10,"opaque":7,"extFields":{"a":"1","a":"2"}}',
         b'{"code":10,"opaque":7,"extFields":{"a":"\\u00e9"}}',
         b'{"code":10,"opaque":7,"extFields":{"a":"\\uzz01"}}',
@@ -110,7 +137,8 @@ def test_plain_header_is_accepted():
         b'{"code":10,"opaque":7,"extFields":{"a":"\xed\xa0\x80"}}',
         b'{"code":10,"opaque":7,"extFields":null}',
         b'{"code":10,"opaque":7,"language":"KLINGON"}',
-        b'{"code":10,"opaque":7,"remark":"x"}',
+        b'{"code":10,"opaque":7,"remark":null}',
+        b'{"code":10,"opaque":7,"remark":"\xff"}',
         b'{"opaque":7}',
         b"[]",
         b"",
@@ -124,11 +152,14 @@ def test_recorded_frames_are_read_alike(golden):
     import base64
     import lzma
 
-    accepted = 0
-    for path in sorted((golden / "frames").glob("java55*-producer.jsonl.xz")):
+    declined = []
+    for path in sorted((golden / "frames").glob("*-p*.jsonl.xz")):
         for line in lzma.decompress(path.read_bytes()).splitlines():
-            frame = base64.b64decode(json.loads(line)["raw"])
-            header, kind = header_of(frame)
+            row = json.loads(line)
+            if row["kind"] == "response" or not isinstance(row["header"], dict):
+                continue
+            header, kind = header_of(base64.b64decode(row["raw"]))
             assert_same(header, kind)
-            accepted += scan(header, kind) is not None
-    assert accepted
+            if row["header"]["code"] in (10, 11, 310) and scan(header, kind) is None:
+                declined.append((path.name, row["header"]))
+    assert not declined

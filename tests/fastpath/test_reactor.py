@@ -5,6 +5,8 @@ import os
 import select
 import socket
 import struct
+import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -663,3 +665,34 @@ def received_all(peer):
     while piece := peer.recv(65536):
         data += piece
     return data
+
+
+def test_a_busy_poll_takes_what_comes_a_little_later():
+    """Half a frame is work without an event: the poll stays for the other half."""
+    wire = Wire(busy_poll_us=5_000_000)
+    _, peer = wire.connect()
+    data = frame(100)
+    peer.sendall(data[:50])
+    later = threading.Timer(0.02, peer.sendall, [data[50:]])
+    later.start()
+    assert wire.reactor.poll(0)
+    later.join()
+    assert wire.reactor.has_events
+    assert wire.reactor.spins == 1
+    wire.close()
+
+
+def test_a_busy_poll_ends_and_others_follow_less_often():
+    wire = Wire(busy_poll_us=20_000)
+    _, peer = wire.connect()
+    times = []
+    for byte in frame(100)[:24]:
+        peer.sendall(bytes([byte]))
+        began = time.monotonic()
+        assert wire.reactor.poll(0)
+        times.append(time.monotonic() - began)
+    assert not wire.reactor.has_events
+    assert wire.reactor.spins == 0
+    assert min(times[:8]) > 0.02
+    assert sum(t > 0.02 for t in times[8:]) < 8
+    wire.close()

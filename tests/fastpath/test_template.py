@@ -53,6 +53,20 @@ def test_values_may_differ_and_nothing_else():
         assert not templates.read(other)[0]
 
 
+def test_a_number_stays_a_number():
+    templates = Templates(NAMES, VARYING)
+    templates.read(header(a="x", b="T", e=1, i="p"))
+    recognised, _, fields = templates.read(header(a="x", b="T", e=-523, i="p"))
+    assert recognised
+    assert fields[b"e"] == b"-523"
+    for other in ('"1"', "1.5", "01", "x", "", "12345678901234567890"):
+        data = header(a="x", b="T", e=1, i="p").replace(b": 1,", f": {other},".encode())
+        read = templates.read(data)
+        assert read is None or not read[0]
+        assert (read is None) == (scanned(data) is None)
+        templates.read(header(a="x", b="T", e=1, i="p"))
+
+
 def test_what_the_scanner_refuses_is_not_recognised():
     good = header(77, a="x", b="T", e="1", i="p")
     for bad in (

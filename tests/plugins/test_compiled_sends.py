@@ -7,29 +7,20 @@ places; one of them serves what it can compiled. Replies, log and queues must be
 import itertools
 import json
 import os
-import random
-import socket
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import rmq_plugins.send
-from rmq._fastpath import EventKind, Reactor
-from rmq.broker.config import BrokerConfig
+from rmq._fastpath import EventKind
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.protocol.message import host_bytes
-from rmq.store.config import FlushDiskType, StoreConfig
-from rmq.store.message_store import MessageStore
-from tests.plugins.conftest import (
-    Caller,
-    ManualClock,
-    RecordingConnection,
-    build_context,
-)
+from rmq.store.config import FlushDiskType
+from tests.plugins.sides import sides
+
+__all__ = ["sides"]
 
 LONG = (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
@@ -51,117 +42,6 @@ PLAIN = {
     "unitMode": "false",
     "batch": "false",
 }
-MAIN = 0
-
-
-class Side:
-    """One broker behind a reactor, with or without compiled handlers."""
-
-    def __init__(self, folder, *, compiled, **store_options):
-        config = StoreConfig(
-            root_dir=str(folder),
-            **{
-                "commit_log_file_size": 1 << 20,
-                "queue_file_size": 20 * 64,
-                "max_message_size": 4096,
-                **store_options,
-            },
-        )
-        clock = ManualClock()
-        self.store = MessageStore.open(
-            config, clock=clock, store_host=host_bytes("127.0.0.1", 10_911)
-        )
-        self.broker = build_context(
-            BrokerConfig(broker_name="broker-a"), self.store, clock
-        )
-        self.caller = Caller(self.broker)
-        self.reactor = Reactor()
-        self.reactor.attach_watermark(self.store.durable)
-        if compiled:
-            rmq_plugins.send.rmq_native_handlers(
-                self.broker,
-                lambda code, handler, **_: self.reactor.register_native(
-                    MAIN, code, handler
-                ),
-            )
-        for name, queues, kind in (("T", 3, "SINGLE_TAG"), ("M", 2, "MULTI_TAG")):
-            self.caller.topic(name, queues=queues, topic_filter_type=kind)
-        self.peer, ours = socket.socketpair()
-        self.peer.setblocking(False)
-        ours.setblocking(False)
-        self.connection = RecordingConnection()
-        self.reactor.add(ours.detach(), MAIN, self.connection.remote_host)
-        self.decoder = FrameDecoder()
-        self.replies = {}
-
-    def play(self, chunks):
-        """Send the chunks, one poll each, and collect the replies by opaque number."""
-        random.seed(7)
-        for chunk in chunks:
-            if chunk:
-                self.peer.sendall(chunk)
-            while self.reactor.poll(0):
-                self.broker.arrivals.flush()
-                for kind, token, frame in self.reactor.take_events():
-                    assert kind == EventKind.FRAME, EventKind(kind)
-                    self.serve(token, frame)
-                self.broker.arrivals.flush()
-                self.reactor.flush()
-            self.collect()
-
-    def serve(self, token, frame):
-        """Let the Python handler answer, as the dispatcher does."""
-        [request] = FrameDecoder().feed(frame)
-        answer = self.caller.handle(request, self.connection)
-        if not request.is_oneway:
-            self.reactor.send(token, encode(getattr(answer, "response", answer)))
-
-    def collect(self):
-        while True:
-            try:
-                data = self.peer.recv(1 << 20)
-            except BlockingIOError:
-                return
-            for reply in self.decoder.feed(data):
-                assert reply.opaque not in self.replies
-                self.replies[reply.opaque] = encode(reply)
-
-    @property
-    def served(self):
-        return sum(count for count, _ in self.reactor.native_counts().values())
-
-    def files(self):
-        """Every byte of log and queues, and the tables that a send can change."""
-        root = self.store.directory.root
-        return {
-            str(path.relative_to(root)): path.read_bytes()
-            for folder in ("commitlog", "consumequeue")
-            for path in sorted((root / folder).rglob("*"))
-            if path.is_file()
-        }
-
-    def close(self):
-        self.peer.close()
-        self.reactor.detach_watermark()
-        self.store.close()
-
-
-@pytest.fixture
-def sides(tmp_path):
-    made = []
-
-    def make(**options):
-        folder = tmp_path / str(len(made))
-        pair = [
-            Side(folder / name, compiled=name == "compiled", **options)
-            for name in ("python", "compiled")
-        ]
-        made.extend(pair)
-        return pair
-
-    yield make
-    for side in made:
-        side.close()
 
 
 def request(fields, *, opaque, code=310, body=b"hello", flag=0, kind="plain"):

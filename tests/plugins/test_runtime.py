@@ -120,3 +120,11 @@ def test_closed_broker_is_forgotten(open_broker):
 @pytest.mark.parametrize("code", [26, 28])
 def test_questions_without_fields(caller, code):
     assert caller.call(code, {"unknown": "x"}, b"body").code == 0
+
+
+def test_frames_of_compiled_handlers_are_counted(broker, make_caller_of):
+    counts = {("main", 11): (5, {"not in memory": 2})}
+    broker.native_counts = lambda: counts
+    shown = facts(make_caller_of(broker))
+    assert shown["rmq.native.main.11.served"] == "5"
+    assert shown["rmq.native.main.11.declined.not-in-memory"] == "2"

@@ -61,6 +61,7 @@ class RuntimeInfo:
         self._root = broker.store_config.root
         self._clock = broker.clock
         self._boot_ms = broker.boot_ms
+        self._native_counts = broker.native_counts
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
         self._tables = broker.tables
         self._rates = Rates(self._counts())
@@ -74,6 +75,7 @@ class RuntimeInfo:
             **self._store_facts(),
         }
         table |= self._disk_facts() | self._broker_facts() | self._delay_facts()
+        table |= self._native_facts()
         return request.reply(body=KVTable(table=table).encode())
 
     async def sample_every_second(self) -> None:
@@ -181,6 +183,16 @@ class RuntimeInfo:
             "runtime": _duration(self._clock.now_ms() - self._boot_ms),
             "startAcceptSendRequestTimeStamp": str(self._accept_from_ms),
         }
+
+    def _native_facts(self) -> dict[str, str]:
+        """Frames that compiled handlers served, and why they left others to Python."""
+        facts = {}
+        for (port, code), (served, declined) in self._native_counts().items():
+            prefix = f"rmq.native.{port}.{code}"
+            facts[f"{prefix}.served"] = str(served)
+            for reason, count in declined.items():
+                facts[f"{prefix}.declined.{reason.replace(' ', '-')}"] = str(count)
+        return facts
 
 
 def _duration(elapsed_ms: int) -> str:

@@ -5,7 +5,8 @@ client what to do next: take them (0), ask again later (19) or at once (20), or 
 from another offset (21); the remark names the store's status.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import trio
@@ -17,10 +18,17 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq.store.cold import NotInMemory
 from rmq.store.results import GetResult, GetStatus
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
 from rmq_plugins.pull.filter import matching_records
-from rmq_plugins.pull.held_pulls import MAX_SUSPEND_MS, HeldPull, HeldPulls
+from rmq_plugins.pull.held_pulls import (
+    MAX_SUSPEND_MS,
+    HeldPull,
+    HeldPulls,
+    QueueKey,
+)
+from rmq_plugins.pull.native import NativePulls
 
 MASTER_ID: Final = "0"
 """Slaves do not serve pulls, so the master is always suggested."""
@@ -48,8 +56,9 @@ class PullHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self.held = HeldPulls(self.resume, broker.clock.now_ms)
+        self.held = HeldPulls(self.resume, broker.clock.now_ms, self._watch)
         self._checks = PullChecks(broker)
+        self._native: NativePulls | None = None
         self._store = broker.store
         self._offsets = broker.offsets
         self._statistics = broker.statistics
@@ -61,10 +70,45 @@ class PullHandler:
         sweep_ms = self._short_poll_ms or LONG_POLL_SWEEP_MS
         self._sweep_seconds = sweep_ms / 1_000
 
-    def pull(self, request: Command, connection: Connection) -> Command | None:
-        """Answer with messages, or keep the request until there are some."""
+    def compiled(self, broker: BrokerContext) -> NativePulls:
+        """Show what is plain to compiled handlers from now on."""
+        self._native = NativePulls(broker)
+        return self._native
+
+    def pull(
+        self, request: Command, connection: Connection
+    ) -> Command | Coroutine[Any, Any, Command | None] | None:
+        """Answer with messages, or keep the request until there are some.
+
+        Old messages that the disk has to give are read by a worker thread first.
+        """
         header = request.header(PullMessageRequestHeader)
-        answer, result = self._run(request, header, connection)
+        try:
+            ran = self._run(request, header, connection, may_wait=False)
+        except NotInMemory as cold:
+            return self._pull_cold(cold, request, header, connection)
+        return self._finish(ran, request, header, connection)
+
+    async def _pull_cold(
+        self,
+        cold: NotInMemory,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | None:
+        await trio.to_thread.run_sync(cold.load)
+        ran = self._run(request, header, connection)
+        return self._finish(ran, request, header, connection)
+
+    def _finish(
+        self,
+        ran: tuple[Command, GetResult | None],
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | None:
+        """Commit what came with the pull, and hold it if there is nothing yet."""
+        answer, result = ran
         commits = header.sys_flag & PULL_COMMIT_OFFSET
         if result is not None and commits and not _is_reset(result):
             self._commit(header, connection)
@@ -110,11 +154,13 @@ class PullHandler:
         request: Command,
         header: PullMessageRequestHeader,
         connection: Connection,
+        *,
+        may_wait: bool = True,
     ) -> tuple[Command, GetResult | None]:
         """Check and read; without a result the pull was refused."""
         try:
             plan = self._checks.plan(request, header, connection)
-            result = self._read(header, plan)
+            result = self._read(header, plan, may_wait=may_wait)
         except PullForbidden as refusal:
             forbidden = {"forbiddenType": str(int(refusal.forbidden_type))}
             return (
@@ -131,9 +177,13 @@ class PullHandler:
                 result.message_count,
                 len(result.body),
             )
+        if result.status is GetStatus.FOUND and self._native is not None:
+            self._native.show(header, plan)
         return _answer(request, header, plan, result), result
 
-    def _read(self, header: PullMessageRequestHeader, plan: PullPlan) -> GetResult:
+    def _read(
+        self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
+    ) -> GetResult:
         """Ask the store, unless the group is to go on somewhere else."""
         where = header.topic, header.queue_id
         reset = self._offsets.take_reset(header.consumer_group, *where)
@@ -153,6 +203,7 @@ class PullHandler:
                 max(1, header.max_msg_nums),
                 max_bytes=max_bytes,
                 tag_codes=plan.filter.tag_codes,
+                may_wait=may_wait,
             )
         except StoreError as error:
             raise RequestRejected(
@@ -197,6 +248,12 @@ class PullHandler:
                 header.queue_id,
                 header.commit_offset,
             )
+
+    def _watch(self, key: QueueKey, is_watched: bool) -> None:
+        """Have the arrival of messages told at once while pulls wait for them."""
+        queue = self._store.queue_tail(*key)
+        if queue is not None:
+            queue.is_watched = is_watched
 
     def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
         """Return for how long to hold a pull."""

@@ -60,6 +60,10 @@ Resume = Callable[[HeldPull, bool], Command | None]
 """Runs a held pull again; None goes on waiting, which is no answer if it must end."""
 
 
+Watch = Callable[[QueueKey, bool], None]
+"""Is told when a queue begins or ends to have pulls in waiting."""
+
+
 class HeldPullStatistics(NamedTuple):
     """How many pulls wait, and what became of the others."""
 
@@ -75,8 +79,9 @@ class HeldPullStatistics(NamedTuple):
 class HeldPulls:
     """All pulls in waiting, by queue and by connection."""
 
-    def __init__(self, resume: Resume, now_ms: Callable[[], int]) -> None:
+    def __init__(self, resume: Resume, now_ms: Callable[[], int], watch: Watch) -> None:
         self._resume = resume
+        self._watch = watch
         self._now_ms = now_ms
         self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
         self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
@@ -94,6 +99,7 @@ class HeldPulls:
             return False
         assert pull not in in_queue, f"a pull of {pull.queue} is held already"
         self._by_queue.setdefault(pull.queue, in_queue)[pull] = None
+        self._watch(pull.queue, True)
         self._by_connection.setdefault(pull.connection, {})[pull] = None
         self._waiting += 1
         self._size += pull.size
@@ -164,6 +170,7 @@ class HeldPulls:
         del in_queue[pull]
         if not in_queue:
             del self._by_queue[pull.queue]
+            self._watch(pull.queue, False)
         of_connection = self._by_connection[pull.connection]
         del of_connection[pull]
         if not of_connection:

@@ -3,6 +3,7 @@
 Kept in `config/subscriptionGroup.json`.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class GroupTable(JsonTable):
         self._is_automatic = config.auto_create_subscription_group
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
+        self.on_change: list[Callable[[str], None]] = []
 
     def load(self) -> None:
         """Read the file and add the groups that every broker has."""
@@ -98,6 +100,7 @@ class GroupTable(JsonTable):
         self._check_room(name)
         self._groups[name] = group
         self.touch()
+        self._tell(name)
         return True
 
     def _check_room(self, name: str) -> None:
@@ -112,6 +115,7 @@ class GroupTable(JsonTable):
         if self._groups.pop(name, None) is None:
             return False
         self.touch()
+        self._tell(name)
         return True
 
     def set_readable(self, group: str, topic: str, *, is_readable: bool) -> None:
@@ -125,6 +129,11 @@ class GroupTable(JsonTable):
             raise RequestRejected(1, f"there is no group {group} in this broker")
         self.forbidden[group] = {**topics, topic: changed}
         self.touch()
+        self._tell(group)
+
+    def _tell(self, name: str) -> None:
+        for listener in self.on_change:
+            listener(name)
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Return whether the group may not read the topic."""

@@ -5,7 +5,7 @@ read the last moments again.  Entries of unknown groups and topics stay: other p
 a Java store keep their progress here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ class OffsetTable(JsonTable):
         super().__init__(folder / "consumerOffset.json", clock)
         self._offsets: dict[str, dict[int, int]] = {}
         self._resets: dict[tuple[str, str, int], int] = {}
+        self.on_reset: list[Callable[[str], None]] = []
         self._version_step = version_step
         self._commits = 0
         self._count = 0
@@ -86,6 +87,8 @@ class OffsetTable(JsonTable):
         """
         self.commit("a reset", group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
+        for listener in self.on_reset:
+            listener(group)
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Return whether a reset waits for a pull."""

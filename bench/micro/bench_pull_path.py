@@ -1,0 +1,117 @@
+"""Pulls of 32 messages through the reactor and the compiled handler, and a socket."""
+
+import socket
+
+import pytest
+
+from rmq._fastpath import (
+    LogTail,
+    MappedFile,
+    PullPath,
+    PullTable,
+    PullView,
+    QueueTail,
+    Reactor,
+    RecordEncoder,
+)
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
+
+MESSAGES = 32 * 64
+PULLS = 8
+FIELDS = {
+    "consumerGroup": "please_rename_unique_group_name",
+    "topic": "TopicTest",
+    "queueId": "2",
+    "queueOffset": "0",
+    "maxMsgNums": "32",
+    "sysFlag": "2",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "15000",
+    "subVersion": "1700000000000",
+    "expressionType": "TAG",
+    "maxMsgBytes": "262144",
+}
+PROPERTIES = "KEYS\x01k\x02UNIQ_KEY\x017F0163D218B4\x02WAIT\x01true\x02TAGS\x01{}\x02"
+TAGS = ("TagA", "TagB")
+TAG_A = 2_598_919
+
+
+def mapped(path, size):
+    file = MappedFile(str(path), size, create=True)
+    file.allocate(size)
+    return file
+
+
+def reactor_with(tmp_path, size, tag_codes):
+    """A reactor that serves one queue of records with two tags in turn."""
+    log = LogTail(RecordEncoder(bytes(8)))
+    log.file = mapped(tmp_path / "log", 1 << 22)
+    queue = QueueTail("TopicTest", 2)
+    queue.file = mapped(tmp_path / "queue", 1 << 20)
+    for n in range(MESSAGES):
+        properties = PROPERTIES.format(TAGS[n % 2])
+        body = bytes(size)
+        log.append(queue, True, 0, 0, 1, bytes(8), 1, 0, 0, body, properties, None)
+    table = PullTable(
+        log,
+        [log.file],
+        None,
+        hot_window=1 << 30,
+        hot_limits=(32, 1 << 18),
+        cold_limits=(8, 1 << 16),
+        scan_bytes=16_000,
+        version=513,
+        on_found=lambda pulls, messages: None,
+        on_commits=lambda commits: None,
+    )
+    view = PullView(
+        FIELDS["consumerGroup"],
+        FIELDS["topic"],
+        None,
+        sub_version=int(FIELDS["subVersion"]),
+        tag_codes=tag_codes,
+        queue_count=4,
+        flags={"topicSysFlag": "0", "groupSysFlag": "0"},
+    )
+    view.show(queue, queue.file)
+    table.add(view)
+    made = Reactor()
+    made.register_native(0, 11, PullPath(table))
+    return made
+
+
+@pytest.mark.parametrize("tag_codes", [None, (TAG_A,)], ids=["all", "half"])
+@pytest.mark.parametrize("size", [128, 1024])
+@pytest.mark.parametrize("kind", ["json", "binary"])
+def bench_8_pulls(benchmark, tmp_path, kind, size, tag_codes):
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    reactor = reactor_with(tmp_path, size, tag_codes)
+    reactor.add(ours.detach(), 0, bytes(8))
+    frames = b"".join(
+        encode(
+            Command(
+                11,
+                {**FIELDS, "queueOffset": str(64 * n)},
+                serialize_type=int(kind == "binary"),
+            )
+        )
+        for n in range(PULLS)
+    )
+    taken = bytearray(1 << 20)
+
+    def run():
+        theirs.sendall(frames)
+        while reactor.poll(0):
+            pass
+        theirs.recv_into(taken)
+
+    benchmark(run)
+    assert not reactor.has_events
+    served, declined = reactor.native_counts()[0, 11]
+    assert served == reactor.frames
+    assert not declined
+    assert reactor.bytes_out > served * 32 * size
+    theirs.close()

@@ -1,0 +1,117 @@
+"""Compiled pulls: what the Python handler has served plainly, `PullPath` serves next.
+
+A queue is shown to it after a first pull went through the Python handler, which has
+asked every table by then. A topic, group or subscription that changes is forgotten, and
+so is what is told to go on from another offset.
+"""
+
+from contextlib import suppress
+
+from rmq.broker.context import BrokerContext
+from rmq.errors import RequestRejected
+from rmq.native import PullTable, PullView
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import WIRE_VERSION
+from rmq.protocol.flags import PULL_SUBSCRIPTION
+from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq_plugins.pull.checks import PullPlan
+
+VIEW_LIMIT = 16_384
+"""More are not served at the same time; then all begin anew."""
+
+QUEUE_LIMIT = 1_024
+"""Topics with more queues are left to the Python handler."""
+
+ViewKey = tuple[str, str, str | None]
+
+
+class NativePulls:
+    """The table behind the compiled handlers of both pull codes."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._store = broker.store
+        self._offsets = broker.offsets
+        self._topics = broker.topics
+        self._consumers = broker.consumers
+        self.table: PullTable = broker.store.pull_table(
+            version=WIRE_VERSION, on_commits=self._commit
+        )
+        self._views: dict[ViewKey, PullView] = {}
+        self._by_topic: dict[str, set[ViewKey]] = {}
+        self._by_group: dict[str, set[ViewKey]] = {}
+        broker.topics.on_change.append(self._forget_topic)
+        broker.groups.on_change.append(self._forget_group)
+        broker.consumers.on_change.append(self._forget_group)
+        broker.offsets.on_reset.append(self._forget_group)
+
+    def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> None:
+        """Let later pulls like this one, which found messages, take the short way.
+
+        Pulls that are declined for something else come by again and again.
+        """
+        if plan.filter.predicate is not None:
+            return
+        expression, sub_version = None, 0
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            expression = header.subscription or ""
+        else:
+            known = self._consumers.subscription(header.consumer_group, header.topic)
+            if known is None or known.sub_version < header.sub_version:
+                return
+            sub_version = known.sub_version
+        key = header.consumer_group, header.topic, expression
+        view = self._views.get(key)
+        if view is None:
+            view = self._add(key, plan, sub_version)
+        source = self._store.entries_at(
+            header.topic, header.queue_id, header.queue_offset
+        )
+        if view is not None and source is not None:
+            view.show(*source)
+
+    def _add(self, key: ViewKey, plan: PullPlan, sub_version: int) -> PullView | None:
+        group, topic, expression = key
+        config = self._topics.get(topic)
+        if config is None or not 0 < config.read_queue_nums <= QUEUE_LIMIT:
+            return None
+        if len(self._views) == VIEW_LIMIT:
+            for known in list(self._views):
+                self._forget(known)
+        view = self._views[key] = PullView(
+            group,
+            topic,
+            expression,
+            sub_version=sub_version,
+            tag_codes=plan.filter.tag_codes,
+            queue_count=config.read_queue_nums,
+            flags={
+                "topicSysFlag": str(plan.topic_sys_flag),
+                "groupSysFlag": str(plan.group_sys_flag),
+            },
+        )
+        self.table.add(view)
+        self._by_topic.setdefault(topic, set()).add(key)
+        self._by_group.setdefault(group, set()).add(key)
+        return view
+
+    def _forget(self, key: ViewKey) -> None:
+        view = self._views.pop(key)
+        self.table.remove(view)
+        for keys, name in ((self._by_group, key[0]), (self._by_topic, key[1])):
+            keys[name].discard(key)
+            if not keys[name]:
+                del keys[name]
+
+    def _forget_topic(self, name: str, _topic: TopicConfig | None) -> None:
+        for key in list(self._by_topic.get(name, ())):
+            self._forget(key)
+
+    def _forget_group(self, name: str) -> None:
+        for key in list(self._by_group.get(name, ())):
+            self._forget(key)
+
+    def _commit(self, commits: list[tuple[str, str, int, int]]) -> None:
+        """Store offsets that came with pulls; a full table drops those of new pairs."""
+        for group, topic, queue_id, offset in commits:
+            with suppress(RequestRejected):
+                self._offsets.commit("a pull", group, topic, queue_id, offset)

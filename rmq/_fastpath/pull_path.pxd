@@ -1,0 +1,52 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.native cimport Conn, Frame, NativeHandler
+from rmq._fastpath.pull_table cimport PullTable
+from rmq._fastpath.scan cimport Found
+
+cdef enum Reason:
+    HEADER = 0
+    VIEW_UNKNOWN = 1
+    NOT_LATEST = 2
+    FILE_UNKNOWN = 3
+    OUTSIDE = 4
+    NOTHING_MATCHES = 5
+    NOT_RESIDENT = 6
+    TOO_MUCH = 7
+
+cdef struct Pull:               # what a request says in numbers
+    int64_t queue_id
+    int64_t offset
+    int64_t max_messages
+    int64_t sys_flag
+    int64_t commit_offset
+    int64_t sub_version
+    int64_t max_bytes           # not positive: no limit of its own
+    int64_t now_ms
+
+cdef struct Pulled:             # what a reply says
+    int64_t next_offset
+    int64_t low
+    int64_t high
+    void *view
+
+cdef class PullPath(NativeHandler):
+    cdef PullTable table
+    cdef bint read_numbers(self, const Frame *frame, Pull *pull) noexcept nogil
+    cdef void *view_of(
+        self, const Frame *frame, const Pull *pull, Conn *conn
+    ) noexcept nogil
+    cdef bint read(
+        self, void *view, const Pull *pull, Pulled *pulled, Found *found, Conn *conn
+    ) noexcept nogil
+    cdef bint is_at_hand(self, const Found *found, int64_t now_ms) noexcept nogil
+    cdef uint8_t *put_records(self, uint8_t *out, const Found *found) noexcept nogil
+    cdef uint8_t *put_header(
+        self, uint8_t *out, const Frame *frame, const Pulled *pulled
+    ) noexcept nogil
+    cdef uint8_t *put_json(
+        self, uint8_t *out, const Frame *frame, const Pulled *pulled
+    ) noexcept nogil
+    cdef uint8_t *put_binary(
+        self, uint8_t *out, const Frame *frame, const Pulled *pulled
+    ) noexcept nogil

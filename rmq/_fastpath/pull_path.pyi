@@ -1,0 +1,14 @@
+from typing import final
+
+from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.pull_table import PullTable
+
+NAMES: tuple[str, ...]
+VARYING: tuple[str, ...]
+REASONS: tuple[str, ...]
+
+@final
+class PullPath(NativeHandler):
+    """Serves one of the pull codes."""
+
+    def __init__(self, table: PullTable) -> None: ...

@@ -1,0 +1,85 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.watermark cimport Watermark
+
+cdef enum:
+    VIEW_LIMIT = 16384          # groups times topics that are known at the same time
+    SLOT_COUNT = 65536          # a power of two, so that most slots are free
+    QUEUE_LIMIT = 1024          # queues of a topic
+    COMMIT_LIMIT = 4096         # offsets that came with the pulls of one poll
+    CHUNK_SIZE = 256 * 1024     # of a file whose pages are looked at together
+    CHUNK_LIMIT = 1024          # chunks that are known to be in memory
+    CHUNK_MS = 100              # and for how long that is believed
+
+cdef struct Commit:
+    void *view
+    int32_t queue_id
+    int64_t offset
+
+cdef struct Chunk:
+    const uint8_t *address
+    int64_t size                # bytes of it that were in memory
+    int64_t seen_ms
+
+cdef class PullView:
+    cdef readonly str group
+    cdef readonly str topic
+    cdef bytes key
+    cdef const uint8_t *text    # of the key
+    cdef int64_t size
+    cdef uint32_t hash
+    cdef readonly int64_t sub_version   # pulls with a newer one are not for this view
+    cdef int64_t code_count     # -1: every tag
+    cdef int64_t *codes
+    cdef bytes json_flags       # ext fields of every reply
+    cdef const char *json_text
+    cdef int64_t json_size
+    cdef bytes binary_flags
+    cdef const char *binary_text
+    cdef int64_t binary_size
+    cdef int32_t queue_count
+    cdef list queues            # keeps what the arrays point to alive
+    cdef list files
+    cdef void **tails           # by queue id; NULL: not known
+    cdef void **maps            # the queue file that was read last
+
+cdef class PullTable:
+    cdef LogTail log
+    cdef list files             # of the log, in order; somebody else's
+    cdef Watermark durable      # what readers may see; None: all that is written
+    cdef object on_found
+    cdef object on_commits
+    cdef readonly int64_t hot_window
+    cdef readonly tuple hot_limits
+    cdef readonly tuple cold_limits
+    cdef int64_t hot_messages, hot_bytes
+    cdef int64_t cold_messages, cold_bytes
+    cdef int64_t scan_bytes
+    cdef int32_t version
+    cdef dict views
+    cdef void **slots           # open addressing over the views
+    cdef Commit *commits
+    cdef int32_t commit_count
+    cdef Chunk *chunks
+    cdef int64_t found          # pulls of this poll, and their messages
+    cdef int64_t messages
+
+    cdef uint32_t free_slot(self, uint32_t hashed) noexcept nogil
+    cdef void *find_view(
+        self,
+        const uint8_t *group,
+        int64_t group_size,
+        const uint8_t *topic,
+        int64_t topic_size,
+        const uint8_t *expression,
+        int64_t expression_size,
+    ) noexcept nogil
+    cdef int64_t min_offset(self) noexcept with gil
+    cdef int64_t end_offset(self) noexcept nogil
+    cdef bint is_in_memory(
+        self, void *file, int64_t position, int64_t size, int64_t now_ms
+    ) noexcept nogil
+    cdef void *log_file(self, int64_t offset) noexcept with gil
+    cdef void tell(self) noexcept nogil

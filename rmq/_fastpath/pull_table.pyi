@@ -1,0 +1,70 @@
+from collections.abc import Callable
+from typing import Self, final
+
+from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.watermark import Watermark
+
+@final
+class PullView:
+    """A group's sight of a topic, as the Python handler last had it."""
+
+    group: str
+    topic: str
+    sub_version: int
+    def __new__(
+        cls,
+        group: str,
+        topic: str,
+        expression: str | None,
+        *,
+        sub_version: int,
+        tag_codes: tuple[int, ...] | None,
+        queue_count: int,
+        flags: dict[str, str],
+    ) -> Self:
+        """`flags` are the last ext fields of each reply."""
+
+    def show(self, queue: QueueTail, file: MappedFile) -> None:
+        """Serve this queue; `file` holds the entries that are read now."""
+
+@final
+class PullTable:
+    """What the handlers of all pull codes share."""
+
+    hot_window: int
+    hot_limits: tuple[int, int]
+    cold_limits: tuple[int, int]
+    def __new__(
+        cls,
+        log: LogTail,
+        files: list[MappedFile],
+        durable: Watermark | None,
+        *,
+        hot_window: int,
+        hot_limits: tuple[int, int],
+        cold_limits: tuple[int, int],
+        scan_bytes: int,
+        version: int,
+        on_found: Callable[[int, int], object],
+        on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+    ) -> Self:
+        """`files` of the log stay in order; readers stop at `durable`.
+
+        Limits are (messages, bytes) of a pull that begins in the last `hot_window`
+        bytes of the log, and of one that begins before.  `on_found` gets the pulls and
+        messages of a poll, `on_commits` its [(group, topic, queue id, offset)].
+        """
+
+    def __len__(self) -> int: ...
+    def add(self, view: PullView) -> None:
+        """Serve pulls of this view, in place of an older one of the same name.
+
+        ValueError beyond 16,384 views.
+        """
+
+    def remove(self, view: PullView) -> None:
+        """Leave the pulls of this view to the Python handler until it is shown again.
+
+        The views behind it move up, so that a search still ends at a free slot.
+        """

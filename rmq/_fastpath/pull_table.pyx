@@ -1,0 +1,329 @@
+"""PullTable: what the compiled pulls know, and what they leave to be told.
+
+A view is a group's sight of a topic, with the filter that its heartbeats announced, or
+with one that came in the request.  The Python handler shows views, one queue at a time,
+after it has served a pull; whoever changes what a view rests on has it forgotten.
+What was served is counted, and committed offsets are collected, until the poll ends.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp
+
+from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.scan cimport TAG_LIMIT
+from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.watermark cimport Watermark
+
+cdef enum:
+    FLAGS_LIMIT = 128           # bytes of a view's flags, so that a header fits
+
+
+cdef uint32_t _hash(uint32_t value, const uint8_t *data, int64_t size) noexcept nogil:
+    """FNV-1a, continued; every part ends with a byte that UTF-8 has not."""
+    cdef int64_t i
+    for i in range(size):
+        value = (value ^ data[i]) * 16777619
+    return (value ^ 0xFF) * 16777619
+
+
+cdef bytes _key(str group, str topic, str expression):
+    """The parts of a view's name; without an expression it is the group's own."""
+    parts = [group.encode(), topic.encode()]
+    if expression is not None:
+        parts.append(expression.encode())
+    return b"\xff".join(parts) + b"\xff"
+
+
+@cython.final
+cdef class PullView:
+    """A group's sight of a topic, as the Python handler last had it."""
+
+    def __cinit__(
+        self,
+        str group not None,
+        str topic not None,
+        str expression,
+        *,
+        int64_t sub_version,
+        tuple tag_codes,
+        int32_t queue_count,
+        dict flags not None,
+    ):
+        """`flags` are the last ext fields of each reply."""
+        cdef Py_ssize_t i
+        self.group = group
+        self.topic = topic
+        self.key = _key(group, topic, expression)
+        self.text = self.key
+        self.size = len(self.key)
+        self.hash = 2166136261
+        for part in self.key[:self.size - 1].split(b"\xff"):
+            self.hash = _hash(self.hash, <bytes>part, len(part))
+        self.sub_version = sub_version
+        self.code_count = -1
+        if tag_codes is not None and len(tag_codes) <= TAG_LIMIT:
+            self.code_count = len(tag_codes)
+            self.codes = <int64_t *>malloc((self.code_count + 1) * sizeof(int64_t))
+            if self.codes == NULL:
+                raise MemoryError
+            for i in range(self.code_count):
+                self.codes[i] = tag_codes[i]
+        self.json_flags = b"".join(
+            f',"{name}":"{value}"'.encode() for name, value in flags.items()
+        )
+        self.binary_flags = b"".join(
+            len(name).to_bytes(2, "big") + name.encode()
+            + len(value).to_bytes(4, "big") + value.encode()
+            for name, value in flags.items()
+        )
+        if len(self.json_flags) > FLAGS_LIMIT or len(self.binary_flags) > FLAGS_LIMIT:
+            raise ValueError(f"{flags} are too long for a reply")
+        self.json_text, self.json_size = self.json_flags, len(self.json_flags)
+        self.binary_text = self.binary_flags
+        self.binary_size = len(self.binary_flags)
+        if not 0 < queue_count <= QUEUE_LIMIT:
+            raise ValueError(f"{queue_count} queues, 1 to {QUEUE_LIMIT}")
+        self.queue_count = queue_count
+        self.queues = [None] * queue_count
+        self.files = [None] * queue_count
+        self.tails = <void **>calloc(queue_count, sizeof(void *))
+        self.maps = <void **>calloc(queue_count, sizeof(void *))
+        if self.tails == NULL or self.maps == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.codes)
+        free(self.tails)
+        free(self.maps)
+
+    def show(self, QueueTail queue not None, MappedFile file not None):
+        """Serve this queue; `file` holds the entries that are read now."""
+        cdef int32_t queue_id = queue.queue_id
+        if not 0 <= queue_id < self.queue_count:
+            raise ValueError(f"queue {queue_id} of {self.queue_count}")
+        self.queues[queue_id] = queue
+        self.tails[queue_id] = <void *>queue
+        self.files[queue_id] = file
+        self.maps[queue_id] = <void *>file
+
+
+@cython.final
+cdef class PullTable:
+    """What the handlers of all pull codes share."""
+
+    def __cinit__(
+        self,
+        LogTail log not None,
+        list files not None,
+        Watermark durable,
+        *,
+        int64_t hot_window,
+        tuple hot_limits not None,
+        tuple cold_limits not None,
+        int64_t scan_bytes,
+        int32_t version,
+        on_found,
+        on_commits,
+    ):
+        """`files` of the log stay in order; readers stop at `durable`.
+
+        Limits are (messages, bytes) of a pull that begins in the last `hot_window`
+        bytes of the log, and of one that begins before.  `on_found` gets the pulls and
+        messages of a poll, `on_commits` its [(group, topic, queue id, offset)].
+        """
+        self.log = log
+        self.files = files
+        self.durable = durable
+        self.on_found = on_found
+        self.on_commits = on_commits
+        self.hot_window = hot_window
+        self.hot_limits, self.cold_limits = hot_limits, cold_limits
+        self.hot_messages, self.hot_bytes = hot_limits
+        self.cold_messages, self.cold_bytes = cold_limits
+        self.scan_bytes = scan_bytes
+        self.version = version
+        self.views = {}
+        self.slots = <void **>calloc(SLOT_COUNT, sizeof(void *))
+        self.commits = <Commit *>malloc(COMMIT_LIMIT * sizeof(Commit))
+        self.chunks = <Chunk *>calloc(CHUNK_LIMIT, sizeof(Chunk))
+        if self.slots == NULL or self.commits == NULL or self.chunks == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.commits)
+        free(self.chunks)
+
+    def __len__(self):
+        return len(self.views)
+
+    # -- views
+
+    def add(self, PullView view not None):
+        """Serve pulls of this view, in place of an older one of the same name.
+
+        ValueError beyond 16,384 views.
+        """
+        self.remove(view)
+        if len(self.views) >= VIEW_LIMIT:
+            raise ValueError(f"more than {VIEW_LIMIT} views of topics")
+        self.views[view.key] = view
+        self.slots[self.free_slot(view.hash)] = <void *>view
+
+    def remove(self, PullView view not None):
+        """Leave the pulls of this view to the Python handler until it is shown again.
+
+        The views behind it move up, so that a search still ends at a free slot.
+        """
+        cdef PullView known = self.views.pop(view.key, None)
+        cdef uint32_t i, home
+        cdef void *other
+        if known is None:
+            return
+        i = known.hash % SLOT_COUNT
+        while self.slots[i] != <void *>known:
+            i = (i + 1) % SLOT_COUNT
+        self.slots[i] = NULL
+        i = (i + 1) % SLOT_COUNT
+        while self.slots[i] != NULL:
+            other = self.slots[i]
+            self.slots[i] = NULL
+            home = self.free_slot((<PullView>other).hash)
+            self.slots[home] = other
+            i = (i + 1) % SLOT_COUNT
+
+    cdef uint32_t free_slot(self, uint32_t hashed) noexcept nogil:
+        cdef uint32_t i = hashed % SLOT_COUNT
+        while self.slots[i] != NULL:
+            i = (i + 1) % SLOT_COUNT
+        return i
+
+    cdef void *find_view(
+        self,
+        const uint8_t *group,
+        int64_t group_size,
+        const uint8_t *topic,
+        int64_t topic_size,
+        const uint8_t *expression,
+        int64_t expression_size,
+    ) noexcept nogil:
+        """The view of this name, or NULL; `expression` NULL is the group's own."""
+        cdef uint32_t hashed = _hash(2166136261, group, group_size)
+        cdef uint32_t i
+        cdef int64_t size = group_size + topic_size + 2
+        cdef const uint8_t *text
+        hashed = _hash(hashed, topic, topic_size)
+        if expression != NULL:
+            hashed = _hash(hashed, expression, expression_size)
+            size += expression_size + 1
+        i = hashed % SLOT_COUNT
+        while self.slots[i] != NULL:
+            text = (<PullView>self.slots[i]).text
+            if (
+                (<PullView>self.slots[i]).hash == hashed
+                and (<PullView>self.slots[i]).size == size
+                and memcmp(text, group, group_size) == 0
+                and text[group_size] == 0xFF
+                and memcmp(text + group_size + 1, topic, topic_size) == 0
+                and text[group_size + 1 + topic_size] == 0xFF
+                and (
+                    expression == NULL
+                    or memcmp(
+                        text + group_size + topic_size + 2,
+                        expression,
+                        expression_size,
+                    ) == 0
+                )
+            ):
+                return self.slots[i]
+            i = (i + 1) % SLOT_COUNT
+        return NULL
+
+    # -- the log
+
+    cdef int64_t min_offset(self) noexcept with gil:
+        """Where the log begins; the caller has found it not empty."""
+        return (<MappedFile>self.files[0]).base_offset
+
+    cdef int64_t end_offset(self) noexcept nogil:
+        """Where it ends; -1 while it has no file."""
+        if self.log.file is None or self.log.file.address == NULL:
+            return -1
+        return self.log.file.base_offset + self.log.file._write_position
+
+    cdef void *log_file(self, int64_t offset) noexcept with gil:
+        """The mapped file that `offset` lies in, or NULL."""
+        cdef MappedFile file
+        cdef int64_t i
+        if not self.files:
+            return NULL
+        file = self.files[0]
+        if offset < file.base_offset:
+            return NULL
+        i = (offset - file.base_offset) // file.size
+        if i >= len(self.files):
+            return NULL
+        file = self.files[i]
+        return NULL if file.address == NULL else <void *>file
+
+    cdef bint is_in_memory(
+        self, void *file, int64_t position, int64_t size, int64_t now_ms
+    ) noexcept nogil:
+        """True if a written range of an open file can be copied without a disk.
+
+        Asking the kernel takes as long as copying 4 KiB, so chunks are asked about as a
+        whole, and what was in memory is believed to stay there for a moment.
+        """
+        cdef int64_t end = position + size
+        cdef int64_t start, part_end, known_end
+        cdef const uint8_t *address
+        cdef Chunk *chunk
+        while position < end:
+            start = position - position % CHUNK_SIZE
+            part_end = min(end, start + CHUNK_SIZE)
+            address = (<MappedFile>file).address + start
+            chunk = &self.chunks[<uint64_t>address // CHUNK_SIZE % CHUNK_LIMIT]
+            if (
+                chunk.address != address
+                or chunk.size < part_end - start
+                or not 0 <= now_ms - chunk.seen_ms < CHUNK_MS
+            ):
+                known_end = min(
+                    start + CHUNK_SIZE, (<MappedFile>file)._write_position
+                )
+                if (<MappedFile>file).has_pages(start, known_end - start):
+                    chunk.address = address
+                    chunk.size = known_end - start
+                    chunk.seen_ms = now_ms
+                elif not (<MappedFile>file).has_pages(position, part_end - position):
+                    return False
+            position = part_end
+        return True
+
+    # -- the end of a poll
+
+    cdef void tell(self) noexcept nogil:
+        """Report what was served since the last call."""
+        cdef Commit *commit
+        cdef int32_t i
+        if self.found == 0:
+            return
+        with gil:
+            found, messages = self.found, self.messages
+            self.found = self.messages = 0
+            self.on_found(found, messages)
+            if self.commit_count:
+                commits = []
+                for i in range(self.commit_count):
+                    commit = &self.commits[i]
+                    commits.append((
+                        (<PullView>commit.view).group,
+                        (<PullView>commit.view).topic,
+                        commit.queue_id,
+                        commit.offset,
+                    ))
+                self.commit_count = 0
+                self.on_commits(commits)

@@ -1,0 +1,55 @@
+"""Records that left the page cache, on a file system that has a disk behind it."""
+
+import os
+
+import pytest
+
+from rmq.store.cold import NotInMemory
+from rmq.store.results import GetStatus
+
+COUNT = 400
+
+
+@pytest.fixture
+def cold_store(open_store, make_message, tmp_path):
+    """A store of several files, opened again after the kernel has dropped its pages."""
+    settings = {"commit_log_file_size": 1 << 20}
+    store = open_store(tmp_path / "cold", **settings)
+    for n in range(COUNT):
+        store.put(make_message(bytes([n % 251]) * 10_000))
+    store.close()
+    paths = [path for path in (tmp_path / "cold").rglob("0*") if path.is_file()]
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+    store = open_store(tmp_path / "cold", **settings)
+    if store._log.files.files[0].is_resident(0, 1 << 19):
+        pytest.skip("this file system keeps all pages in memory")
+    return store
+
+
+def test_a_cold_read_is_refused_until_it_is_loaded(cold_store):
+    """The entries may be missing first, then the records."""
+    for _ in range(2):
+        try:
+            found = cold_store.get("Topic", 0, 0, 32, may_wait=False)
+            break
+        except NotInMemory as cold:
+            cold.load()
+    else:
+        found = cold_store.get("Topic", 0, 0, 32, may_wait=False)
+    assert found.status is GetStatus.FOUND
+    assert found.message_count
+    with pytest.raises(NotInMemory):
+        cold_store.get("Topic", 0, COUNT // 2, 32, may_wait=False)
+    assert cold_store.statistics().get_found == 1
+    assert cold_store.get("Topic", 0, COUNT // 2, 32).status is GetStatus.FOUND
+
+
+def test_loading_what_was_deleted_does_nothing(cold_store):
+    with pytest.raises(NotInMemory) as cold:
+        cold_store.get("Topic", 0, COUNT // 2, 32, may_wait=False)
+    cold_store.close()
+    cold.value.load()
