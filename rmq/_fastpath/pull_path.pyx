@@ -44,7 +44,13 @@ from rmq._fastpath.native cimport (
     Text,
     Verdict,
 )
-from rmq._fastpath.pull_table cimport COMMIT_LIMIT, Commit, PullTable, PullView
+from rmq._fastpath.pull_table cimport (
+    COMMIT_LIMIT,
+    Commit,
+    PullTable,
+    PullView,
+    Served,
+)
 from rmq._fastpath.scan cimport Found, Wanted, scan_entries
 from rmq._fastpath.tail cimport QueueTail
 
@@ -221,6 +227,7 @@ cdef class PullPath(NativeHandler):
         cdef Pulled pulled
         cdef Found found
         cdef Commit *commit
+        cdef Served *served
         cdef void *view
         cdef uint8_t *start
         cdef uint8_t *end
@@ -248,6 +255,11 @@ cdef class PullPath(NativeHandler):
         conn.ready.end = end
         self.table.found += 1
         self.table.messages += found.messages
+        served = &(<PullView>view).served[pull.queue_id]
+        served.pulls += 1
+        served.messages += found.messages
+        served.size += found.bytes
+        (<PullView>view).has_served = True
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
             commit = &self.table.commits[self.table.commit_count]
             commit.view = view

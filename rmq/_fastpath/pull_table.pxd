@@ -18,6 +18,11 @@ cdef struct Commit:
     int32_t queue_id
     int64_t offset
 
+cdef struct Served:
+    int64_t pulls
+    int64_t messages
+    int64_t size
+
 cdef struct Chunk:
     const uint8_t *address
     int64_t size                # bytes of it that were in memory
@@ -44,6 +49,8 @@ cdef class PullView:
     cdef list files
     cdef void **tails           # by queue id; NULL: not known
     cdef void **maps            # the queue file that was read last
+    cdef Served *served         # since the last `take_served`
+    cdef readonly bint has_served
 
 cdef class PullTable:
     cdef LogTail log

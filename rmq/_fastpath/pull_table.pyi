@@ -25,8 +25,12 @@ class PullView:
     ) -> Self:
         """`flags` are the last ext fields of each reply."""
 
+    has_served: bool
     def show(self, queue: QueueTail, file: MappedFile) -> None:
         """Serve this queue; `file` holds the entries that are read now."""
+
+    def take_served(self) -> list[tuple[int, int, int, int]]:
+        """Return [(queue id, pulls, messages, bytes)] since the last call."""
 
 @final
 class PullTable:

@@ -91,13 +91,15 @@ cdef class PullView:
         self.files = [None] * queue_count
         self.tails = <void **>calloc(queue_count, sizeof(void *))
         self.maps = <void **>calloc(queue_count, sizeof(void *))
-        if self.tails == NULL or self.maps == NULL:
+        self.served = <Served *>calloc(queue_count, sizeof(Served))
+        if self.tails == NULL or self.maps == NULL or self.served == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         free(self.codes)
         free(self.tails)
         free(self.maps)
+        free(self.served)
 
     def show(self, QueueTail queue not None, MappedFile file not None):
         """Serve this queue; `file` holds the entries that are read now."""
@@ -108,6 +110,19 @@ cdef class PullView:
         self.tails[queue_id] = <void *>queue
         self.files[queue_id] = file
         self.maps[queue_id] = <void *>file
+
+    def take_served(self):
+        """Return [(queue id, pulls, messages, bytes)] since the last call."""
+        cdef int32_t i
+        cdef Served *served
+        taken = []
+        for i in range(self.queue_count if self.has_served else 0):
+            served = &self.served[i]
+            if served.pulls:
+                taken.append((i, served.pulls, served.messages, served.size))
+                served.pulls = served.messages = served.size = 0
+        self.has_served = False
+        return taken
 
 
 @cython.final

@@ -93,6 +93,8 @@ class BrokerStatistics:
         self._store = store
         self._now_ms: Callable[[], int] = clock.now_ms
         self._cluster = cluster
+        self.sources: list[Callable[[], None]] = []
+        """Called to count what somebody else has noted."""
         self._log_start = store.end_offset
         self._rounds = 0
         self._items: dict[tuple[str, str], StatsItem] = {}
@@ -107,8 +109,10 @@ class BrokerStatistics:
         """Note where queues end now: an arrival listener."""
         self._arrived.update(ends)
 
-    def count_arrivals(self) -> None:
-        """Count what the queues got since the last time."""
+    def count_up(self) -> None:
+        """Count what came and went since the last time."""
+        for source in self.sources:
+            source()
         arrived, self._arrived = self._arrived, {}
         for key, end in arrived.items():
             queue = self._store.queue_tail(*key)
@@ -145,9 +149,15 @@ class BrokerStatistics:
             item.times += messages
 
     def count_get(
-        self, group: str, topic: str, queue_id: int, messages: int, size: int
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        pulls: int,
+        messages: int,
+        size: int,
     ) -> None:
-        """Count what one pull brought."""
+        """Count what pulls brought."""
         key = (group, topic, queue_id)
         items = self._of_pull.get(key)
         if items is None:
@@ -163,10 +173,10 @@ class BrokerStatistics:
             )
         for item in items[:3]:
             item.value += messages
-            item.times += 1
+            item.times += pulls
         for item in items[3:]:
             item.value += size
-            item.times += 1
+            item.times += pulls
 
     def count_send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer gave back."""
@@ -187,7 +197,7 @@ class BrokerStatistics:
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """Return the three windows of an item; None if nothing was ever added."""
-        self.count_arrivals()
+        self.count_up()
         item = self._items.get((name, key))
         if item is None:
             return None
@@ -200,12 +210,12 @@ class BrokerStatistics:
 
     def totals(self, name: str) -> list[tuple[str, int]]:
         """Return the sums of all items of one name, by key."""
-        self.count_arrivals()
+        self.count_up()
         return [(key, i.value) for (one, key), i in self._items.items() if one == name]
 
     def rate(self, name: str, key: str) -> float:
         """Return what was added a second over the last minute."""
-        self.count_arrivals()
+        self.count_up()
         item = self._items.get((name, key))
         return 0.0 if item is None else item.window(item.minute, self._now_ms()).tps
 
@@ -219,12 +229,12 @@ class BrokerStatistics:
         while True:
             for _ in range(SAMPLE_INTERVAL_S):
                 await trio.sleep(1)
-                self.count_arrivals()
+                self.count_up()
             self.sample()
 
     def sample(self) -> None:
         """Note every item's value; forget items that were idle for a day."""
-        self.count_arrivals()
+        self.count_up()
         self._rounds += 1
         now_ms = self._now_ms()
         is_hour = self._rounds % ROUNDS_OF_HOUR == 0

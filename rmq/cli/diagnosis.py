@@ -87,7 +87,7 @@ def _disk(store: StoreConfig) -> Findings:
     for place in {store.root, store.root / "commitlog"}:
         folder = _existing(place)
         usage = shutil.disk_usage(folder)
-        percent = round(100 * usage.used / usage.total)
+        percent = round(100 * usage.used / (usage.used + usage.free))
         limit = store.disk_max_used_ratio
         text = f"{folder}: {percent} % used, {usage.free >> 20} MiB free"
         if percent >= limit:

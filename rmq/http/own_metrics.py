@@ -43,7 +43,7 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     yield _gauge(
         "rmq_disk_used_ratio",
         "used part of the disk of the log, 0 to 1",
-        1 - disk.free / disk.total,
+        store.used_ratio() / 100,
     )
     yield _gauge("rmq_disk_free_bytes", "free on the disk of the log", disk.free)
     yield _counter("rmq_put_messages_total", "messages stored", stats.put_messages)

@@ -238,9 +238,9 @@ class StoreWriter:
         self._counters.put_failed += 1
 
     def used_ratio(self) -> int:
-        """Percent of the disk in use."""
+        """Percent of the disk in use, rounded up; of what we may have, as df counts."""
         usage = shutil.disk_usage(self._log.files.folder)
-        return 100 - usage.free * 100 // usage.total
+        return -(-usage.used * 100 // (usage.used + usage.free))
 
     def check_disk(self) -> None:
         """Refuse puts while the disk is nearly full, allow them again afterwards."""

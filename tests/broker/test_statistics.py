@@ -50,7 +50,7 @@ def test_puts_are_counted_with_their_bytes(store, statistics):
     second = put(store, "T", 1, count=2, body=b"x" * 1000)
     other = put(store, "U", 0, count=25)
     drain(store, statistics)
-    statistics.count_arrivals()
+    statistics.count_up()
     sums = {
         (name, key): statistics.view(name, key).stats_day.sum
         for name, key in statistics._items
@@ -86,7 +86,7 @@ def test_messages_from_before_the_start_do_not_count(store, clock):
 def test_a_topic_that_begins_anew(store, statistics):
     put(store, count=5)
     drain(store, statistics)
-    statistics.count_arrivals()
+    statistics.count_up()
     store.delete_topic("T")
     put(store, count=2)
     drain(store, statistics)
@@ -94,8 +94,8 @@ def test_a_topic_that_begins_anew(store, statistics):
 
 
 def test_gets_are_counted_by_pull(statistics):
-    statistics.count_get("G", "T", 1, 32, 6400)
-    statistics.count_get("G", "T", 2, 8, 1600)
+    statistics.count_get("G", "T", 1, 1, 32, 6400)
+    statistics.count_get("G", "T", 2, 1, 8, 1600)
     view = statistics.view("GROUP_GET_NUMS", "T@G").stats_minute
     assert (view.sum, view.avgpt) == (40, 20.0)
     assert statistics.view("GROUP_GET_SIZE", "T@G").stats_minute.sum == 8000
@@ -106,7 +106,7 @@ def test_gets_are_counted_by_pull(statistics):
 def test_windows(statistics, clock):
     """100 messages in each of 8,640 intervals of 10 s, then nothing."""
     for _ in range(8_640):
-        statistics.count_get("G", "T", 0, 100, 1)
+        statistics.count_get("G", "T", 0, 1, 100, 1)
         clock.ms += 10_000
         statistics.sample()
     view = statistics.view("GROUP_GET_NUMS", "T@G")
@@ -132,21 +132,21 @@ def test_items_idle_for_a_day_are_dropped(statistics, clock):
     statistics.count_send_back("Old", "T")
     for round_ in range(26 * 360):
         if round_ == 5_000:
-            statistics.count_get("G", "T", 0, 1, 1)
+            statistics.count_get("G", "T", 0, 1, 1, 1)
         clock.ms += 10_000
         statistics.sample()
     assert statistics.view("SNDBCK_PUT_NUMS", "T@Old") is None
     assert statistics.view("GROUP_GET_NUMS", "T@G").stats_day.sum == 1
-    statistics.count_get("G", "T", 0, 1, 1)
+    statistics.count_get("G", "T", 0, 1, 1, 1)
     assert statistics.view("GROUP_GET_NUMS", "T@G").stats_day.sum == 2
 
 
 def test_what_is_deleted_is_forgotten(store, statistics):
     put(store)
     drain(store, statistics)
-    statistics.count_get("G", "T", 0, 1, 1)
-    statistics.count_get("G", "U", 0, 1, 1)
-    statistics.count_get("H", "U", 0, 1, 1)
+    statistics.count_get("G", "T", 0, 1, 1, 1)
+    statistics.count_get("G", "U", 0, 1, 1, 1)
+    statistics.count_get("H", "U", 0, 1, 1, 1)
     statistics.forget_topic("T")
     statistics.forget_group("H")
     assert {key for _, key in statistics._items} == {"C", "U@G", "U@0@G"}
@@ -162,7 +162,7 @@ def test_items_are_limited(statistics):
 async def test_service_takes_notes(statistics, clock, autojump_clock, nursery):
     import trio
 
-    statistics.count_get("G", "T", 0, 6, 1)
+    statistics.count_get("G", "T", 0, 1, 6, 1)
     await nursery.start(statistics.sample_regularly)
     for _ in range(8):
         clock.ms += 10_000

@@ -148,7 +148,7 @@ class RuntimeInfo:
 
     def _disk_facts(self) -> dict[str, str]:
         usage = shutil.disk_usage(self._root)
-        ratio = f"{usage.used / usage.total:.2f}"
+        ratio = f"{self._store.used_ratio() / 100:.2f}"
         gib = 1 << 30
         return {
             "commitLogDiskRatio": ratio,

@@ -174,6 +174,7 @@ class PullHandler:
                 header.consumer_group,
                 header.topic,
                 header.queue_id,
+                1,
                 result.message_count,
                 len(result.body),
             )

@@ -33,6 +33,8 @@ class NativePulls:
         self._offsets = broker.offsets
         self._topics = broker.topics
         self._consumers = broker.consumers
+        self._statistics = broker.statistics
+        broker.statistics.sources.append(self._count)
         self.table: PullTable = broker.store.pull_table(
             version=WIRE_VERSION, on_commits=self._commit
         )
@@ -96,6 +98,7 @@ class NativePulls:
 
     def _forget(self, key: ViewKey) -> None:
         view = self._views.pop(key)
+        self._count_view(view)
         self.table.remove(view)
         for keys, name in ((self._by_group, key[0]), (self._by_topic, key[1])):
             keys[name].discard(key)
@@ -109,6 +112,16 @@ class NativePulls:
     def _forget_group(self, name: str) -> None:
         for key in list(self._by_group.get(name, ())):
             self._forget(key)
+
+    def _count(self) -> None:
+        """Tell the statistics what was served since the last time."""
+        for view in self._views.values():
+            if view.has_served:
+                self._count_view(view)
+
+    def _count_view(self, view: PullView) -> None:
+        for queue_id, *served in view.take_served():
+            self._statistics.count_get(view.group, view.topic, queue_id, *served)
 
     def _commit(self, commits: list[tuple[str, str, int, int]]) -> None:
         """Store offsets that came with pulls; a full table drops those of new pairs."""
