@@ -101,7 +101,7 @@ def _report_start(node: nodes.Node) -> None:
     config = broker.config
     advertised = broker.advertised
     logger.info("clients are told %s: %s", advertised.address, advertised.reason)
-    if not config.bind_address.startswith("127."):
+    if not config.bind_address.startswith("127.") and not broker.is_guarded:
         logger.warning(
             "ports %d and %d are open on %s without authentication",
             broker.port,
