@@ -22,6 +22,7 @@ from rmq.namesrv.server import NameServer
 from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
+from rmq.remoting.tls import read_tls_config
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger(__name__)
@@ -66,8 +67,9 @@ async def run_broker(
     clock = clock or SystemClock()
     plugins = PluginSet()
     plugins.load(name for name in config.plugins_disabled.split(",") if name)
-    server = RemotingServer(clock=clock)
-    client = RemotingClient(clock=clock)
+    tls = read_tls_config(values or {})
+    client = RemotingClient(clock=clock, tls=tls)
+    server = RemotingServer(clock=clock, tls=tls, is_own=client.owns)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)
@@ -77,6 +79,7 @@ async def run_broker(
             await nursery.start(name_server.run)
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
             name_servers = (f"{host}:{name_server.port}",)
+            client.plain_addresses.update(name_servers)
         broker = Broker(
             config,
             store_config,
@@ -118,12 +121,13 @@ def _embedded(
 async def run_name_server(
     config: NamesrvConfig,
     *,
+    values: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a name server alone, until cancelled."""
     clock = clock or SystemClock()
-    server = RemotingServer(clock=clock)
+    server = RemotingServer(clock=clock, tls=read_tls_config(values or {}))
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         name_server = NameServer(config, clock=clock, server=server)

@@ -1,6 +1,7 @@
 """`rmq broker`."""
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 
 import click
@@ -19,6 +20,8 @@ from rmq.cli.options import (
 )
 from rmq.config import build, describe
 from rmq.errors import RmqError
+from rmq.plugins import PluginSet
+from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
@@ -57,9 +60,11 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     rmq broker --set listenPort=0           on any free port
     """
     start_logging(log_level)
-    classes = (BrokerConfig, StoreConfig)
+    classes: tuple[type, ...] = (BrokerConfig, StoreConfig, TlsConfig)
     try:
         check_platform()
+        values = gather_values(path, settings, classes)
+        classes += plugin_classes(values)
         values = gather_values(path, settings, classes)
         if namesrv:
             values["namesrvAddr"] = namesrv
@@ -78,6 +83,13 @@ def broker(  # noqa: PLR0913 - one parameter for each option
                     click.echo(f"{key}={value}")
         return
     _run(configs[0], configs[1], values)
+
+
+def plugin_classes(values: Mapping[str, str]) -> tuple[type, ...]:
+    """Return the configuration classes of the plugins that are to run."""
+    plugins = PluginSet()
+    plugins.load(values.get("plugins.disabled", "").split(","))
+    return tuple(plugins.config_classes())
 
 
 def _run(config: BrokerConfig, store: StoreConfig, values: dict[str, str]) -> None:

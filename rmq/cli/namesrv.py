@@ -18,6 +18,7 @@ from rmq.cli.options import (
 from rmq.config import build
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig
+from rmq.remoting.tls import TlsConfig
 
 
 @click.command()
@@ -36,7 +37,7 @@ def namesrv(
     rmq namesrv -c namesrv.conf             as that file says
     """
     start_logging(log_level)
-    classes = (NamesrvConfig,)
+    classes = (NamesrvConfig, TlsConfig)
     try:
         check_platform()
         values = gather_values(path, settings, classes)
@@ -47,7 +48,7 @@ def namesrv(
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            run = partial(nodes.run_name_server, config)
+            run = partial(nodes.run_name_server, config, values=values)
             node: nodes.Node = await nursery.start(run)
             await nursery.start(nodes.until_signalled, node, nursery.cancel_scope)
             click.echo(f"ready namesrv={node.name_servers[0]}", err=True)

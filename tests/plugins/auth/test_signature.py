@@ -16,9 +16,7 @@ SECRET = "goldenSecretKey"
 def recorded_requests(golden, name):
     with lzma.open(golden / "frames" / f"{name}.jsonl.xz") as lines:
         rows = [json.loads(line) for line in lines]
-    return [
-        decode(base64.b64decode(row["raw"])) for row in rows if row["dir"] == "c2s"
-    ]
+    return [decode(base64.b64decode(row["raw"])) for row in rows if row["dir"] == "c2s"]
 
 
 @pytest.mark.parametrize("name", ["java55-acl", "java49-acl"])
