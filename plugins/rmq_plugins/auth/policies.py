@@ -8,6 +8,7 @@ of the Default policy are asked only when no Custom rule matches.
 import ipaddress
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo
@@ -118,6 +119,7 @@ def by_name(kind: type[Named], name: str | None) -> Named | None:
     return next((member for member in kind if member.value.lower() == wanted), None)
 
 
+@lru_cache(maxsize=4_096)
 def is_within(source: str, allowed: str) -> bool:
     """Whether an address is `allowed`, or in its range `a.b.c.d/n`.
 

@@ -24,7 +24,8 @@ def signed_content(request: Command) -> bytes:
     if request.version <= _LAST_WITHOUT_UNIQUE_KEY:
         left_out.add(_UNIQUE_KEY_QUERY)
     fields = request.ext_fields
-    names = sorted(fields.keys() - left_out, key=_java_order)
+    is_ascii = "".join(fields).isascii()
+    names = sorted(fields.keys() - left_out, key=None if is_ascii else _java_order)
     text = "".join([fields[name] for name in names])
     return text.encode(errors="replace") + request.body
 
