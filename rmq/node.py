@@ -24,6 +24,7 @@ from rmq.namesrv.server import NameServer
 from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
+from rmq.remoting.tls import read_tls_config
 from rmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
@@ -87,12 +88,15 @@ async def run_broker(
     plugins.load(name for name in config.plugins_disabled.split(",") if name)
     for name, module in (more_plugins or {}).items():
         plugins.add(module, name=name)
+    tls = read_tls_config(values or {})
+    client = RemotingClient(clock=clock, tls=tls)
     server = RemotingServer(
         clock=clock,
         max_buffer_bytes=config.max_buffer_bytes,
         busy_poll_us=config.busy_poll_us,
+        tls=tls,
+        is_own=client.owns,
     )
-    client = RemotingClient(clock=clock)
     async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)
@@ -102,6 +106,7 @@ async def run_broker(
             await nursery.start(name_server.run)
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
             name_servers = (f"{host}:{name_server.port}",)
+            client.plain_addresses.update(name_servers)
         broker = Broker(
             config,
             store_config,
@@ -172,13 +177,15 @@ def _embedded(
 async def run_name_server(
     config: NamesrvConfig,
     *,
+    values: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a name server alone, until cancelled."""
     clock = clock or SystemClock()
-    server = RemotingServer(clock=clock)
-    client = RemotingClient(clock=clock)
+    tls = read_tls_config(values or {})
+    server = RemotingServer(clock=clock, tls=tls)
+    client = RemotingClient(clock=clock, tls=tls)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)

@@ -69,6 +69,7 @@ class Broker:
         self.port = 0
         self.fast_port = 0
         self.advertised = Advertised("", "", False)
+        self.is_guarded = False
         self._clock = clock
         self._server = server
         self._client = client
@@ -208,6 +209,7 @@ class Broker:
                 )
         context.plugins = tuple(plugins.list())
         guards = plugins.gather("rmq_request_guards", context)
+        self.is_guarded = bool(guards)
         if self.config.native_handlers and not guards:
             for port, code, handler in plugins.native_claims(context):
                 self._server.register_native(port, code, handler)

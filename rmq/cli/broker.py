@@ -25,11 +25,12 @@ from rmq.cli.options import (
 from rmq.cli.service_manager import notify
 from rmq.config import build, describe
 from rmq.errors import RmqError
+from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
 
-CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig)
+CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig, TlsConfig)
 
 
 @click.command()
@@ -69,11 +70,12 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}
     if strict_store:
         flags["rmq.strictStore"] = "true"
-    gather = partial(_gather, path, settings, flags)
     try:
         check_platform()
+        values = gather_values(path, settings, CLASSES)
+        classes = (*CLASSES, *plugin_classes(values))
+        gather = partial(_gather, path, settings, classes, flags)
         values = gather()
-        classes = (*CLASSES, *plugin_classes())
         report_findings(values, classes, strict=strict_config)
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:
@@ -88,10 +90,13 @@ def broker(  # noqa: PLR0913 - one parameter for each option
 
 
 def _gather(
-    path: str | None, settings: tuple[str, ...], flags: Mapping[str, str | None]
+    path: str | None,
+    settings: tuple[str, ...],
+    classes: tuple[type, ...],
+    flags: Mapping[str, str | None],
 ) -> dict[str, str]:
     """Join every source of settings, as at the start."""
-    values = gather_values(path, settings, CLASSES)
+    values = gather_values(path, settings, classes)
     values |= {key: value for key, value in flags.items() if value}
     if path:
         values.setdefault("brokerConfigPath", os.path.abspath(located(path)))
@@ -127,7 +132,7 @@ def _report_start(node: nodes.Node) -> None:
     config = broker.config
     advertised = broker.advertised
     logger.info("clients are told %s: %s", advertised.address, advertised.reason)
-    if not config.bind_address.startswith("127."):
+    if not config.bind_address.startswith("127.") and not broker.is_guarded:
         logger.warning(
             "ports %d and %d are open on %s without authentication",
             broker.port,

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 
 import click
 
@@ -12,16 +13,17 @@ from rmq.config import build, check, describe, read_properties
 from rmq.config_document import document
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig
+from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
-    "broker": (BrokerConfig, StoreConfig),
-    "namesrv": (NamesrvConfig,),
+    "broker": (BrokerConfig, StoreConfig, TlsConfig),
+    "namesrv": (NamesrvConfig, TlsConfig),
 }
 
 
-def _classes(role: str) -> tuple[type, ...]:
-    return ROLES[role] + (plugin_classes() if role == "broker" else ())
+def _classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:
+    return ROLES[role] + (plugin_classes(values) if role == "broker" else ())
 
 
 @click.group()
@@ -47,8 +49,8 @@ def check_file(path: str, role: str) -> None:
     Exit code 1 if there is a problem: rmq config check broker.conf
     """
     try:
-        classes = _classes(role)
         values = read_properties(path)
+        classes = _classes(role, values)
         findings = check(values, classes)
         for kind in classes:
             built: object = build(kind, values)
@@ -76,7 +78,7 @@ def print_all(
     rmq config print -c broker.conf --diff-defaults
     """
     try:
-        classes = _classes(role)
+        classes = _classes(role, gather_values(path, (), ROLES[role]))
         values = gather_values(path, (), classes)
         built: list[object] = [build(kind, values) for kind in classes]
     except RmqError as error:
@@ -103,7 +105,8 @@ def print_document() -> None:
     sections = (
         ("Keys of the broker", [BrokerConfig]),
         ("Keys of the store", [StoreConfig]),
-        ("Keys of plugins", plugin_classes()),
+        ("Keys of TLS, of both", [TlsConfig]),
+        ("Keys of plugins", plugin_classes({})),
         ("Keys of the name server", [NamesrvConfig]),
     )
     click.echo(document(sections), nl=False)

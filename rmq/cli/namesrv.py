@@ -22,6 +22,7 @@ from rmq.cli.service_manager import notify
 from rmq.config import build
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig
+from rmq.remoting.tls import TlsConfig
 
 
 @click.command()
@@ -41,9 +42,10 @@ def namesrv(
     rmq namesrv -c namesrv.conf             as that file says
     """
     start_logging(log_level, log_format)
+    classes = (NamesrvConfig, TlsConfig)
 
     def gather() -> dict[str, str]:
-        values = gather_values(path, settings, (NamesrvConfig,))
+        values = gather_values(path, settings, classes)
         if path:
             values.setdefault("configStorePath", os.path.abspath(located(path)))
         return values
@@ -51,14 +53,14 @@ def namesrv(
     try:
         check_platform()
         values = gather()
-        report_findings(values, (NamesrvConfig,), strict=strict_config)
+        report_findings(values, classes, strict=strict_config)
         config = build(NamesrvConfig, values)
     except RmqError as error:
         fail(error)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            run = partial(nodes.run_name_server, config)
+            run = partial(nodes.run_name_server, config, values=values)
             node: nodes.Node = await nursery.start(run)
             reread = partial(reload_config, gather, (config,))
             await nursery.start(

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -106,10 +106,10 @@ def report_findings(
         raise ConfigError("; ".join(problems))
 
 
-def plugin_classes() -> tuple[type, ...]:
-    """Return the option classes of the plugins that are installed."""
+def plugin_classes(values: Mapping[str, str]) -> tuple[type, ...]:
+    """Return the option classes of the plugins that are to run."""
     plugins = PluginSet()
-    plugins.load()
+    plugins.load(values.get("plugins.disabled", "").split(","))
     return tuple(plugins.config_classes())
 
 

@@ -11,6 +11,8 @@ from rmq.clock import Clock
 from rmq.errors import ConnectFailed
 from rmq.protocol.command import Command
 from rmq.remoting.channel import Channel
+from rmq.remoting.listener import Address
+from rmq.remoting.tls import TlsConfig, client_context
 
 CONNECT_TIMEOUT_MS = 3_000
 BACK_OFF_S = 1.0
@@ -20,9 +22,16 @@ class RemotingClient:
     """Known in Java as `NettyRemotingClient`."""
 
     def __init__(
-        self, *, clock: Clock, connect_timeout_ms: int = CONNECT_TIMEOUT_MS
+        self,
+        *,
+        clock: Clock,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        tls: TlsConfig | None = None,
     ) -> None:
         self.clock = clock
+        self.plain_addresses: set[str] = set()
+        self._tls = client_context(tls or TlsConfig())
+        self._own_ends: set[Address] = set()
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, trio.Lock] = {}
@@ -36,6 +45,8 @@ class RemotingClient:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
+            if self._tls is not None:
+                await self._tls.follow()
             await trio.sleep_forever()
 
     async def invoke(self, address: str, command: Command, timeout_ms: int) -> Command:
@@ -48,6 +59,10 @@ class RemotingClient:
         with trio.move_on_after(timeout_ms / 1000):
             channel = await self._channel(address)
             await channel.oneway(command)
+
+    def owns(self, peer: Address) -> bool:
+        """Whether a connection that somebody accepted is one of ours."""
+        return peer in self._own_ends
 
     async def close(self, address: str) -> None:
         """End the connection to an address, if there is one."""
@@ -75,10 +90,43 @@ class RemotingClient:
         try:
             with trio.fail_after(self._connect_timeout_s):
                 stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+                end: Address = stream.socket.getsockname()[:2]
+                secured = await self._secured(address, stream)
         except (OSError, ValueError, trio.TooSlowError) as error:
             self._failed_at[address] = trio.current_time()
             raise ConnectFailed(f"cannot connect to {address}: {error}") from error
+        except trio.BrokenResourceError as error:
+            self._failed_at[address] = trio.current_time()
+            raise ConnectFailed(f"no TLS with {address}: {error.__cause__}") from error
         self._failed_at.pop(address, None)
-        channel = Channel(address, stream)
-        await self._nursery.start(channel.run)
+        channel = Channel(address, secured)
+        await self._nursery.start(self._drive, channel, end)
         return channel
+
+    async def _secured(
+        self, address: str, stream: trio.SocketStream
+    ) -> trio.abc.Stream:
+        """Put TLS over a connection, if that is wanted for its address."""
+        if self._tls is None or address in self.plain_addresses:
+            return stream
+        secured = trio.SSLStream(stream, self._tls.context)
+        try:
+            await secured.do_handshake()
+        except (trio.BrokenResourceError, trio.Cancelled):
+            await trio.aclose_forcefully(stream)
+            raise
+        return secured
+
+    async def _drive(
+        self,
+        channel: Channel,
+        end: Address,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run a channel; its end of the connection is known while it is open."""
+        self._own_ends.add(end)
+        try:
+            await channel.run(task_status=task_status)
+        finally:
+            self._own_ends.discard(end)

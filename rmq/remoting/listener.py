@@ -1,8 +1,8 @@
 """Accepting connections: back off when descriptors run out, look at the first byte.
 
 The first byte decides: a PROXY header names the real client and is taken off, 0x16 is a
-TLS handshake (refused while no certificate is configured), anything else is a frame.
-What follows stays in the socket for the reactor.
+TLS handshake, anything else is a frame. What follows stays in the socket for whoever
+takes it over.
 """
 
 import errno
@@ -10,6 +10,7 @@ import logging
 import math
 import socket
 from collections.abc import Callable
+from typing import NamedTuple
 
 import trio
 
@@ -30,7 +31,20 @@ TLS_FIRST_BYTE = 0x16
 _TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Address = tuple[str, int]
-Handover = Callable[[socket.socket, Address, Address], None]
+Handover = Callable[["Sniffed"], None]
+
+
+class Sniffed(NamedTuple):
+    """An accepted connection, and what its first bytes told.
+
+    `remote` is whom a PROXY header named, `peer` who really is at the other end.
+    """
+
+    plain: socket.socket
+    remote: Address
+    local: Address
+    peer: Address
+    is_tls: bool
 
 
 async def open_listener(host: str, port: int) -> trio.SocketListener:
@@ -81,42 +95,53 @@ async def _sniff(
 ) -> None:
     """Find out what the peer speaks, then hand its socket over."""
     try:
-        remote, local = accepted.getpeername()[:2], accepted.getsockname()[:2]
+        peer, local = _address(accepted.getpeername()), _address(accepted.getsockname())
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with trio.move_on_after(timeout_s):
-            source = await _first_bytes(accepted)
-            handover(_detached(accepted), source or remote, local)
+            source, is_tls = await _first_bytes(accepted)
+            plain = _detached(accepted)
+            handover(Sniffed(plain, source or peer, local, peer, is_tls))
             return
-        logger.info("%s sent nothing for %s s", remote, timeout_s)
+        logger.info("%s sent nothing for %s s", peer, timeout_s)
     except RemoteProtocolError as error:
-        logger.warning("closing %s: %s", remote, error)
+        logger.warning("closing %s: %s", peer, error)
     except OSError:
         logger.debug("a connection broke before its first byte")
     accepted.close()
 
 
-async def _first_bytes(accepted: trio.socket.SocketType) -> Address | None:
-    """Look at the first bytes; take a PROXY header off and return its source."""
+async def _first_bytes(
+    accepted: trio.socket.SocketType,
+) -> tuple[Address | None, bool]:
+    """Look at the first bytes: the source a PROXY header names, and whether TLS comes.
+
+    At most one header is taken off: the second would be the client's own word.
+    """
+    source, may_name = None, True
     pause_s, end = PEEK_PAUSE_S, math.inf
     while True:
         data = await accepted.recv(proxy_header.PEEK_SIZE, socket.MSG_PEEK)
         if not data:
             raise ConnectionAbortedError("it closed before its first byte")
         if data[0] == TLS_FIRST_BYTE:
-            raise RemoteProtocolError(
-                "it speaks TLS, but no certificate is configured here"
-            )
-        if not proxy_header.may_begin(data):
-            return None
+            return source, True
+        if not (may_name and proxy_header.may_begin(data)):
+            return source, False
         header = proxy_header.parse(data)
         if header is not None:
             await accepted.recv(header.size)
-            return header.source
+            source, may_name = header.source, False
+            continue
         end = min(end, trio.current_time() + PEEK_LIMIT_S)
         if trio.current_time() >= end:
             raise RemoteProtocolError(f"its PROXY header took over {PEEK_LIMIT_S} s")
         await trio.sleep(pause_s)
         pause_s *= 2
+
+
+def _address(name: tuple[str, int]) -> Address:
+    """Return host and port; an IPv4 address that came over IPv6 as itself."""
+    return name[0].removeprefix("::ffff:"), name[1]
 
 
 def _detached(accepted: trio.socket.SocketType) -> socket.socket:

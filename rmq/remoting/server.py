@@ -1,4 +1,4 @@
-"""RemotingServer: all plain listeners of a process over one reactor.
+"""RemotingServer: all listeners of a process over one reactor.
 
 Each listener has a name, a table of handlers and an idle limit.  `run` drives the
 reactor; an address is taken by `bind` and served from `start_accepting` on.
@@ -10,6 +10,7 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -22,9 +23,10 @@ from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.message import host_bytes
 from rmq.remoting.connection import Connection, now_ms
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
-from rmq.remoting.listener import Address, accept_forever, open_listener
+from rmq.remoting.listener import Address, Sniffed, accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
 from rmq.remoting.sparse_log import SparseLog
+from rmq.remoting.tls import TlsConfig, TlsMode, serve_decrypted, server_context
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -87,8 +89,14 @@ class RemotingServer:
         max_frame_size: int = MAX_FRAME_SIZE,
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
         busy_poll_us: int = 0,
+        tls: TlsConfig | None = None,
+        is_own: Callable[[Address], bool] = lambda _peer: False,
     ) -> None:
+        """Take plain connections of `is_own` peers even where TLS is enforced."""
         self.clock = clock
+        self.tls = server_context(tls or TlsConfig())
+        self._tls_mode = (tls or TlsConfig()).mode
+        self._is_own = is_own
         self.after_drain: list[Callable[[], None]] = []
         self._reactor = Reactor(
             max_frame_size=max_frame_size,
@@ -113,6 +121,8 @@ class RemotingServer:
                     serve_reactor, self._reactor, self._handle_events, self.after_drain
                 )
                 nursery.start_soon(self._scan)
+                if self.tls is not None:
+                    nursery.start_soon(self.tls.follow)
                 task_status.started()
         finally:
             self._nursery = None
@@ -156,14 +166,43 @@ class RemotingServer:
                 self._nursery.start_soon(self._accept, listener)
 
     async def _accept(self, listener: Listener) -> None:
-        def handover(plain: socket.socket, remote: Address, local: Address) -> None:
-            self._add(plain, listener, remote, local)
+        def handover(sniffed: Sniffed) -> None:
+            self._take_over(sniffed, listener)
 
         with listener.accepting:
             async with listener.bound:
                 await accept_forever(
                     listener.bound, handover, listener.idle_timeout_ms / 1000
                 )
+
+    def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
+        """Serve a connection as its first byte wants, or close it."""
+        plain, remote, local = sniffed.plain, sniffed.remote, sniffed.local
+        if not sniffed.is_tls:
+            if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
+                logger.warning("closing %s:%d: it does not speak TLS", *remote)
+                plain.close()
+            else:
+                self._add(plain, listener, remote, local)
+        elif self.tls is None or self._nursery is None:
+            logger.warning(
+                "closing %s:%d: it speaks TLS, but no certificate is configured here "
+                "(tls.server.certPath, tls.server.keyPath)",
+                *remote,
+            )
+            plain.close()
+        else:
+            stream = trio.SSLStream(
+                trio.SocketStream(trio.socket.from_stdlib_socket(plain)),
+                self.tls.context,
+                server_side=True,
+            )
+            self._nursery.start_soon(
+                serve_decrypted,
+                stream,
+                partial(self._add, listener=listener, remote=remote, local=local),
+                f"{remote[0]}:{remote[1]}",
+            )
 
     def _add(
         self, plain: socket.socket, listener: Listener, remote: Address, local: Address

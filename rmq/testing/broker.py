@@ -74,10 +74,11 @@ async def running_name_server(
 ) -> AsyncIterator[nodes.Node]:
     """Run a name server alone; its address is the only one in `name_servers`."""
     values = {"listenPort": "0", "kvConfigPath": str(folder / "kvConfig.json")}
-    config = build(NamesrvConfig, values | dict(settings or {}))
+    values |= dict(settings or {})
+    config = build(NamesrvConfig, values)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
-        run = partial(nodes.run_name_server, config, clock=clock)
+        run = partial(nodes.run_name_server, config, values=values, clock=clock)
         node: nodes.Node = await nursery.start(run)
         try:
             yield node

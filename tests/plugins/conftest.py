@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import rmq_plugins.admin
+import rmq_plugins.auth
 import rmq_plugins.client
 import rmq_plugins.export
 import rmq_plugins.pull
@@ -50,6 +51,7 @@ PLUGINS = (
     rmq_plugins.reply,
     rmq_plugins.relay,
     rmq_plugins.export,
+    rmq_plugins.auth,
 )
 NOON_MS = 1_795_262_400_000
 

@@ -1,0 +1,141 @@
+"""AuthConfig: the keys of access control, with Java's names.
+
+Java's keys that choose classes and sizes of caches are known and have no effect: there
+is one implementation, and it holds all users in memory.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from rmq.config import option
+from rmq.errors import ConfigError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class InitialUser(msgspec.Struct):
+    """The value of `initAuthenticationUser`."""
+
+    username: str
+    password: str
+
+
+class InnerCredentials(msgspec.Struct, rename="camel"):
+    """The value of `innerClientAuthenticationCredentials`."""
+
+    access_key: str
+    secret_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuthConfig:
+    """Known in Java as `AuthConfig`."""
+
+    authentication_enabled: bool = option(
+        False,
+        key="authenticationEnabled",
+        doc="requests must be signed by a user that is known here",
+    )
+    authorization_enabled: bool = option(
+        False,
+        key="authorizationEnabled",
+        doc="users may do what their policies allow; wants authenticationEnabled",
+    )
+    init_authentication_user: str = option(
+        "",
+        key="initAuthenticationUser",
+        secret=True,
+        doc="a super user made at the start unless it exists, "
+        '`{"username":"…","password":"…"}`',
+    )
+    inner_client_authentication_credentials: str = option(
+        "",
+        key="innerClientAuthenticationCredentials",
+        secret=True,
+        doc="a super user for other brokers, made likewise, "
+        '`{"accessKey":"…","secretKey":"…"}`',
+    )
+    authentication_whitelist: str = option(
+        "",
+        key="authenticationWhitelist",
+        doc="request codes that need no signature, separated by commas",
+    )
+    authorization_whitelist: str = option(
+        "",
+        key="authorizationWhitelist",
+        doc="request codes that every user may send, separated by commas",
+    )
+    auth_config_path: str = option(
+        "",
+        key="authConfigPath",
+        path=True,
+        doc="directory of users.json and acls.json; without it config/auth in the "
+        "store",
+    )
+    authentication_provider: str = option(
+        "", key="authenticationProvider", doc="no effect"
+    )
+    authentication_metadata_provider: str = option(
+        "", key="authenticationMetadataProvider", doc="no effect"
+    )
+    authentication_strategy: str = option(
+        "", key="authenticationStrategy", doc="no effect: every request is checked"
+    )
+    authorization_provider: str = option(
+        "", key="authorizationProvider", doc="no effect"
+    )
+    authorization_metadata_provider: str = option(
+        "", key="authorizationMetadataProvider", doc="no effect"
+    )
+    authorization_strategy: str = option(
+        "", key="authorizationStrategy", doc="no effect: every request is checked"
+    )
+
+    def __post_init__(self) -> None:
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError(
+                "authorizationEnabled=true: access keys would be believed without a "
+                "signature; set authenticationEnabled=true too"
+            )
+
+    def initial_users(self) -> list[tuple[str, str]]:
+        """Return names and passwords of the super users to make."""
+        users = []
+        if self.init_authentication_user.strip():
+            user = _read(
+                InitialUser, "initAuthenticationUser", self.init_authentication_user
+            )
+            users.append((user.username, user.password))
+        if self.inner_client_authentication_credentials.strip():
+            inner = _read(
+                InnerCredentials,
+                "innerClientAuthenticationCredentials",
+                self.inner_client_authentication_credentials,
+            )
+            users.append((inner.access_key, inner.secret_key))
+        return users
+
+
+def codes_of(key: str, text: str) -> frozenset[int]:
+    """Read a list of request codes."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if not word.isdecimal():
+            raise ConfigError(
+                f"{key}={text}: {word} is no request code; addresses have no place "
+                "here, name codes such as 105,34"
+            )
+    return frozenset(map(int, words))
+
+
+def _read(kind: type[T], key: str, text: str) -> T:
+    """Read a value that is a JSON object; the error does not repeat the secret."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError:
+        wanted = ", ".join(kind.__struct_encode_fields__)
+        raise ConfigError(
+            f"{key}: a JSON object with the texts {wanted} is wanted"
+        ) from None

@@ -1,0 +1,370 @@
+"""Requests 3001 to 3010: users and policies, as mqadmin administers them.
+
+A change is answered when it is on disk. Passwords are shown to super users alone.
+While authentication is off nothing can be read or changed: whoever reaches the port
+could plant a super user for later.
+"""
+
+import logging
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from rmq.broker.context import Connection
+from rmq.errors import RequestRejected
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.auth import (
+    AclRequestHeader,
+    DeleteAclRequestHeader,
+    ListAclsRequestHeader,
+    ListUsersRequestHeader,
+    UserRequestHeader,
+)
+from rmq_plugins.auth.guard import DISABLED, SUPER
+from rmq_plugins.auth.policies import (
+    Action,
+    Decision,
+    PolicyType,
+    actions_of,
+    by_name,
+    is_source,
+)
+from rmq_plugins.auth.resources import parse
+from rmq_plugins.auth.signature import ACCESS_KEY
+from rmq_plugins.auth.tables import MAX_RULES, MAX_USERS, AclTable, UserTable
+
+logger = logging.getLogger(__name__)
+
+NORMAL: Final = "Normal"
+ENABLED: Final = "enable"
+MAX_NAME_LENGTH: Final = 255
+USER_PREFIX: Final = "User:"
+
+_ONLY_SUPER: Final = "The super user can only be update by super user"
+_IS_OFF: Final = (
+    "access control is off here: set authenticationEnabled=true and "
+    "initAuthenticationUser, start the broker again and sign with that user"
+)
+
+Saving = Coroutine[Any, Any, Command]
+
+
+class AuthHandler:
+    """The part of Java's `AdminBrokerProcessor` about users and policies."""
+
+    def __init__(self, users: UserTable, acls: AclTable, *, is_on: bool) -> None:
+        self._users = users
+        self._acls = acls
+        self._is_on = is_on
+        self._saving = trio.Lock()
+
+    # -- users
+
+    def create_user(self, request: Command, connection: Connection) -> Saving:
+        """Add a user; only a super user makes super users."""
+        self._check_on()
+        user = _user_of(request)
+        if user.user_type == SUPER and not self._is_super(request):
+            raise _failed("The super user can only be create by super user")
+        if not (user.password or "").strip():
+            raise _refused("password can not be blank")
+        assert user.username, "checked while it was read"
+        if self._users.get(user.username) is not None:
+            raise _refused("The user is existed")
+        if len(self._users) >= MAX_USERS:
+            raise _refused(f"there are {MAX_USERS} users already; delete some")
+        user.user_type = user.user_type or NORMAL
+        user.user_status = user.user_status or ENABLED
+        self._users.put(user)
+        return self._saved(request)
+
+    def update_user(self, request: Command, connection: Connection) -> Saving:
+        """Change what the body names."""
+        self._check_on()
+        change = _user_of(request)
+        is_super = self._is_super(request)
+        if change.user_type == SUPER and not is_super:
+            raise _failed(_ONLY_SUPER)
+        old = self._users.get(change.username or "")
+        if old is None:
+            raise _refused("The user is not exist")
+        if old.user_type == SUPER and not is_super:
+            raise _refused(_ONLY_SUPER)
+        if not (change.password or "").strip():
+            change.password = old.password
+        change.user_type = change.user_type or old.user_type
+        change.user_status = change.user_status or old.user_status
+        self._users.put(change)
+        return self._saved(request)
+
+    def delete_user(self, request: Command, connection: Connection) -> Saving:
+        """Remove a user and its rules; an unknown one is no error."""
+        self._check_on()
+        name = request.header(UserRequestHeader).username or ""
+        if not name.strip():
+            raise _refused("username can not be blank")
+        user = self._users.get(name)
+        if user is not None:
+            if user.user_type == SUPER and not self._is_super(request):
+                raise _refused(_ONLY_SUPER)
+            self._users.remove(name)
+            self._acls.remove(USER_PREFIX + name)
+        return self._saved(request)
+
+    def get_user(self, request: Command, connection: Connection) -> Command:
+        """Answer one user; no body if there is none."""
+        self._check_on()
+        name = request.header(UserRequestHeader).username or ""
+        if not name.strip():
+            raise _invalid("The username is blank")
+        user = self._users.get(name)
+        if user is None:
+            return request.reply()
+        return request.reply(body=self._shown(user, request).encode())
+
+    def list_users(self, request: Command, connection: Connection) -> Command:
+        """Answer the users whose names contain the filter; no body if there is none."""
+        self._check_on()
+        part = (request.header(ListUsersRequestHeader).filter or "").strip()
+        users = [
+            self._shown(user, request)
+            for user in self._users.all()
+            if part in (user.username or "")
+        ]
+        return request.reply(body=fastjson.dumps(users) if users else b"")
+
+    # -- policies
+
+    def create_acl(self, request: Command, connection: Connection) -> Saving:
+        """Add rules to a user, or replace those about the same resources."""
+        return self._change_acl(request)
+
+    def update_acl(self, request: Command, connection: Connection) -> Saving:
+        """Do the same: Java makes no difference either."""
+        return self._change_acl(request)
+
+    def _change_acl(self, request: Command) -> Saving:
+        self._check_on()
+        acl = AclInfo.decode(request.body) if request.body else AclInfo()
+        if not acl.policies:
+            raise _failed("The body of acl is null")
+        given = acl.subject or request.header(AclRequestHeader).subject
+        subject = self._known_subject(
+            given, "The subject of {} is not exist.", is_change=True
+        )
+        policies = [_checked(policy) for policy in acl.policies if policy.entries]
+        if not policies:
+            raise _refused("The policies is empty.")
+        old = self._acls.get(subject)
+        held = old.policies if old is not None else []
+        rules = sum(len(policy.entries) for policy in (*held, *policies))
+        if rules > MAX_RULES:
+            raise _refused(f"{subject} would have more than {MAX_RULES} rules")
+        merged = _merged(held, policies) if old is not None else policies
+        self._acls.put(subject, AclInfo(subject=subject, policies=merged))
+        return self._saved(request)
+
+    def delete_acl(self, request: Command, connection: Connection) -> Saving:
+        """Remove the rule about a resource, or without one all rules of a user."""
+        self._check_on()
+        header = request.header(DeleteAclRequestHeader)
+        subject = self._known_subject(header.subject, "The subject is not exist.")
+        acl = self._acls.get(subject)
+        if acl is None:
+            raise _refused("The acl is not exist.")
+        resource = parse(header.resource)
+        if resource is None and (header.resource or "").strip():
+            raise _invalid(f"{header.resource} is no resource, nothing was deleted")
+        kind = by_name(PolicyType, header.policy_type) or PolicyType.CUSTOM
+        policies = []
+        if resource is not None:
+            policies = list(_without(acl.policies, kind, resource.key))
+        if policies:
+            self._acls.put(subject, AclInfo(subject=subject, policies=policies))
+        else:
+            self._acls.remove(subject)
+        return self._saved(request)
+
+    def get_acl(self, request: Command, connection: Connection) -> Command:
+        """Answer the rules of a user; no body if there is none."""
+        self._check_on()
+        subject = self._known_subject(
+            request.header(AclRequestHeader).subject, "The subject is not exist."
+        )
+        acl = self._acls.get(subject)
+        return request.reply(body=acl.encode() if acl is not None else b"")
+
+    def list_acls(self, request: Command, connection: Connection) -> Command:
+        """Answer the rules whose subjects and resources contain the filters."""
+        self._check_on()
+        header = request.header(ListAclsRequestHeader)
+        part, wanted = header.subject_filter or "", header.resource_filter or ""
+        acls = []
+        for subject, acl in self._acls.all():
+            if part.strip() and part not in subject:
+                continue
+            policies = list(_about(acl.policies, wanted))
+            if policies:
+                acls.append(AclInfo(subject=subject, policies=policies))
+        return request.reply(body=fastjson.dumps(acls) if acls else b"")
+
+    # -- shared
+
+    def _check_on(self) -> None:
+        if not self._is_on:
+            raise _failed(_IS_OFF)
+
+    def _is_super(self, request: Command) -> bool:
+        """Whether the sender, whose signature was checked, is a super user."""
+        user = self._users.get(request.ext_fields.get(ACCESS_KEY, ""))
+        return user is not None and user.user_type == SUPER
+
+    def _shown(self, user: UserInfo, request: Command) -> UserInfo:
+        if self._is_super(request):
+            return user
+        return msgspec.structs.replace(user, password=None)
+
+    def _known_subject(
+        self, given: str | None, remark: str, *, is_change: bool = False
+    ) -> str:
+        """Return the subject as it is kept; rejects what is no user of ours."""
+        kind, _, name = (given or "").partition(":")
+        if kind.lower() != "user":
+            raise _refused(f"The subject {given} is none, write User:name")
+        subject = USER_PREFIX + name
+        if self._users.get(name) is None:
+            raise _refused(remark.format(subject) if is_change else remark)
+        return subject
+
+    async def _saved(self, request: Command) -> Command:
+        """Answer when both files hold what memory holds."""
+        async with self._saving:
+            for table in (self._users, self._acls):
+                if not table.is_dirty:
+                    continue
+                text = table.snapshot()
+                try:
+                    await trio.to_thread.run_sync(table.write, text)
+                except OSError as error:
+                    table.is_dirty = True
+                    logger.error("users and policies cannot be saved: %s", error)
+                    raise _failed(
+                        f"changed in memory, but not saved: {error.strerror}; mend "
+                        "that and send it again"
+                    ) from error
+        return request.reply()
+
+
+def _user_of(request: Command) -> UserInfo:
+    """Read the user that a request is about; the name comes from the header."""
+    name = request.header(UserRequestHeader).username or ""
+    if not name.strip():
+        raise _invalid("The username is blank")
+    if len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise _invalid(
+            f"a username has at most {MAX_NAME_LENGTH} characters, all printable"
+        )
+    user = UserInfo.decode(request.body)
+    user.username = name
+    user.user_type = _one_of("userType", user.user_type, (SUPER, NORMAL))
+    user.user_status = _one_of("userStatus", user.user_status, (ENABLED, DISABLED))
+    return user
+
+
+def _one_of(what: str, text: str | None, allowed: tuple[str, ...]) -> str | None:
+    if not text:
+        return None
+    for word in allowed:
+        if word.lower() == text.lower():
+            return word
+    raise _invalid(f"{what} is {text}, say {' or '.join(allowed)}")
+
+
+def _checked(policy: PolicyInfo) -> PolicyInfo:
+    kind = by_name(PolicyType, policy.policy_type) or PolicyType.CUSTOM
+    return PolicyInfo(
+        policy_type=kind, entries=[_checked_entry(entry) for entry in policy.entries]
+    )
+
+
+def _checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
+    """Bring an entry into the form that is kept, or say what is wrong with it."""
+    resource = parse(entry.resource)
+    if resource is None:
+        raise _refused("The resource is null.")
+    actions = actions_of(entry)
+    if not actions:
+        raise _refused("The actions is empty.")
+    if Action.ANY in actions:
+        raise _refused("The actions can not be Any.")
+    for source in entry.source_ips or ():
+        if not source.strip():
+            raise _refused("The source ip is empty.")
+        if not is_source(source):
+            raise _refused("The source ip is invalid.")
+    decision = by_name(Decision, entry.decision)
+    if decision is None:
+        raise _refused("The decision is null or illegal.")
+    return PolicyEntryInfo(
+        resource=resource.key,
+        actions=[str(action) for action in actions],
+        source_ips=entry.source_ips or None,
+        decision=str(decision),
+    )
+
+
+def _merged(old: list[PolicyInfo], new: list[PolicyInfo]) -> list[PolicyInfo]:
+    """Put new rules over old ones, policy by policy and resource by resource."""
+    entries = {
+        policy.policy_type: {entry.resource: entry for entry in policy.entries}
+        for policy in reversed(old)
+    }
+    merged = dict(reversed(entries.items()))
+    for policy in new:
+        held = merged.setdefault(policy.policy_type, {})
+        held.update({entry.resource: entry for entry in policy.entries})
+    return [
+        PolicyInfo(policy_type=kind, entries=list(held.values()))
+        for kind, held in merged.items()
+    ]
+
+
+def _without(
+    policies: list[PolicyInfo], kind: PolicyType, resource: str
+) -> Iterator[PolicyInfo]:
+    """Leave one resource out of one policy, and the policy if nothing is left."""
+    for policy in policies:
+        entries = policy.entries
+        if policy.policy_type == kind:
+            entries = [entry for entry in entries if entry.resource != resource]
+        if entries:
+            yield PolicyInfo(policy_type=policy.policy_type, entries=entries)
+
+
+def _about(policies: list[PolicyInfo], part: str) -> Iterator[PolicyInfo]:
+    """Keep the rules about resources that contain `part`."""
+    for policy in policies:
+        entries = [
+            entry
+            for entry in policy.entries
+            if not part.strip() or part in (entry.resource or "")
+        ]
+        if entries:
+            yield PolicyInfo(policy_type=policy.policy_type, entries=entries)
+
+
+def _failed(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _invalid(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _refused(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.NO_PERMISSION, remark)

@@ -1,0 +1,123 @@
+"""UserTable and AclTable: users and policies in memory and in files of their own.
+
+`users.json` holds `{"users": {name: UserInfo}}`, `acls.json` `{"acls": {subject:
+AclInfo}}`, both in a directory that only the broker's user may enter: a signature can
+only be checked with the password itself. Java keeps the same in two RocksDB stores.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import field
+
+from rmq.broker.context import JsonTable
+from rmq.clock import Clock
+from rmq.protocol.bodies import Body
+from rmq.protocol.bodies.auth import AclInfo, UserInfo
+from rmq_plugins.auth.policies import Policies
+
+MAX_USERS = 10_000
+MAX_RULES = 10_000
+"""Rules that one subject may have."""
+
+
+class UserFile(Body, kw_only=True):
+    """Content of `users.json`."""
+
+    users: dict[str, UserInfo] = field(default_factory=dict)
+
+
+class AclFile(Body, kw_only=True):
+    """Content of `acls.json`."""
+
+    acls: dict[str, AclInfo] = field(default_factory=dict)
+
+
+class UserTable(JsonTable):
+    """Who may sign requests."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(folder / "users.json", clock)
+        self._users: dict[str, UserInfo] = {}
+
+    def __len__(self) -> int:
+        """Return the number of users."""
+        return len(self._users)
+
+    def get(self, name: str) -> UserInfo | None:
+        """Return a user."""
+        return self._users.get(name)
+
+    def all(self) -> Iterator[UserInfo]:
+        """Yield the users in the order of their names."""
+        for _, user in sorted(self._users.items()):
+            yield user
+
+    def put(self, user: UserInfo) -> None:
+        """Create a user or change one."""
+        assert user.username, "a user has a name"
+        assert user.password, f"{user.username} has no password"
+        self._users[user.username] = user
+        self.touch()
+
+    def remove(self, name: str) -> None:
+        """Forget a user, known or not."""
+        if self._users.pop(name, None) is not None:
+            self.touch()
+
+    def _read(self, value: dict[str, Any]) -> None:
+        self._users = UserFile.from_value(value).users
+
+    def _content(self) -> UserFile:
+        return UserFile(users=dict(sorted(self._users.items())))
+
+
+class AclTable(JsonTable):
+    """What each subject may do."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(folder / "acls.json", clock)
+        self._acls: dict[str, AclInfo] = {}
+        self._policies: dict[str, Policies] = {}
+
+    def get(self, subject: str) -> AclInfo | None:
+        """Return the rules of a subject as they are told."""
+        return self._acls.get(subject)
+
+    def policies(self, subject: str) -> Policies | None:
+        """Return the rules of a subject, ready to decide."""
+        return self._policies.get(subject)
+
+    def all(self) -> Iterator[tuple[str, AclInfo]]:
+        """Yield subjects and their rules in the order of subjects."""
+        yield from sorted(self._acls.items())
+
+    def put(self, subject: str, acl: AclInfo) -> None:
+        """Set the rules of a subject."""
+        self._acls[subject] = acl
+        self._policies[subject] = Policies(acl)
+        self.touch()
+
+    def remove(self, subject: str) -> None:
+        """Forget the rules of a subject, if it has any."""
+        if self._acls.pop(subject, None) is not None:
+            del self._policies[subject]
+            self.touch()
+
+    def _read(self, value: dict[str, Any]) -> None:
+        self._acls = AclFile.from_value(value).acls
+        self._policies = {name: Policies(acl) for name, acl in self._acls.items()}
+
+    def _content(self) -> AclFile:
+        return AclFile(acls=dict(sorted(self._acls.items())))
+
+
+def make_private(folder: Path) -> None:
+    """Make the directory, and close it to everybody but its owner."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        os.chmod(folder, mode & 0o700)

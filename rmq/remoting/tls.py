@@ -1,0 +1,312 @@
+"""TLS: its keys, contexts that follow their files, and the end of encryption.
+
+A peer that opens with a TLS handshake is served like any other: a task decrypts what it
+sends into a pair of connected sockets, whose other end belongs to the reactor. Plain
+connections pay nothing for that.
+Certificates are read again when their files change; connections that are open go on
+with what they began with. A change that cannot be used is logged and passed over.
+"""
+
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import trio
+
+from rmq.config import build, option, read_properties
+from rmq.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+RELOAD_INTERVAL_S = 1.0
+HANDSHAKE_TIMEOUT_S = 10.0
+CHUNK_SIZE = 65_536
+DEFAULT_FILE = "/etc/rocketmq/tls.properties"
+
+
+class TlsMode(StrEnum):
+    """Whether a port takes TLS, plain connections, or both."""
+
+    disabled = "disabled"
+    permissive = "permissive"
+    enforcing = "enforcing"
+
+
+class ClientAuth(StrEnum):
+    """Whether clients show certificates."""
+
+    none = "none"
+    optional = "optional"
+    require = "require"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """Known in Java as `TlsSystemConfig`: there system properties, here keys."""
+
+    mode: TlsMode = option(
+        TlsMode.permissive,
+        key="tls.server.mode",
+        doc="disabled, permissive (TLS and plain, TLS with a certificate only) or "
+        "enforcing",
+    )
+    cert_path: str = option(
+        "", key="tls.server.certPath", path=True, doc="our certificate chain, PEM"
+    )
+    key_path: str = option(
+        "", key="tls.server.keyPath", path=True, doc="our private key, PEM"
+    )
+    key_password: str = option(
+        "", key="tls.server.keyPassword", secret=True, doc="password of the key"
+    )
+    client_auth: ClientAuth = option(
+        ClientAuth.none,
+        key="tls.server.need.client.auth",
+        doc="none, optional or require: certificates of clients",
+    )
+    auth_client: bool = option(
+        False,
+        key="tls.server.authClient",
+        doc="no effect: certificates of clients are always checked",
+    )
+    trust_path: str = option(
+        "",
+        key="tls.server.trustCertPath",
+        path=True,
+        doc="who signs certificates of clients, PEM",
+    )
+    enable: bool = option(False, key="tls.enable", doc="speak TLS to the name servers")
+    client_cert_path: str = option(
+        "",
+        key="tls.client.certPath",
+        path=True,
+        doc="certificate chain to show to name servers, PEM",
+    )
+    client_key_path: str = option(
+        "", key="tls.client.keyPath", path=True, doc="its private key, PEM"
+    )
+    client_key_password: str = option(
+        "", key="tls.client.keyPassword", secret=True, doc="password of that key"
+    )
+    auth_server: bool = option(
+        True,
+        key="tls.client.authServer",
+        doc="check who signed the certificates of name servers; Java does not",
+    )
+    client_trust_path: str = option(
+        "",
+        key="tls.client.trustCertPath",
+        path=True,
+        doc="who signs certificates of name servers, PEM; without it the system's list",
+    )
+    test_mode: bool = option(
+        False,
+        key="tls.test.mode.enable",
+        doc="no effect: rmq makes no certificates of its own",
+    )
+    ciphers: str = option(
+        "", key="tls.ciphers", doc="ciphers up to TLS 1.2, by OpenSSL's names"
+    )
+    protocols: str = option(
+        "", key="tls.protocols", doc="TLSv1.2, TLSv1.3 or both; nothing older"
+    )
+    file: str = option(
+        DEFAULT_FILE,
+        key="tls.config.file",
+        path=True,
+        doc="properties with more of these keys; not read if absent",
+    )
+
+
+def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
+    """Build from the keys given and those of the TLS file; the keys given win."""
+    path = Path(values.get("tls.config.file", DEFAULT_FILE))
+    if path.is_file():
+        values = {**read_properties(path), **values}
+    config = build(TlsConfig, values)
+    if config.mode is TlsMode.enforcing and not config.cert_path:
+        raise ConfigError(
+            "tls.server.mode=enforcing: name a certificate and its key by "
+            "tls.server.certPath and tls.server.keyPath"
+        )
+    if config.client_auth is not ClientAuth.none and not config.trust_path:
+        raise ConfigError(
+            f"tls.server.need.client.auth={config.client_auth}: say by "
+            "tls.server.trustCertPath who signs them; unchecked they prove nothing"
+        )
+    return config
+
+
+class WatchedContext:
+    """An SSL context and the files that it was made of."""
+
+    def __init__(
+        self, make: Callable[[], ssl.SSLContext], paths: tuple[str, ...]
+    ) -> None:
+        self._make = make
+        self._paths = tuple(path for path in paths if path)
+        self._seen = self._look()
+        self.reloads = 0
+        try:
+            self.context = make()
+        except (OSError, ValueError) as error:
+            raise ConfigError(_why(error, self._paths)) from error
+
+    async def follow(self) -> None:
+        """Look at the files again and again, until cancelled."""
+        while True:
+            await trio.sleep(RELOAD_INTERVAL_S)
+            seen = self._look()
+            if seen != self._seen:
+                self._seen = seen
+                self._reload()
+
+    def _reload(self) -> None:
+        try:
+            self.context = self._make()
+        except (OSError, ValueError) as error:
+            logger.error(
+                "%s; what was read before stays in use", _why(error, self._paths)
+            )
+        else:
+            self.reloads += 1
+            logger.info("read the certificates again: %s", ", ".join(self._paths))
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                state = os.stat(path)
+            except OSError:
+                found.append(None)
+            else:
+                found.append((state.st_ino, state.st_mtime_ns, state.st_size))
+        return found
+
+
+def server_context(config: TlsConfig) -> WatchedContext | None:
+    """Return the context of our ports; None while no certificate is configured."""
+    if config.mode is TlsMode.disabled or not config.cert_path:
+        return None
+
+    def make() -> ssl.SSLContext:
+        context = _hardened(ssl.PROTOCOL_TLS_SERVER, config)
+        context.load_cert_chain(
+            config.cert_path, config.key_path or None, config.key_password or ""
+        )
+        if config.client_auth is not ClientAuth.none:
+            context.load_verify_locations(config.trust_path)
+            is_required = config.client_auth is ClientAuth.require
+            context.verify_mode = (
+                ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+            )
+        return context
+
+    return WatchedContext(make, (config.cert_path, config.key_path, config.trust_path))
+
+
+def client_context(config: TlsConfig) -> WatchedContext | None:
+    """Return the context of outgoing connections; None if they are plain.
+
+    Addresses are numbers more often than names: the signer is checked, not the name.
+    """
+    if not config.enable:
+        return None
+
+    def make() -> ssl.SSLContext:
+        context = _hardened(ssl.PROTOCOL_TLS_CLIENT, config)
+        context.check_hostname = False
+        if not config.auth_server:
+            context.verify_mode = ssl.CERT_NONE
+        elif config.client_trust_path:
+            context.load_verify_locations(config.client_trust_path)
+        else:
+            context.load_default_certs()
+        if config.client_cert_path:
+            context.load_cert_chain(
+                config.client_cert_path,
+                config.client_key_path or None,
+                config.client_key_password or "",
+            )
+        return context
+
+    paths = config.client_cert_path, config.client_key_path, config.client_trust_path
+    return WatchedContext(make, paths)
+
+
+def _hardened(protocol: int, config: TlsConfig) -> ssl.SSLContext:
+    """Make a context without old protocols, renegotiation and compression."""
+    context = ssl.SSLContext(protocol)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    wanted = {word.strip() for word in config.protocols.split(",") if word.strip()}
+    if not wanted <= {"TLSv1.2", "TLSv1.3"}:
+        raise ValueError(f"tls.protocols={config.protocols}: say TLSv1.2, TLSv1.3")
+    if wanted == {"TLSv1.2"}:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    elif wanted == {"TLSv1.3"}:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if config.ciphers:
+        context.set_ciphers(config.ciphers.replace(",", ":"))
+    return context
+
+
+async def serve_decrypted(
+    stream: "trio.SSLStream[trio.SocketStream]",
+    hand_over: Callable[[socket.socket], None],
+    name: str,
+) -> None:
+    """Shake hands, give the plain end away, and carry bytes until one side ends.
+
+    Neither side can fill memory: each direction holds one chunk, and what the sockets
+    in between hold.
+    """
+    try:
+        if not await _shake_hands(stream, name):
+            return
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        inner = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        hand_over(theirs)
+        async with inner, trio.open_nursery() as nursery:
+            nursery.start_soon(_carry, stream, inner, nursery.cancel_scope)
+            await _carry(inner, stream, nursery.cancel_scope)
+    except* (trio.BrokenResourceError, trio.ClosedResourceError):
+        logger.debug("the TLS connection of %s broke", name)
+    except* OSError as errors:
+        logger.error("cannot serve the TLS connection of %s: %s", name, errors)
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def _shake_hands(stream: "trio.SSLStream[trio.SocketStream]", name: str) -> bool:
+    try:
+        with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+            await stream.do_handshake()
+    except trio.TooSlowError:
+        logger.warning(
+            "closing %s: no TLS handshake in %s s", name, HANDSHAKE_TIMEOUT_S
+        )
+    except trio.BrokenResourceError as error:
+        logger.warning("closing %s: TLS handshake: %s", name, error.__cause__)
+    else:
+        return True
+    return False
+
+
+async def _carry(
+    source: trio.abc.Stream, target: trio.abc.Stream, end: trio.CancelScope
+) -> None:
+    while data := await source.receive_some(CHUNK_SIZE):
+        await target.send_all(data)
+    end.cancel()
+
+
+def _why(error: Exception, paths: tuple[str, ...]) -> str:
+    reason = error.strerror if isinstance(error, OSError) else None
+    return f"TLS with {', '.join(paths) or 'no files'}: {reason or error}"

@@ -1,0 +1,381 @@
+"""TLS on the port of plain connections, with certificates made for the test."""
+
+import os
+import shutil
+import ssl
+import subprocess
+
+import pytest
+import trio
+
+from rmq.config import build
+from rmq.errors import ConfigError, ConnectFailed
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
+from rmq.protocol.peer import Peer, ResponseReceived, Role
+from rmq.remoting import tls
+from rmq.remoting.client import RemotingClient
+from rmq.remoting.proxy_header import V2_START
+from rmq.remoting.tls import TlsConfig, read_tls_config, server_context
+from rmq.testing.broker import running_name_server, running_node
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("openssl"), reason="no openssl on this machine"
+)
+
+OPENSSL = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+
+
+class Authority:
+    """Signs certificates in a folder."""
+
+    def __init__(self, folder, name):
+        self.folder = folder
+        self.cert = folder / f"{name}.pem"
+        self._key = folder / f"{name}.key"
+        self._run(*OPENSSL, "-subj", f"/CN={name}", "-keyout", self._key, "-out",
+                  self.cert)  # fmt: skip
+
+    def issue(self, name):
+        """Make a key and a certificate for it; their paths."""
+        key, cert = self.folder / f"{name}.key", self.folder / f"{name}.pem"
+        self._run(*OPENSSL, "-subj", f"/CN={name}", "-addext",
+                  "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", cert,
+                  "-CA", self.cert, "-CAkey", self._key)  # fmt: skip
+        return str(cert), str(key)
+
+    @staticmethod
+    def _run(*command):
+        subprocess.run(command, check=True, capture_output=True, timeout=30, text=True)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"), "ours")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("stranger"), "theirs")
+
+
+@pytest.fixture(scope="module")
+def server_files(authority):
+    cert, key = authority.issue("server")
+    return {"tls.server.certPath": cert, "tls.server.keyPath": key}
+
+
+def trusting(authority, **limits):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(authority.cert)
+    for name, value in limits.items():
+        setattr(context, name, value)
+    return context
+
+
+async def connect(port, context=None, prefix=b""):
+    plain = await trio.open_tcp_stream("127.0.0.1", port)
+    if prefix:
+        await plain.send_all(prefix)
+    if context is None:
+        return plain
+    stream = trio.SSLStream(plain, context)
+    try:
+        await stream.do_handshake()
+    except trio.BrokenResourceError:
+        await trio.aclose_forcefully(plain)
+        raise
+    return stream
+
+
+async def ask(stream, command):
+    """Send a request and return its answer."""
+    peer = Peer(Role.CLIENT, lambda: 0)
+    await stream.send_all(peer.request(command, 5_000))
+    with trio.fail_after(20):
+        while data := await stream.receive_some():
+            for event in peer.receive(bytes(data)):
+                if isinstance(event, ResponseReceived):
+                    return event.command
+    raise AssertionError("closed without an answer")
+
+
+async def is_closed(stream):
+    """Whether the other side ends the connection without a word; ends ours."""
+    with trio.fail_after(20):
+        async with stream:
+            try:
+                return await stream.receive_some() == b""
+            except trio.BrokenResourceError:
+                return True
+
+
+async def until(holds):
+    """Wait for what another task does, or fail."""
+    with trio.fail_after(20):
+        while not holds():  # noqa: ASYNC110 - a file and a log tell no event
+            await trio.sleep(0.01)
+
+
+def runtime():
+    return Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+
+
+async def test_plain_and_tls_share_the_port(tmp_path, authority, server_files):
+    async with running_node(tmp_path, server_files) as node:
+        for context in (None, trusting(authority)):
+            for port in (node.broker.port, node.broker.fast_port,
+                         node.name_server.port):  # fmt: skip
+                stream = await connect(port, context)
+                assert (await ask(stream, runtime())).opaque >= 0
+                await stream.aclose()
+
+
+async def test_many_bytes_pass_in_both_directions(tmp_path, authority, server_files):
+    async with running_node(tmp_path, server_files) as node:
+        stream = await connect(node.broker.port, trusting(authority))
+        body = os.urandom(600_000)
+        fields = {
+            "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0",
+            "g": "0", "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
+        }  # fmt: skip
+        sent = await ask(stream, Command(RequestCode.SEND_MESSAGE_V2, fields, body))
+        assert sent.code == 0, sent.remark
+        offset = sent.ext_fields["queueOffset"]
+        fields = {
+            "consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": offset,
+            "maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0",
+            "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+            "expressionType": "TAG",
+        }  # fmt: skip
+        pulled = await ask(stream, Command(RequestCode.PULL_MESSAGE, fields))
+        assert body in pulled.body
+        await stream.aclose()
+
+
+async def test_enforcing_refuses_plain_connections(
+    tmp_path, authority, server_files, caplog
+):
+    settings = server_files | {"tls.server.mode": "enforcing"}
+    async with running_node(tmp_path, settings) as node:
+        plain = await connect(node.broker.port)
+        await plain.send_all(encode(runtime()))
+        assert await is_closed(plain)
+        assert "does not speak TLS" in caplog.text
+        stream = await connect(node.broker.port, trusting(authority))
+        assert (await ask(stream, runtime())).code == 0
+        await stream.aclose()
+
+
+async def test_the_broker_still_reaches_its_own_name_server(
+    tmp_path, authority, server_files
+):
+    settings = server_files | {"tls.server.mode": "enforcing"}
+    async with running_node(tmp_path, settings) as node:
+        stream = await connect(node.name_server.port, trusting(authority))
+        request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await ask(stream, request)
+        assert b"broker-test" in answer.body
+        await stream.aclose()
+
+
+@pytest.mark.parametrize("mode", ["disabled", "permissive"])
+async def test_without_tls_a_handshake_is_refused_with_the_reason(
+    tmp_path, mode, authority, caplog
+):
+    async with running_node(tmp_path, {"tls.server.mode": mode}) as node:
+        with pytest.raises(trio.BrokenResourceError):
+            await connect(node.broker.port, trusting(authority))
+        assert "no certificate is configured" in caplog.text
+        assert "tls.server.certPath" in caplog.text
+
+
+async def test_clients_must_show_certificates_where_they_are_required(
+    tmp_path, authority, stranger, server_files
+):
+    settings = server_files | {
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": str(authority.cert),
+    }
+    async with running_node(tmp_path, settings) as node:
+
+        async def answer_to(issuer):
+            context = trusting(authority)
+            if issuer is not None:
+                context.load_cert_chain(*issuer.issue("client"))
+            async with await connect(node.broker.port, context) as stream:
+                return (await ask(stream, runtime())).code
+
+        assert await answer_to(authority) == 0
+        for issuer in (None, stranger):
+            with pytest.raises((trio.BrokenResourceError, AssertionError)):
+                await answer_to(issuer)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_nothing_older_than_1_2_is_spoken(tmp_path, authority, server_files):
+    old = ssl.TLSVersion.TLSv1_1
+    context = trusting(authority, minimum_version=ssl.TLSVersion.TLSv1)
+    context.maximum_version = old
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    async with running_node(tmp_path, server_files) as node:
+        with pytest.raises(trio.BrokenResourceError):
+            await connect(node.broker.port, context)
+        newer = trusting(authority, maximum_version=ssl.TLSVersion.TLSv1_2)
+        stream = await connect(node.broker.port, newer)
+        assert stream.version() == "TLSv1.2"
+        await stream.aclose()
+
+
+async def test_new_certificates_are_taken_without_a_restart(
+    tmp_path, authority, stranger, server_files, monkeypatch, caplog
+):
+    monkeypatch.setattr(tls, "RELOAD_INTERVAL_S", 0.01)
+    paths = {key: tmp_path / key for key in server_files}
+    for key, path in paths.items():
+        shutil.copy(server_files[key], path)
+    settings = {key: str(path) for key, path in paths.items()}
+    async with running_node(tmp_path / "store", settings) as node:
+        port = node.broker.port
+        old = await connect(port, trusting(authority))
+        cert, key = stranger.issue("renewed")
+        shutil.copy(cert, paths["tls.server.certPath"])
+        await until(lambda: "stays in use" in caplog.text)  # the key does not fit yet
+        await (await connect(port, trusting(authority))).aclose()
+        shutil.copy(key, paths["tls.server.keyPath"])
+        await until(lambda: node.server.tls.reloads)
+        renewed = await connect(port, trusting(stranger))
+        assert (await ask(renewed, runtime())).code == 0
+        assert (await ask(old, runtime())).code == 0
+        await renewed.aclose()
+        await old.aclose()
+
+
+async def test_the_broker_speaks_tls_to_name_servers(
+    tmp_path, authority, stranger, server_files, nursery
+):
+    settings = server_files | {"tls.server.mode": "enforcing"}
+    async with running_name_server(tmp_path, settings) as names:
+        address = names.name_servers[0]
+        request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        outgoing = {
+            "namesrvAddr": address,
+            "tls.enable": "true",
+            "tls.client.trustCertPath": str(authority.cert),
+        }
+        async with running_node(tmp_path / "store", outgoing) as node:
+            client = RemotingClient(
+                clock=node.server.clock, tls=read_tls_config(outgoing)
+            )
+            await nursery.start(client.run)
+            with trio.fail_after(20):
+                answer = await client.invoke(address, request, 3_000)
+            assert b"broker-test" in answer.body
+        wrong = outgoing | {"tls.client.trustCertPath": str(stranger.cert)}
+        doubting = RemotingClient(clock=names.server.clock, tls=read_tls_config(wrong))
+        await nursery.start(doubting.run)
+        with pytest.raises(ConnectFailed, match="no TLS with"):
+            await doubting.invoke(address, request, 3_000)
+        unchecked = RemotingClient(
+            clock=names.server.clock,
+            tls=read_tls_config(wrong | {"tls.client.authServer": "false"}),
+        )
+        await nursery.start(unchecked.run)
+        assert (await unchecked.invoke(address, request, 3_000)).code == 0
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_proxy_header_before_the_handshake_names_the_client(
+    tmp_path, authority, server_files, version
+):
+    header = b"PROXY TCP4 192.0.2.7 127.0.0.1 40007 10911\r\n"
+    if version == 2:
+        header = V2_START + bytes.fromhex("2111000cc00002077f0000019c472a9f")
+    async with running_node(tmp_path, server_files) as node:
+        stream = await connect(node.broker.port, trusting(authority), header)
+        await ask(stream, runtime())
+        (served,) = node.server.connections("main")
+        assert served.remote_address == "192.0.2.7:40007"
+        await stream.aclose()
+
+
+async def test_a_second_proxy_header_is_not_believed(tmp_path):
+    header = b"PROXY TCP4 192.0.2.7 127.0.0.1 40007 10911\r\n"
+    async with running_node(tmp_path) as node:
+        stream = await connect(node.broker.port, None, header * 2)
+        assert await is_closed(stream)
+
+
+async def test_a_handshake_that_does_not_end_is_ended(
+    tmp_path, server_files, monkeypatch, caplog
+):
+    monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", 0.05)
+    async with running_node(tmp_path, server_files) as node:
+        stream = await connect(node.broker.port)
+        await stream.send_all(b"\x16\x03\x01")
+        assert await is_closed(stream)
+        assert "no TLS handshake" in caplog.text
+
+
+async def test_idle_or_closed_connections_leave_no_descriptors(
+    tmp_path, authority, server_files
+):
+    async with running_node(tmp_path, server_files) as node:
+
+        async def open_and_close():
+            stream = await connect(node.broker.port, trusting(authority))
+            await ask(stream, runtime())
+            await trio.aclose_forcefully(stream)
+
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+
+        before = descriptors()
+        for _ in range(20):
+            await open_and_close()
+        await until(lambda: descriptors() <= before)
+        assert not list(node.server.connections("main"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"tls.server.mode": "enforcing"}, "name a certificate"),
+        ({"tls.server.need.client.auth": "require"}, "say by tls.server.trustCertPath"),
+        ({"tls.server.mode": "always"}, "say one of disabled, permissive, enforcing"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(values, said):
+    with pytest.raises(ConfigError, match=said):
+        read_tls_config(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tls.server.certPath": "/nowhere.pem"}, "No such file"),
+        ({"tls.protocols": "TLSv1.1"}, "say TLSv1.2, TLSv1.3"),
+        ({"tls.ciphers": "NONE_OF_THESE"}, "(?i)no cipher"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_at_the_start(server_files, change, said):
+    with pytest.raises(ConfigError, match=said):
+        server_context(build(TlsConfig, server_files | change))
+
+
+def test_keys_of_the_tls_file_count_where_none_is_given(tmp_path):
+    path = tmp_path / "tls.properties"
+    path.write_text("tls.server.certPath=a.pem\ntls.server.keyPath=a.key\n")
+    given = {"tls.config.file": str(path), "tls.server.keyPath": "b.key"}
+    config = read_tls_config(given)
+    assert (config.cert_path, config.key_path) == ("a.pem", "b.key")
+
+
+def test_a_mapped_address_is_the_address_itself():
+    from rmq.remoting.listener import _address
+
+    assert _address(("::ffff:192.0.2.1", 5)) == ("192.0.2.1", 5)
+    assert _address(("2001:db8::1", 5)) == ("2001:db8::1", 5)
