@@ -48,6 +48,7 @@ interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table a
 
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py
+	$(BIN)/python bench/load/delivery.py
 
 $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }
