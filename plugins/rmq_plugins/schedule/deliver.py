@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 32
 """Messages that are read and delivered together."""
 
-BURST: Final = 16
-"""Batches of a level between two chances for everybody else: one millisecond."""
+BURST: Final = 4
+"""Batches of a level between two chances for everybody else."""
 
 MAX_TARGETS: Final = 8_192
 """Queues that are known to the compiled copies; then all begin anew."""
