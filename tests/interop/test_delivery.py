@@ -5,6 +5,7 @@ Interrupted, a message may come more than once; without, it comes as often as ex
 """
 
 import json
+from contextlib import ExitStack
 
 import pytest
 
@@ -140,13 +141,15 @@ def test_delay(java, broker, tmp_path, how):
 
 def test_transactions(java, broker, tmp_path, how):
     expected = {number for number in range(COUNT) if number % 3 != 1}
-    with (
-        pushing(java, tmp_path / "in", broker) as consumer,
-        driving(
-            java, tmp_path / "out", "send", broker.namesrv, "T", COUNT,
-            "mode=transaction", "heartbeat=1000",
-        ) as producer,
-    ):  # fmt: skip
+    with ExitStack() as running:
+        consumer = running.enter_context(pushing(java, tmp_path / "in", broker))
+        consumer.wait_ready()  # a busy machine starts one after the other
+        producer = running.enter_context(
+            driving(
+                java, tmp_path / "out", "send", broker.namesrv, "T", COUNT,
+                "mode=transaction", "heartbeat=1000",
+            )
+        )  # fmt: skip
         producer.wait(lambda: bool(producer.of("sent")), "sent")
         broker.interrupt(how)
         consumer.wait_received(len(expected), 90)

@@ -35,6 +35,11 @@ public class Driver {
     static int count;
 
     public static void main(String[] args) throws Exception {
+        Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            sayFailed(error);
+            System.exit(1); // the client's threads would go on for ever
+        });
         nameServer = args[1];
         topic = args[2];
         count = Integer.parseInt(args[3]);
@@ -113,7 +118,7 @@ public class Driver {
         producer.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
         producer.setNamesrvAddr(nameServer);
         producer.setVipChannelEnabled(Boolean.parseBoolean(option("vip", "false")));
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(30_000);
         producer.setNamespace(option("namespace", ""));
         producer.start();
         int first = number("first", 0);
@@ -152,7 +157,7 @@ public class Driver {
                 break;
             case "request":
                 for (int i = first; i < first + count; i++) {
-                    sayReceived((MessageExt) producer.request(message(i), 5_000));
+                    sayReceived((MessageExt) producer.request(message(i), 15_000));
                     sent.incrementAndGet();
                 }
                 break;
