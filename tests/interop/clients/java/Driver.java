@@ -29,6 +29,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Driver send|push|pull NAMESRV TOPIC COUNT [name=value ...], see drivers.py. */
 public class Driver {
     static final PrintStream OUT = System.out;
+    static final int API_TIMEOUT_MS = 20_000; // the client's own 3 s are short while several JVMs start
     static final Map<String, String> OPTIONS = new HashMap<>();
     static String nameServer;
     static String topic;
@@ -116,6 +117,7 @@ public class Driver {
         DefaultMQProducer producer = isTransactional ? Transactions.producer(option("group", "interop-transactions"))
             : new DefaultMQProducer("interop-producer");
         producer.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
+        producer.setMqClientApiTimeout(API_TIMEOUT_MS);
         producer.setNamesrvAddr(nameServer);
         producer.setVipChannelEnabled(Boolean.parseBoolean(option("vip", "false")));
         producer.setSendMsgTimeout(30_000);
@@ -207,6 +209,7 @@ public class Driver {
         consumer.setInstanceName(option("instance", "one"));
         consumer.setNamespace(option("namespace", ""));
         consumer.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
+        consumer.setMqClientApiTimeout(API_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         var model = consumer.getMessageModel(); // its package depends on the version
         consumer.setMessageModel(Enum.valueOf(model.getDeclaringClass(), option("model", "CLUSTERING")));
