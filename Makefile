@@ -48,6 +48,7 @@ interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table a
 
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py
+	$(BIN)/python bench/load/delivery.py
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark

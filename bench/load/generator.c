@@ -52,6 +52,7 @@ static struct {
     double seconds, warm_up;
     uint64_t messages;          /* 0: as many as the time allows */
     const char *topic;
+    int delay_level;            /* 0: none */
 } options = {
     .connections = 4, .window = 64, .body_size = 128, .code = SEND_V2, .topics = 1, .queues = 1,
     .cpu = -1, .seconds = 1, .warm_up = 0.2, .topic = "BenchTopic",
@@ -137,12 +138,14 @@ static unsigned char *add_json_text(unsigned char *at, const char *text) {
 }
 
 static Frame build_frame(const char *topic, int code, int binary) {
-    char born_ms[24];
+    char born_ms[24], properties[160];
+    snprintf(properties, sizeof properties, "KEYS\001key0000000000\002UNIQ_KEY\0017F000001000A18B4AAC200000000000A\002"
+             "WAIT\001true\002TAGS\001TagA\002");
+    if (options.delay_level) sprintf(properties + strlen(properties), "DELAY\001%d\002", options.delay_level);
     snprintf(born_ms, sizeof born_ms, "%llu", (unsigned long long)(now_ns(CLOCK_REALTIME) / 1000000));
     const char *values[FIELDS] = {
         "BenchGroup", topic, "TBW102", "8", "0", "0", born_ms, "0",
-        "KEYS\001key0000000000\002UNIQ_KEY\0017F000001000A18B4AAC200000000000A\002WAIT\001true\002"
-        "TAGS\001TagA\002", "0", "false", "16", "false",
+        properties, "0", "false", "16", "false",
     };
     const char *pull_values[FIELDS] = {
         "BenchGroup", topic, "0", "1000000000", "32", "4", "0", "15000", "*", "0", "TAG", "262144", "broker-a",
@@ -376,7 +379,7 @@ static void read_options(int count, char **arguments) {
         {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"window", 1, 0, 'w'}, {"body", 1, 0, 'b'},
         {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
         {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
-        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'}, {0},
+        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"delay-level", 1, 0, 'd'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'}, {0},
     };
     for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
         switch (option) {
@@ -393,6 +396,7 @@ static void read_options(int count, char **arguments) {
             case 's': options.seconds = atof(optarg); break;
             case 'u': options.warm_up = atof(optarg); break;
             case 'M': options.messages = strtoull(optarg, NULL, 10); break;
+            case 'd': options.delay_level = atoi(optarg); break;
             case 'C': options.cpu = atoi(optarg); break;
             case 'L': options.pull = atoi(optarg); break;
             case 'P': options.server_pid = atoi(optarg); break;
@@ -403,6 +407,7 @@ static void read_options(int count, char **arguments) {
         && options.window > 0 && options.window <= WINDOW_LIMIT && options.body_size > 0 && options.body_size <= BODY_LIMIT
         && (options.code == SEND || options.code == SEND_V2) && options.topics > 0 && options.topics <= TOPIC_LIMIT
         && (options.pull == 0 || (options.pull >= PULL_MESSAGES && options.topics == 1 && !options.mixed))
+        && options.delay_level >= 0 && options.delay_level <= 18
         && options.queues > 0 && options.queues <= 10 && strlen(options.topic) <= 120
         && options.seconds > 0 && options.seconds <= 3600 && options.warm_up >= 0 && options.warm_up <= 60;
     if (!fine) {

@@ -1,7 +1,15 @@
-from libc.stdint cimport int32_t, int64_t
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.append cimport RecordEncoder, RecordFields
+from rmq._fastpath.decode cimport RecordParts
 from rmq._fastpath.mapped_file cimport MappedFile
+
+cdef struct Copy:
+    PyObject *queue             # borrowed
+    int64_t physical_offset
+    int64_t tags_code
+    int32_t size
 
 cdef class QueueTail:
     cdef readonly str topic
@@ -36,3 +44,12 @@ cdef class LogTail:
     cdef int64_t next_offset(self) noexcept nogil
     cdef int write(self, int64_t count) except -1
     cdef int touch(self, QueueTail queue) except -1
+    cdef bint stage_copy(
+        self,
+        dict queues,
+        const uint8_t *record,
+        const RecordParts *parts,
+        int64_t store_ms,
+        Copy *copy,
+    ) except -1
+    cdef int publish_copy(self, const Copy *copy) except -1

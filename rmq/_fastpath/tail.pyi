@@ -1,4 +1,4 @@
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 from rmq._fastpath.append import RecordEncoder
 from rmq._fastpath.mapped_file import MappedFile
@@ -60,6 +60,23 @@ class LogTail:
         Returns (queue offset, physical offset, end of the record), or None without
         room in the log or the queue: nothing was written.  `tags_code` replaces the
         hash of its tags unless it is None.  After an OSError nothing was published.
+        """
+
+    def append_copies(
+        self,
+        queues: dict[bytes, QueueTail],
+        records: Buffer,
+        position: int,
+        stored_until_ms: int,
+        store_ms: int,
+    ) -> tuple[int, int] | None:
+        """Write records anew, each for the queue that its properties name.
+
+        `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys.  Begins at `position`
+        and ends before a record that was stored after `stored_until_ms`, has another
+        target, would not be queued, or has no room, and after 64 at most.  Returns the
+        position and the queue offset that follow the last one, or None if there was
+        none; all go by one write.  After an OSError nothing was published.
         """
 
     def commit(self, count: int) -> int:

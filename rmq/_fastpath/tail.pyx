@@ -9,21 +9,61 @@ until somebody takes the list.
 Belongs to the thread that owns the store.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memchr, memcmp, memcpy
 
 from rmq._fastpath.append cimport (
     PWRITE_FROM,
     RecordEncoder,
     RecordFields,
+    encode_record,
     encoded_size,
     store_entry,
+    tags_code_of,
 )
-from rmq._fastpath.layout cimport QueueEntryLayout, RecordLayout
+from rmq._fastpath.decode cimport OK, RecordParts, split_record
+from rmq._fastpath.endian cimport get32, get64
+from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef enum:
     LOOK_AHEAD = 256 * 1024     # more than the entries of one poll
+    COPY_LIMIT = 64             # records that are copied by one write
+    TARGET_LIMIT = 300          # bytes of a topic and a queue id
+
+
+cdef int32_t _read_target(
+    const uint8_t *p, int64_t size, uint8_t *target
+) noexcept nogil:
+    """Write REAL_TOPIC, 1 and REAL_QID to `target`; its size, -1 if it is odd."""
+    cdef const uint8_t *end = p + size
+    cdef const uint8_t *stop
+    cdef const uint8_t *topic = NULL
+    cdef const uint8_t *queue = NULL
+    cdef int64_t topic_size = 0, queue_size = 0
+    while p < end:
+        stop = <const uint8_t *>memchr(p, 2, end - p)
+        if stop == NULL:
+            stop = end
+        if stop - p > 11 and memcmp(p, b"REAL_TOPIC\x01", 11) == 0:
+            if topic != NULL:
+                return -1
+            topic, topic_size = p + 11, stop - p - 11
+        elif stop - p > 9 and memcmp(p, b"REAL_QID\x01", 9) == 0:
+            if queue != NULL:
+                return -1
+            queue, queue_size = p + 9, stop - p - 9
+        p = stop + 1
+    if topic == NULL or queue == NULL or topic_size + queue_size >= TARGET_LIMIT:
+        return -1
+    memcpy(target, topic, topic_size)
+    target[topic_size] = 1
+    memcpy(target + topic_size + 1, queue, queue_size)
+    return <int32_t>(topic_size + 1 + queue_size)
 
 
 cdef class QueueTail:
@@ -178,6 +218,118 @@ cdef class LogTail:
             if not queue.is_touched:
                 self.touch(queue)
         return queue_offset, offset, offset + size
+
+    def append_copies(
+        self,
+        dict queues not None,
+        const uint8_t[::1] records not None,
+        int64_t position,
+        int64_t stored_until_ms,
+        int64_t store_ms,
+    ):
+        """Write records anew, each for the queue that its properties name.
+
+        `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys.  Begins at `position`
+        and ends before a record that was stored after `stored_until_ms`, has another
+        target, would not be queued, or has no room, and after 64 at most.  Returns the
+        position and the queue offset that follow the last one, or None if there was
+        none; all go by one write.  After an OSError nothing was published.
+        """
+        cdef Copy copies[COPY_LIMIT]
+        cdef RecordParts parts
+        cdef int32_t count = 0, i
+        cdef int64_t readable = records.shape[0], following = 0
+        self.encoder.discard()
+        try:
+            while count < COPY_LIMIT and 0 <= position < readable:
+                if split_record(
+                    &records[position], readable - position, False, &parts
+                ) != OK or parts.store_ms > stored_until_ms:
+                    break
+                if not self.stage_copy(
+                    queues, &records[position], &parts, store_ms, &copies[count]
+                ):
+                    break
+                position += parts.size
+                following = parts.queue_offset + 1
+                count += 1
+            if count:
+                self.last_store_ms = store_ms
+                self.write(count)
+        finally:
+            for i in range(count):
+                (<QueueTail>copies[i].queue).end_staging()
+        for i in range(count):
+            self.publish_copy(&copies[i])
+        return (position, following) if count else None
+
+    cdef bint stage_copy(
+        self,
+        dict queues,
+        const uint8_t *record,
+        const RecordParts *parts,
+        int64_t store_ms,
+        Copy *copy,
+    ) except -1:
+        """Encode one record anew behind the staged ones; False if it is not to be."""
+        cdef uint8_t target[TARGET_LIMIT]
+        cdef RecordEncoder encoder = self.encoder
+        cdef RecordFields fields
+        cdef PyObject *found
+        cdef QueueTail queue
+        cdef int64_t size
+        cdef int32_t kind = parts.sys_flag & RecordFlag.TRANSACTION_MASK
+        cdef int32_t target_size = _read_target(
+            record + parts.properties_at, parts.properties_size, target
+        )
+        if target_size < 0 or kind == RecordFlag.TRANSACTION_PREPARED:
+            return False
+        found = PyDict_GetItem(
+            queues, PyBytes_FromStringAndSize(<char *>target, target_size)
+        )
+        if found == NULL or kind == RecordFlag.TRANSACTION_ROLLBACK:
+            return False
+        queue = <QueueTail?>(<object>found)
+        size = encoded_size(
+            len(queue.topic_bytes), parts.body_size, parts.properties_size,
+            parts.born_host_size + len(encoder.store_host),
+        )
+        if not self.has_room(size) or not queue.has_room_to_spare():
+            return False
+        fields.topic = queue.topic_bytes
+        fields.topic_size = <int32_t>len(queue.topic_bytes)
+        fields.body = record + parts.body_at
+        fields.body_size = parts.body_size
+        fields.properties = record + parts.properties_at
+        fields.properties_size = parts.properties_size
+        fields.born_host = record + RecordLayout.BORN_HOST_AT
+        fields.born_host_size = parts.born_host_size
+        fields.store_host = encoder.store_host
+        fields.store_host_size = <int32_t>len(encoder.store_host)
+        fields.queue_id = queue.queue_id
+        fields.flag = get32(record + RecordLayout.FLAG_AT)
+        fields.sys_flag = parts.sys_flag
+        fields.reconsume_times = get32(record + parts.body_at - 16)
+        fields.physical_offset = self.next_offset()
+        fields.born_ms = get64(record + RecordLayout.BORN_MS_AT)
+        fields.store_ms = store_ms
+        fields.prepared_offset = 0
+        encoder.reserve(size)
+        fields.queue_offset = queue.stage()
+        encode_record(encoder.staging + encoder.staged_size, &fields)
+        encoder.staged_size += size
+        copy.queue = <PyObject *>queue
+        copy.physical_offset = fields.physical_offset
+        copy.size = <int32_t>size
+        copy.tags_code = tags_code_of(fields.properties, fields.properties_size)
+        return True
+
+    cdef int publish_copy(self, const Copy *copy) except -1:
+        cdef QueueTail queue = <QueueTail>copy.queue
+        queue.publish(copy.physical_offset, copy.size, copy.tags_code)
+        if not queue.is_touched:
+            self.touch(queue)
+        return 0
 
     def commit(self, int64_t count):
         """Write what the encoder has staged, `count` records; the new end offset."""

@@ -131,6 +131,11 @@ class BrokerConfig:
     enable_property_filter: bool = option(
         False, key="enablePropertyFilter", doc="let consumers filter by SQL92"
     )
+    filter_support_retry: bool = option(
+        False,
+        key="filterSupportRetry",
+        doc="filter a group's retry topic by its selectors of the original topics",
+    )
     max_error_rate_of_bloom_filter: int = option(
         20,
         key="maxErrorRateOfBloomFilter",

@@ -11,7 +11,8 @@ the i64 offset in the log in upper-case hexadecimal: 32 or 56 characters.
 
 import socket
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -180,11 +181,16 @@ class StoredMessage:
     body: bytes
     topic: str
     properties_text: str
+    _properties: Mapping[str, str] | None = field(
+        init=False, default=None, repr=False, compare=False
+    )
 
     @property
-    def properties(self) -> dict[str, str]:
-        """The properties, decoded anew at each call."""
-        return decode_properties(self.properties_text)
+    def properties(self) -> Mapping[str, str]:
+        """The properties, decoded at the first call."""
+        if self._properties is None:
+            self._properties = decode_properties(self.properties_text)
+        return self._properties
 
     @property
     def offset_msg_id(self) -> str:
@@ -203,7 +209,7 @@ class StoredMessage:
             self.born_host,
             self.reconsume_times,
             self.prepared_transaction_offset,
-            self.properties,
+            dict(self.properties),
             self.properties_text,
         )
 
@@ -228,7 +234,7 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
     records = []
     position = 0
     while position < len(data):
-        record = _decode_record(data, position)
+        record = decode_stored_at(data, position)
         assert record.size > 0, "a record that takes no room would be read for ever"
         records.append(record)
         position += record.size
@@ -238,13 +244,14 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
 def is_record(data: bytes, physical_offset: int) -> bool:
     """Whether these are the bytes of one record that knows itself at this offset."""
     try:
-        record = _decode_record(data, 0)
+        record = decode_stored_at(data, 0)
     except RemoteProtocolError:
         return False
     return record.size == len(data) and record.physical_offset == physical_offset
 
 
-def _decode_record(data: bytes, position: int) -> StoredMessage:
+def decode_stored_at(data: bytes, position: int) -> StoredMessage:
+    """Read one of several records."""
     try:
         return _read_record(data, position)
     except (struct.error, UnicodeDecodeError, ValueError) as error:

@@ -94,8 +94,9 @@ _NAME_END: Final = "\x01"
 def encode_properties(properties: Mapping[str, str]) -> str:
     """Write the stored text; a name or value with a separator in it is our mistake."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    if text.count(_PAIR_END) != len(properties) or any(
-        _NAME_END in name for name in properties
+    count = len(properties)
+    if text.count(_PAIR_END) != count or (
+        text.count(_NAME_END) != count and any(_NAME_END in name for name in properties)
     ):
         raise LocalProtocolError(f"a property holds a separator: {properties!r}")
     return text

@@ -66,6 +66,7 @@ class MessageStore:
         )
         self.put = writer.put
         self.put_batch = writer.put_batch
+        self.put_again = writer.put_again
         self.fail = writer.fail
         self.write_failed = writer.write_failed
         self.check_disk = writer.check_disk

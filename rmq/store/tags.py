@@ -25,6 +25,10 @@ class TagsCodes:
         if topic != SCHEDULE_TOPIC:
             return None
         text = decode_properties(properties.decode(errors="replace")).get(DELAY)
+        return self.due_time_of_level(store_ms, text)
+
+    def due_time_of_level(self, store_ms: int, text: str | None) -> int | None:
+        """Return when a message of the schedule topic with this DELAY is due."""
         if text is None or not text.isdecimal():
             return None
         level = int(text[:LEVEL_DIGITS])

@@ -7,10 +7,11 @@ cannot get room fails before anything is written.  Called from the trio thread.
 import shutil
 from collections.abc import Sequence
 
-from rmq._fastpath import RecordFlag, record_size
+from rmq._fastpath import QueueTail, RecordFlag, record_size
 from rmq.clock import Clock
 from rmq.errors import DiskFull, StoreError
 from rmq.protocol.message import BatchItem, Message
+from rmq.protocol.properties import DELAY
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ConsumeQueue
@@ -105,7 +106,7 @@ class StoreWriter:
             properties,
             None
             if queue.topic_bytes != SCHEDULE_TOPIC
-            else self._tags.due_time(SCHEDULE_TOPIC, store_ms, properties.encode()),
+            else self._tags.due_time_of_level(store_ms, message.properties.get(DELAY)),
         )
         log = self._log
         try:
@@ -182,6 +183,24 @@ class StoreWriter:
             entries.append((offset, sizes[index], log.encoder.tags_code))
             offset += sizes[index]
         return self._finish_batch(queue, entries, store_ms)
+
+    def put_again(
+        self,
+        queues: dict[bytes, QueueTail],
+        records: bytes,
+        position: int,
+        stored_until_ms: int,
+    ) -> tuple[int, int] | None:
+        """Append stored records from `position` on, as `LogTail.append_copies`."""
+        if not self.is_writable:
+            return None
+        try:
+            return self._log.append_copies(
+                queues, records, position, stored_until_ms, self._clock.now_ms()
+            )
+        except OSError as error:
+            self.write_failed(error)
+            return None
 
     def _finish_batch(
         self,

@@ -152,3 +152,110 @@ def test_a_batch_is_committed_as_one(tail, queue):
     tail.file = None
     with pytest.raises(ValueError, match="no file"):
         tail.commit(0)
+
+
+TARGETS = {b"A": b"t\x013", b"B": b"other\x010"}
+
+
+def put_aside(*wanted, times=(5,), **more):
+    """Records as they lie in the schedule topic."""
+    encoder = RecordEncoder(bytes(8))
+    for n, name in enumerate(wanted):
+        topic, _, queue_id = TARGETS.get(name, b"unknown\x019").partition(b"\x01")
+        text = b"TAGS\x01a\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%b\x02" % (
+            topic,
+            queue_id,
+        )
+        fields = {"flag": 7, "sys_flag": 0, "prepared": 99, "text": text, **more}
+        encoder.stage(
+            b"SCHEDULE_TOPIC_XXXX", 0, 40 + n, 0, fields["flag"], fields["sys_flag"], 4,
+            fields.get("born", BORN), times[n % len(times)], 2, fields["prepared"],
+            b"body%d" % n, fields["text"],
+        )  # fmt: skip
+    return encoder.staged()
+
+
+@pytest.fixture
+def queues(queue, tmp_path):
+    other = QueueTail("other", 0)
+    other.file = mapped(tmp_path / "other", 10 * ENTRY)
+    return {TARGETS[b"A"]: queue, TARGETS[b"B"]: other}
+
+
+@pytest.mark.parametrize("born", [BORN, bytes(range(16)) + BORN[4:]])
+def test_copies_are_the_same_messages_in_other_queues(tail, queues, born):
+    append(tail, queues[TARGETS[b"A"]])
+    start = tail.end_offset
+    records = put_aside(b"A", b"B", b"A", born=born)
+    assert tail.append_copies(queues, records, 0, 5, 9) == (len(records), 43)
+    assert tail.append_copies(queues, records, len(records), 5, 9) is None
+    offset, ends = start, {b"t": 1, b"other": 0}
+    for n, name in enumerate([b"A", b"B", b"A"]):
+        topic, _, queue_id = TARGETS[name].partition(b"\x01")
+        text = b"TAGS\x01a\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%b\x02" % (
+            topic,
+            queue_id,
+        )
+        expected = ModelRecord(
+            topic, int(queue_id), ends[topic], offset, 7, 0, 4, born, 9, bytes(8), 2, 0,
+            b"body%d" % n, text,
+        ).encode()  # fmt: skip
+        assert tail.file.read(offset, len(expected)) == expected
+        entry = read_entry(queues[TARGETS[name]].file, ends[topic] * ENTRY)
+        assert entry == (offset, len(expected), 97)
+        ends[topic] += 1
+        offset += len(expected)
+    assert (tail.end_offset, tail.put_messages, tail.last_store_ms) == (offset, 4, 9)
+    assert set(tail.take_touched()) == set(queues.values())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"times": (6,)},
+        {"wanted": (b"C",)},
+        {"text": b"REAL_TOPIC\x01t\x02REAL_TOPIC\x01t\x02REAL_QID\x013\x02"},
+        {"text": b"REAL_TOPIC\x01t\x02"},
+        {"text": b"REAL_TOPIC\x01t\x02REAL_QID\x01%b\x02" % (b"3" * 300)},
+        {"sys_flag": 4},
+        {"sys_flag": 12},
+    ],
+)
+def test_copies_end_before_what_is_not_theirs(tail, queues, odd):
+    first = put_aside(b"A")
+    records = first + put_aside(*odd.get("wanted", (b"A",)), **odd)
+    assert tail.append_copies(queues, records, 0, 5, 9) == (len(first), 41)
+    assert tail.append_copies(queues, records, len(first), 5, 9) is None
+    assert tail.encoder.staged_size == 0
+
+
+def test_copies_end_where_the_room_ends(tail, queues):
+    records = put_aside(*[b"A"] * 12)
+    position, following = tail.append_copies(queues, records, 0, 5, 9)
+    assert following == 49, "the entry that fills a file is not staged"
+    assert append(tail, queues[TARGETS[b"A"]])[0] == 9
+    assert tail.append_copies(queues, records, position, 5, 9) is None
+    tail.file = None
+    assert tail.append_copies(queues, put_aside(b"B"), 0, 5, 9) is None
+
+
+def test_copies_that_fail_publish_nothing(tail, queues):
+    tail.always_pwrite = True
+    read_only, saved = os.open(tail.file.path, os.O_RDONLY), os.dup(tail.file.fd)
+    os.dup2(read_only, tail.file.fd)
+    with pytest.raises(OSError, match="log"):
+        tail.append_copies(queues, put_aside(b"A", b"B"), 0, 5, 9)
+    os.dup2(saved, tail.file.fd)
+    os.close(saved)
+    os.close(read_only)
+    assert [queue.next_offset for queue in queues.values()] == [0, 0]
+    assert tail.append_copies(queues, put_aside(b"A", b"B"), 0, 5, 9)[1] == 42
+
+
+@pytest.mark.parametrize("records", [b"", b"\0" * 100, b"\x7f\xff\xff\xff" * 30])
+def test_no_record_is_no_copy(tail, queues, records):
+    assert tail.append_copies(queues, records, 0, 5, 9) is None
+    whole = put_aside(b"A")
+    assert tail.append_copies(queues, whole[:-1], 0, 5, 9) is None
+    with pytest.raises(TypeError):
+        tail.append_copies({TARGETS[b"A"]: "queue"}, whole, 0, 5, 9)

@@ -7,9 +7,12 @@ queue, offset), failed or warned (error), or done (count).
 
 send: messages `first` … first + COUNT - 1; `mode` sync, async, oneway, batch (tens) or
 orderly (number modulo `queues`); `size` of the bodies; `vip` uses the fast port.
+Java also has a `delay` level, and the modes request and transaction: numbers divisible
+by 3 are committed, the next rolled back, of the third the outcome is told when asked.
 Both take a `namespace`; Java takes `binary` headers and heartbeats of form `v2`.
 push: until standard input ends; `group`, `instance`, `tags`, `model`, `order`,
-`heartbeat` interval in ms.
+`heartbeat` interval in ms. Java also has `sql`, `reply`, and fails the first `fail`
+times of each message, of `max` in all.
 pull: COUNT messages from `offset` on in each of `queues` queues of `broker`; Java reads
 the `total` before it seeks.
 """

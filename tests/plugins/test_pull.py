@@ -328,3 +328,23 @@ def test_sql_of_the_heartbeat_is_used_when_the_pull_has_none(make_caller):
     assert caller.pull(**own).code == 27
     caller.broker.filters.register("G", [wanted])
     assert bodies(caller.pull(**own)) == [b"B"]
+
+
+@pytest.mark.parametrize(("filters", "expected"), [(True, [b"2", b"4"]), (False, None)])
+def test_retry_topics_are_filtered_by_the_selector_of_the_first_topic(
+    make_caller, filters, expected
+):
+    caller = make_caller(enable_property_filter=True, filter_support_retry=filters)
+    caller.topic("%RETRY%G")
+    wanted = SubscriptionData(
+        topic="T", sub_string="n > 1", sub_version=1, expression_type="SQL92"
+    )
+    caller.broker.filters.register("G", [wanted])
+    sent = {
+        b"1": "n\x011\x02RETRY_TOPIC\x01T\x02",
+        b"2": "n\x012\x02RETRY_TOPIC\x01T\x02",
+    }
+    sent |= {b"3": "RETRY_TOPIC\x01T\x02", b"4": "n\x010\x02RETRY_TOPIC\x01Other\x02"}
+    for body, properties in sent.items():
+        caller.send("%RETRY%G", body, properties=properties)
+    assert bodies(caller.pull("%RETRY%G")) == (expected or list(sent))

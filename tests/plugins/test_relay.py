@@ -260,4 +260,4 @@ def test_status_of_all_members_and_of_one(caller, online):
 
 
 def test_status_of_a_group_that_is_not_online(caller):
-    assert caller.call(223, {"topic": "T", "group": "G"}).code == 206
+    assert caller.call(223, {"topic": "T", "group": "G"}).code == 1

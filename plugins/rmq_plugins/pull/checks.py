@@ -11,7 +11,8 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION, is_readable
 from rmq.protocol.headers.pull import PullMessageRequestHeader
-from rmq_plugins.pull.filter import PullFilter, build_filter
+from rmq.protocol.topics import is_retry_topic
+from rmq_plugins.pull.filter import PullFilter, build_filter, select_retries
 
 FAQ: Final = (
     "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -51,6 +52,7 @@ class PullChecks:
         self._name = config.broker_ip1 or broker.address
         self._is_readable = is_readable(config.broker_permission)
         self._filters = broker.filters
+        self._filters_retries = config.filter_support_retry
         self._allows_sql = config.enable_property_filter
         self._allows_lite_pull = config.lite_pull_message_enable
 
@@ -68,6 +70,9 @@ class PullChecks:
             wanted = self._filter(header.subscription, header.expression_type)
         else:
             wanted = self._registered_filter(header, group)
+        if self._filters_retries and is_retry_topic(header.topic):
+            select = select_retries(header.topic, self._filters)
+            wanted = wanted._replace(predicate=select)
         return PullPlan(wanted, topic.topic_sys_flag, group.group_sys_flag)
 
     def _check_broker(self, request: Command) -> None:

@@ -8,12 +8,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from rmq.broker.tables.filters import FilterTable
 from rmq.errors import RequestRejected
 from rmq.filters.sql import Predicate, SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import MAGIC_V2
-from rmq.protocol.properties import decode_properties
+from rmq.protocol.properties import RETRY_TOPIC, decode_properties
+from rmq.protocol.topics import RETRY_PREFIX
 
 SQL92: Final = "SQL92"
 
@@ -51,6 +53,22 @@ def build_filter(
         raise RequestRejected(
             error.code, f"parse the consumer's subscription failed: {error.remark}"
         ) from error
+
+
+def select_retries(retry_topic: str, filters: FilterTable) -> Predicate:
+    """Let each message pass that its group's selector for its first topic takes."""
+    group = retry_topic.removeprefix(RETRY_PREFIX)
+
+    def takes(properties: Mapping[str, str]) -> bool:
+        known = filters.get(properties.get(RETRY_TOPIC, ""), group)
+        if known is None:
+            return True
+        try:
+            return compile_selector(known.expression)(properties)
+        except SelectorError:
+            return True
+
+    return takes
 
 
 def matching_records(body: bytes, predicate: Predicate) -> Iterator[bytes]:

@@ -13,7 +13,6 @@ import trio
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected, StoreError
-from rmq.filters.sql import Predicate
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
@@ -21,7 +20,7 @@ from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.store.cold import NotInMemory
 from rmq.store.results import GetResult, GetStatus
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
-from rmq_plugins.pull.filter import matching_records
+from rmq_plugins.pull.filter import PullFilter, matching_records
 from rmq_plugins.pull.held_pulls import (
     MAX_SUSPEND_MS,
     HeldPull,
@@ -196,7 +195,7 @@ class PullHandler:
             max_bytes = None
         try:
             if plan.filter.predicate is not None:
-                return self._select(header, plan.filter.predicate, max_bytes)
+                return self._select(header, plan.filter, max_bytes)
             return self._store.get(
                 header.topic,
                 header.queue_id,
@@ -214,10 +213,11 @@ class PullHandler:
     def _select(
         self,
         header: PullMessageRequestHeader,
-        predicate: Predicate,
+        wanted: PullFilter,
         max_bytes: int | None,
     ) -> GetResult:
         """Read on until a batch holds messages that match, or enough was looked at."""
+        assert wanted.predicate is not None, wanted
         offset = header.queue_offset
         end = offset + max(self._max_examined, header.max_msg_nums)
         while True:
@@ -227,11 +227,12 @@ class PullHandler:
                 offset,
                 max(1, min(header.max_msg_nums, end - offset)),
                 max_bytes=max_bytes,
+                tag_codes=wanted.tag_codes,
             )
             if found.status is not GetStatus.FOUND:
                 return found if offset == header.queue_offset else _none(found, offset)
             offset = found.next_begin_offset
-            records = list(matching_records(found.body, predicate))
+            records = list(matching_records(found.body, wanted.predicate))
             if records:
                 return found._replace(
                     message_count=len(records), body=b"".join(records)

@@ -124,7 +124,7 @@ class OffsetRelay:
             is_taken = header.is_force or target < committed
             queue = self._queue(header.topic, queue_id)
             table[queue] = target if is_taken else committed
-        group = self._online(header.group)
+        group = self._online(header.group, ResponseCode.CONSUMER_NOT_ONLINE)
         _check_versions(group)
         push = ResetOffsetRequestHeader(
             group=header.group, topic=header.topic, timestamp=header.timestamp
@@ -144,7 +144,7 @@ class OffsetRelay:
     async def status(self, request: Command, _connection: Connection) -> Command:
         """Ask the members of a group, or one of them, for their offsets."""
         header = request.header(GetConsumerStatusRequestHeader)
-        group = self._online(header.group)
+        group = self._online(header.group, ResponseCode.SYSTEM_ERROR)
         _check_versions(group)
         table = {}
         question = GetConsumerStatusRequestHeader(
@@ -165,11 +165,11 @@ class OffsetRelay:
                 table[member.client_id] = status.message_queue_table
         return request.reply(body=GetConsumerStatusBody(consumer_table=table).encode())
 
-    def _online(self, name: str) -> ConsumerGroup:
+    def _online(self, name: str, code: ResponseCode) -> ConsumerGroup:
         group = self._consumers.group(name)
         if group is None:
             raise RequestRejected(
-                ResponseCode.CONSUMER_NOT_ONLINE,
+                code,
                 f"No Any Consumer online in the consumer group: [{name}]",
             )
         return group

@@ -20,9 +20,10 @@ import trio
 from rmq.broker.context import BrokerContext
 from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
+from rmq.native import QueueTail
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
-from rmq.protocol.message import Message, StoredMessage, decode_stored
+from rmq.protocol.message import Message, StoredMessage, decode_stored_at
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, validate_topic
 from rmq.store.results import GetStatus
 from rmq_plugins.schedule.levels import DelayOffsets
@@ -30,7 +31,13 @@ from rmq_plugins.schedule.levels import DelayOffsets
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 32
-"""Messages read and delivered between two chances for everybody else."""
+"""Messages that are read and delivered together."""
+
+BURST: Final = 4
+"""Batches of a level between two chances for everybody else."""
+
+MAX_TARGETS: Final = 8_192
+"""Queues that are known to the compiled copies; then all begin anew."""
 
 MAX_SLEEP_MS: Final = 1_000
 """With messages put aside the wall clock is looked at this often: it may be set."""
@@ -39,7 +46,9 @@ RETRY_MS: Final = 10_000
 """Pause of a level after a message could not be stored."""
 
 _QUEUE_ID: Final = re.compile("[0-9]{1,9}")
-_TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+_TIMERS: Final = frozenset(
+    {names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS}
+)
 
 
 class Deliveries:
@@ -61,6 +70,7 @@ class Deliveries:
         )
         self.offsets.load()
         broker.tables.append(self.offsets)
+        self._targets: dict[bytes, QueueTail] = {}
         self._due_ms: dict[int, int] = {}
         self._expected: set[int] = set()
         self._woken = trio.Event()
@@ -76,8 +86,9 @@ class Deliveries:
         if level <= 0 or not self._delays_ms or _is_half(message):
             return
         level = min(level, len(self._delays_ms))
-        for timer in _TIMERS:
-            message.remove_property(timer)
+        if not _TIMERS.isdisjoint(message.properties):
+            for timer in _TIMERS:
+                message.remove_property(timer)
         message.set_property(names.DELAY, str(level))
         message.set_property(names.REAL_TOPIC, message.topic)
         message.set_property(names.REAL_QID, str(message.queue_id))
@@ -105,7 +116,9 @@ class Deliveries:
             now_ms = self._clock.now_ms()
             due = [level for level, at_ms in self._due_ms.items() if at_ms <= now_ms]
             for level in due:
-                self.deliver(level)
+                for _ in range(BURST):
+                    if self.deliver(level) < BATCH:
+                        break
             if due:
                 self._changed.set()
                 await trio.lowlevel.checkpoint()
@@ -142,7 +155,15 @@ class Deliveries:
             return 0
         now_ms, delay_ms = self._clock.now_ms(), self._delays_ms[level - 1]
         self._due_ms[level] = now_ms
-        for record in decode_stored(found.body):
+        records, position = found.body, 0
+        while position < len(records):
+            copied = self._store.put_again(
+                self._targets, records, position, now_ms - delay_ms
+            )
+            if copied is not None:
+                position, offset = copied
+                continue
+            record = decode_stored_at(records, position)
             due_ms = record.store_timestamp + delay_ms
             if now_ms < due_ms <= now_ms + delay_ms:
                 self._due_ms[level] = due_ms
@@ -151,6 +172,7 @@ class Deliveries:
                 self._due_ms[level] = now_ms + RETRY_MS
                 break
             offset = record.queue_offset + 1
+            position += record.size
         assert offset >= first, f"level {level} went back from {first} to {offset}"
         if offset > first:
             self.offsets.set(level, offset)
@@ -180,7 +202,19 @@ class Deliveries:
             return True
         message.topic, message.queue_id = topic, int(queue_id)
         message.prepared_transaction_offset = 0
-        return self._append(message).status in STORED
+        if self._append(message).status not in STORED:
+            return False
+        self._learn(topic, queue_id)
+        return True
+
+    def _learn(self, topic: str, queue_id: str) -> None:
+        """Let the next messages for a queue be copied without being decoded."""
+        queue = self._store.queue_tail(topic, int(queue_id))
+        if queue is None or topic == SCHEDULE_TOPIC:
+            return
+        if len(self._targets) == MAX_TARGETS:
+            self._targets.clear()
+        self._targets[f"{topic}\x01{queue_id}".encode()] = queue
 
     def _is_address(self, topic: str, queue_id: str) -> bool:
         """Whether a message can be stored there; a store of others may say anything."""

@@ -10,6 +10,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -18,6 +19,8 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -26,12 +29,18 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Driver send|push|pull NAMESRV TOPIC COUNT [name=value ...], see drivers.py. */
 public class Driver {
     static final PrintStream OUT = System.out;
+    static final int API_TIMEOUT_MS = 20_000; // the client's own 3 s are short while several JVMs start
     static final Map<String, String> OPTIONS = new HashMap<>();
     static String nameServer;
     static String topic;
     static int count;
 
     public static void main(String[] args) throws Exception {
+        Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            sayFailed(error);
+            System.exit(1); // the client's threads would go on for ever
+        });
         nameServer = args[1];
         topic = args[2];
         count = Integer.parseInt(args[3]);
@@ -84,7 +93,9 @@ public class Driver {
             String digest = Bodies.digest(message.getBody(), message.getTags(), message.getKeys(),
                 message.getUserProperty("number"), message.getUserProperty("name"));
             say("{\"event\":\"received\",\"number\":" + message.getUserProperty("number") + ",\"digest\":\"" + digest
-                + "\",\"queue\":" + message.getQueueId() + ",\"offset\":" + message.getQueueOffset() + "}");
+                + "\",\"queue\":" + message.getQueueId() + ",\"offset\":" + message.getQueueOffset()
+                + ",\"times\":" + message.getReconsumeTimes()
+                + ",\"age\":" + (System.currentTimeMillis() - message.getBornTimestamp()) + "}");
         } catch (Exception error) {
             sayFailed(error);
         }
@@ -95,14 +106,21 @@ public class Driver {
         Message message = new Message(topic, "Tag" + number % 3, "Key" + number, body);
         message.putUserProperty("number", Integer.toString(number));
         message.putUserProperty("name", Bodies.NAME);
+        if (number("delay", 0) > 0) {
+            message.setDelayTimeLevel(number("delay", 0));
+        }
         return message;
     }
 
     static void send() throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("interop-producer");
+        boolean isTransactional = option("mode", "sync").equals("transaction");
+        DefaultMQProducer producer = isTransactional ? Transactions.producer(option("group", "interop-transactions"))
+            : new DefaultMQProducer("interop-producer");
+        producer.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
+        producer.setMqClientApiTimeout(API_TIMEOUT_MS);
         producer.setNamesrvAddr(nameServer);
         producer.setVipChannelEnabled(Boolean.parseBoolean(option("vip", "false")));
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(30_000);
         producer.setNamespace(option("namespace", ""));
         producer.start();
         int first = number("first", 0);
@@ -130,6 +148,19 @@ public class Driver {
                         batch.add(message(j));
                     }
                     note(producer.send(batch), batch.size(), sent);
+                }
+                break;
+            case "transaction":
+                for (int i = first; i < first + count; i++) {
+                    note(((TransactionMQProducer) producer).sendMessageInTransaction(message(i), null), 1, sent);
+                }
+                say("{\"event\":\"sent\"}");
+                waitForEnd();
+                break;
+            case "request":
+                for (int i = first; i < first + count; i++) {
+                    sayReceived((MessageExt) producer.request(message(i), 15_000));
+                    sent.incrementAndGet();
                 }
                 break;
             case "orderly":
@@ -178,28 +209,67 @@ public class Driver {
         consumer.setInstanceName(option("instance", "one"));
         consumer.setNamespace(option("namespace", ""));
         consumer.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
+        consumer.setMqClientApiTimeout(API_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         var model = consumer.getMessageModel(); // its package depends on the version
         consumer.setMessageModel(Enum.valueOf(model.getDeclaringClass(), option("model", "CLUSTERING")));
-        consumer.subscribe(topic, option("tags", "*"));
+        if (OPTIONS.containsKey("sql")) {
+            consumer.subscribe(topic, MessageSelector.bySql(option("sql", "")));
+        } else {
+            consumer.subscribe(topic, option("tags", "*"));
+        }
+        consumer.setMaxReconsumeTimes(number("max", -1));
+        int failures = number("fail", 0);
+        DefaultMQProducer replier = option("reply", "false").equals("true") ? replier() : null;
         if (option("order", "false").equals("true")) {
+            consumer.setSuspendCurrentQueueTimeMillis(100);
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 messages.forEach(Driver::sayReceived);
-                return ConsumeOrderlyStatus.SUCCESS;
+                return messages.get(0).getReconsumeTimes() < failures
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 messages.forEach(Driver::sayReceived);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                if (replier != null) {
+                    messages.forEach(message -> reply(replier, message));
+                }
+                return messages.get(0).getReconsumeTimes() < failures
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
         consumer.start();
         say("{\"event\":\"ready\"}");
+        waitForEnd();
+        consumer.shutdown();
+        sayDone(0);
+    }
+
+    static void waitForEnd() throws Exception {
         while (System.in.read() >= 0) {
             continue;
         }
-        consumer.shutdown();
-        sayDone(0);
+    }
+
+    static DefaultMQProducer replier() throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("interop-replier");
+        producer.setNamesrvAddr(nameServer);
+        producer.start();
+        return producer;
+    }
+
+    /** Answers with the message itself. */
+    static void reply(DefaultMQProducer producer, MessageExt message) {
+        try {
+            Message answer = MessageUtil.createReplyMessage(message, message.getBody());
+            answer.setTags(message.getTags());
+            answer.setKeys(message.getKeys());
+            answer.putUserProperty("number", message.getUserProperty("number"));
+            answer.putUserProperty("name", message.getUserProperty("name"));
+            producer.send(answer);
+        } catch (Exception error) {
+            sayFailed(error);
+        }
     }
 
     static void pull() throws Exception {

@@ -1,0 +1,229 @@
+"""Load test of delayed, transactional and SQL-filtered messages.
+
+A broker without compiled handlers serves everything; the unit is what it takes for a
+plain message then. Delayed counts the store and the delivery, a transaction its half,
+its end and the op message, SQL what a pull reads of stored records. At last a broker
+starts with a backlog of messages that are all due.
+
+    python bench/load/delivery.py [--messages 200000] [--backlog 1000000]
+"""
+
+import argparse
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from run import (
+    BINARIES,
+    Server,
+    broker_command,
+    build,
+    play,
+    serving,
+)
+
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import FLAG_ONEWAY, Command
+from rmq.protocol.frames import FrameDecoder, encode
+
+TOPIC = "BenchTopic"
+GROUP = "BenchGroup"
+WINDOW = 256
+DELAY_S = 2
+SETTINGS = [
+    "rmq.nativeHandlers=false",
+    f"messageDelayLevel={DELAY_S}s",
+    "enablePropertyFilter=true",
+]
+LOAD = ["--connections=4", "--window=64", "--warm-up=0"]
+FIELDS = {
+    "a": GROUP, "b": TOPIC, "c": "TBW102", "d": "8", "e": "0", "f": "0",
+    "g": "1795230112758", "h": "0", "j": "0", "k": "false", "l": "16", "m": "false",
+}  # fmt: skip
+PROPERTIES = (
+    "KEYS\x01key0000000000\x02UNIQ_KEY\x017F000001000A18B4AAC200000000000A\x02"
+    "WAIT\x01true\x02TAGS\x01TagA\x02"
+)
+SELECTORS = {
+    "sql-none": "TAGS = 'TagB' AND KEYS IS NOT NULL",
+    "sql-all": "TAGS = 'TagA' AND KEYS IS NOT NULL",
+}
+
+
+class Client:
+    """One blocking connection."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._decoder = FrameDecoder()
+        self._opaque = 0
+
+    def frame(self, code: int, fields: dict[str, str], body: bytes = b"", flag=0):
+        """Return a request with an opaque of its own."""
+        self._opaque += 1
+        return encode(Command(code, fields, body, opaque=self._opaque, flag=flag))
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        self._socket.sendall(data)
+
+    def receive(self) -> list[Command]:
+        """Wait for something; the whole frames in it."""
+        return self._decoder.feed(self._socket.recv(1 << 20))
+
+    def call(self, code: int, fields: dict[str, str]) -> Command:
+        """Ask, and wait for the answer."""
+        self.send(self.frame(code, fields))
+        answers: list[Command] = []
+        while not answers:
+            answers = self.receive()
+        return answers[0]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def max_offset(client: Client, topic: str = TOPIC) -> int:
+    fields = {"topic": topic, "queueId": "0"}
+    return int(client.call(RequestCode.GET_MAX_OFFSET, fields).ext_fields["offset"])
+
+
+def wait_for(client: Client, wanted: int) -> None:
+    """Return when a queue holds so many messages; few questions, so as not to cost."""
+    deadline = time.monotonic() + 120
+    while (found := max_offset(client)) < wanted:
+        assert time.monotonic() < deadline, f"{found} of {wanted} were delivered"
+        time.sleep(0.05)
+
+
+def generate(server: Server, messages: int, *options: str) -> dict:
+    figures = play(server, [*LOAD, f"--messages={messages}", *options], 600, None)
+    assert figures["answered"] >= messages, figures
+    return figures
+
+
+def plain(server: Server, messages: int) -> float:
+    return generate(server, messages)["server_cpu_s"]
+
+
+def delayed(server: Server, messages: int) -> float:
+    client = Client(server.port)
+    wanted, began = max_offset(client), cpu_s(server.pid)
+    answered = generate(server, messages, "--delay-level=1")["answered"]
+    wait_for(client, wanted + answered)
+    return (cpu_s(server.pid) - began) * messages / answered
+
+
+def transactional(server: Server, messages: int) -> float:
+    """Send halves, and commit each when its answer is there."""
+    client, began = Client(server.port), cpu_s(server.pid)
+    wanted = max_offset(client) + messages
+    text = f"{PROPERTIES}TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02"
+    fields = {**FIELDS, "f": "4", "i": text}
+    body = b"b" * 128
+    sent = answered = 0
+    while answered < messages:
+        room = min(WINDOW - (sent - answered), messages - sent)
+        client.send(b"".join(client.frame(310, fields, body) for _ in range(room)))
+        sent += room
+        answers = client.receive()
+        answered += len(answers)
+        client.send(b"".join(commit(client, answer) for answer in answers))
+    wait_for(client, wanted)
+    return cpu_s(server.pid) - began
+
+
+def commit(client: Client, half: Command) -> bytes:
+    assert half.code == 0, half
+    fields = half.ext_fields
+    end = {
+        "producerGroup": GROUP,
+        "tranStateTableOffset": fields["queueOffset"],
+        "commitLogOffset": str(int(fields["msgId"][-16:], 16)),
+        "commitOrRollback": "8",
+        "msgId": "7F000001000A18B4AAC200000000000A",
+    }
+    return client.frame(RequestCode.END_TRANSACTION, end, flag=FLAG_ONEWAY)
+
+
+def selected(server: Server, messages: int, selector: str) -> float:
+    """Pull from the front until so many messages were looked at."""
+    client, began, offset = Client(server.port), cpu_s(server.pid), 0
+    while offset < messages:
+        fields = {
+            "consumerGroup": GROUP, "topic": TOPIC, "queueId": "0",
+            "queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "4",
+            "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0",
+            "subscription": selector, "expressionType": "SQL92",
+        }  # fmt: skip
+        answer = client.call(RequestCode.PULL_MESSAGE, fields)
+        assert answer.code in (0, 20), answer
+        offset = int(answer.ext_fields["nextBeginOffset"])
+    return (cpu_s(server.pid) - began) * messages / offset
+
+
+@contextmanager
+def broker(folder: Path, settings: list[str], cpu: int | None) -> Iterator[Server]:
+    ready = r"ready broker=\S+ address=\S+:(\d+)"
+    with serving(broker_command(folder, settings), ready, "stderr", cpu) as server:
+        yield server
+
+
+def backlog(folder: Path, messages: int, cpu: int | None) -> dict:
+    """Store messages, let them become due while nobody serves, and start again."""
+    delay_s = 3_600
+    settings = [SETTINGS[0], f"messageDelayLevel={delay_s}s"]
+    with broker(folder, settings, cpu) as server:
+        stored = generate(server, messages, "--delay-level=1")["answered"]
+    with broker(folder, ["messageDelayLevel=1s"], cpu) as server:
+        began, client = time.monotonic(), Client(server.port)
+        busy = play(server, ["--topic=Other", "--connections=4", "--window=1"], 2, None)
+        wait_for(client, stored)
+        seconds, used = time.monotonic() - began, cpu_s(server.pid)
+    with broker(folder, ["messageDelayLevel=1s"], cpu) as server:
+        idle = play(server, ["--topic=Other", "--connections=4", "--window=1"], 2, None)
+    return {
+        "messages": stored,
+        "rate": stored / seconds,
+        "cpu_s": used,
+        "plain_p99_us": busy["p99_us"],
+        "plain_p99_us_idle": idle["p99_us"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--backlog", type=int, default=1_000_000)
+    parser.add_argument("--directory", help="where the temporary store goes")
+    options = parser.parse_args()
+    build()
+    assert (BINARIES / "generator").exists(), "the generator was not built"
+    cpus = sorted(os.sched_getaffinity(0))
+    cpu = cpus[0] if len(cpus) > 1 else None
+    count = options.messages
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        with broker(Path(name) / "store", SETTINGS, cpu) as server:
+            generate(server, 1_000)
+            used = {"plain": plain(server, count)}
+            for row, selector in SELECTORS.items():
+                used[row] = selected(server, count, selector)
+            used["delayed"] = delayed(server, count)
+            used["transactional"] = transactional(server, count)
+        figures = {row: each / count * 1e6 for row, each in used.items()}
+        for row, each in figures.items():
+            print(f"{row:<16}{each:9.3f} s/M{each / figures['plain']:8.2f}")
+        if options.backlog:
+            print(json.dumps(backlog(Path(name) / "late", options.backlog, cpu)))
+
+
+if __name__ == "__main__":
+    main()
