@@ -108,6 +108,7 @@ cdef enum:
     OUTBOX_PAUSE = 256 * 1024
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
     HELD_LIMIT = 256 * 1024 * 1024      # bytes of replies that wait for the disk
+    HELD_TIMEOUT_MS = 5_000             # syncFlushTimeout, unless said otherwise
     SLOT_LIMIT = 1 << 20
     LEARN_TRIES = 32                    # then headers must have been worth learning
     RESPONSE_FLAG = 1                   # bit of the header's flag
@@ -153,7 +154,7 @@ cdef class Reactor:
         self.free_slots = []
         self.watermark_fd = self.wake_fd = -1
         self.handlers = []
-        self.held_timeout_ms = 5_000
+        self.held_timeout_ms = HELD_TIMEOUT_MS
         self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
         self.held_reply = <uint8_t *>malloc(REPLY_ROOM)
         if self.natives == NULL or self.held_reply == NULL:
@@ -822,9 +823,15 @@ cdef class Reactor:
 
     # -- held replies
 
-    def attach_watermark(self, Watermark watermark not None):
-        """Release held replies by this watermark from now on."""
+    def attach_watermark(
+        self, Watermark watermark not None, int64_t timeout_ms=HELD_TIMEOUT_MS
+    ):
+        """Release held replies by this watermark from now on.
+
+        Those of compiled handlers are late after `timeout_ms`.
+        """
         self.detach_watermark()
+        self.held_timeout_ms = timeout_ms
         self.watermark = watermark
         self.watermark_fd = watermark.subscribe()
         rmq_epoll_set(

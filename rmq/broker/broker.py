@@ -95,7 +95,9 @@ class Broker:
             context = self.context = self._build(store, name_servers)
             self._load_tables()
             self._connect_plugins(tables)
-            self._server.attach_watermark(store.durable)
+            self._server.attach_watermark(
+                store.durable, self.store_config.sync_flush_timeout_ms
+            )
             self._server.after_drain.append(context.arrivals.flush)
             async with trio.open_nursery() as nursery:
                 await self._start_services(nursery)
@@ -215,8 +217,8 @@ class Broker:
     async def _start_services(self, nursery: trio.Nursery) -> None:
         context, config = self.context, self.config
         await nursery.start(context.store_service.run)
-        if self.store_config.is_sync_flush:
-            nursery.start_soon(context.arrivals.follow_durable)
+        if context.store.visible is not None:
+            nursery.start_soon(context.arrivals.follow_visible)
         nursery.start_soon(
             housekeeping.evict_idle_clients,
             context.producers,

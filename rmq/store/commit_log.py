@@ -6,16 +6,20 @@ ends this one.  A batch is never split.
 Invariants: bytes behind `end_offset` are zero; `durable` never passes what fdatasync
 confirmed.
 Crash contract: after a kill all appended records are whole; after a power cut those
-below `durable` are whole and what follows is cut by recovery.
-Appends come from the trio thread; `flush`, `prepare_next` and `allocate_ahead` from
-workers.
+below `durable` are whole and what follows is cut by recovery.  With a staging pool a
+kill loses what is behind `committed`.
+Appends come from the trio thread; `commit`, `flush`, `prepare_next` and
+`allocate_ahead` from workers.  One lock: commits,
+which the commit loop makes, and every flush before it.
 """
 
 import os
+import threading
 
 from rmq._fastpath import LogTail, MappedFile, RecordEncoder, RecordLayout, Watermark
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.staging_pool import StagingPool
 
 WINDOW_SIZE = 64 << 20
 
@@ -26,12 +30,20 @@ class CommitLog(LogTail):
     """Known in Java as `CommitLog`, without its dispatcher."""
 
     def __init__(
-        self, files: MappedFileQueue, allocator: FileAllocator, encoder: RecordEncoder
+        self,
+        files: MappedFileQueue,
+        allocator: FileAllocator,
+        encoder: RecordEncoder,
+        pool: StagingPool | None = None,
     ) -> None:
         super().__init__(encoder)
         self.files = files
         self.durable = Watermark()
+        self.committed = Watermark()
+        self.committed_store_ms = 0
         self._allocator = allocator
+        self._pool = pool
+        self._commit_lock = threading.Lock()
 
     @property
     def min_offset(self) -> int:
@@ -44,6 +56,7 @@ class CommitLog(LogTail):
         if self.file is not None:
             self.file.expect_writes(writing=True)
         self.durable.reset(self.end_offset)
+        self.committed.reset(self.end_offset)
 
     def make_room(self, size: int) -> MappedFile:
         """Return the file that `size` bytes go to; DiskFull if there are no blocks."""
@@ -74,15 +87,17 @@ class CommitLog(LogTail):
             file.write_position = file.size
             file.expect_writes(writing=False)
         self.file = self.files.roll()
+        if self._pool is not None:
+            self._pool.lend(self.file)
         return self.file
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """Copy stored bytes; None if they are not all in one file."""
+        """Copy stored bytes; None if they are not all in one file, or only staged."""
         file = self.files.find(offset)
         if file is None:
             return None
         position = offset - file.base_offset
-        if position + size > file.write_position:
+        if position + size > file.readable_position:
             return None
         return file.read(position, size)
 
@@ -107,10 +122,27 @@ class CommitLog(LogTail):
         """Bytes that are written but not known to be durable."""
         return self.end_offset - self.durable.value
 
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes that are only staged, or that no commit has noticed."""
+        return self.end_offset - self.committed.value
+
+    def commit(self) -> None:
+        """Move what is staged to the files and let readers see it."""
+        with self._commit_lock:
+            store_ms, end = self.last_store_ms, self.end_offset
+            for file in list(self.files.files):
+                if file.is_staged:
+                    file.commit()
+                    if file.committed_position == file.size and self._pool is not None:
+                        self._pool.take_back(file)
+            self.committed_store_ms = store_ms
+            self.committed.advance(end)
+
     def flush(self) -> int:
         """Wait for the disk and move `durable`; OSError ends all writing."""
         for file in list(self.files.files):
-            if file.flushed_position < file.write_position:
+            if file.flushed_position < file.readable_position:
                 durable = file.base_offset + file.flush()
                 self.durable.advance(durable)
         return self.durable.value

@@ -1,8 +1,7 @@
 """MessageStore: the façade over commit log, consume queues, checkpoint and recovery.
 
 One thread (the trio thread) puts and gets; that thread with the GIL is the store's
-lock.  `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a
-time.  Writing is in `writer.py`, reading in `reader.py`.
+lock.  `commit_log`, `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads.  Writing is in `writer.py`, reading in `reader.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
+from rmq.store.staging_pool import StagingPool
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
 from rmq.store.writer import StoreWriter
@@ -36,14 +36,19 @@ class MessageStore:
         self.config = config
         self.directory = DataDirectory(config)
         self.boot_ms = clock.now_ms()
-        self.on_flush_wanted: Callable[[], None] | None = None
+        self.on_new_messages: Callable[[], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
         self._counters = StoreCounters()
-        self._allocator = FileAllocator(WINDOW_SIZE)
+        self._allocator = FileAllocator(
+            WINDOW_SIZE, zeroes=config.is_sync_flush or config.warms_files
+        )
         files = MappedFileQueue(
             self.directory.commit_log, config.commit_log_file_size, self._allocator
         )
-        self._log = CommitLog(files, self._allocator, RecordEncoder(store_host))
+        pool = None
+        if config.uses_staging:
+            pool = StagingPool(config.staging_pool_size, config.commit_log_file_size)
+        self._log = CommitLog(files, self._allocator, RecordEncoder(store_host), pool)
         self._queues = ConsumeQueues(
             self.directory.consume_queue, config.queue_file_size
         )
@@ -57,8 +62,7 @@ class MessageStore:
         self.cleaner = Cleaner(config, clock, self._log, self._queues, self.index)
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
-        self._sync = config.is_sync_flush
-        self._log.always_pwrite = self._sync
+        self._log.always_pwrite = config.is_sync_flush
         self._flush_failed = False
         self._is_open = False
         self._writer = writer = StoreWriter(
@@ -136,6 +140,11 @@ class MessageStore:
         return self._log.durable
 
     @property
+    def visible(self) -> Watermark | None:
+        """Watermark of what readers may see; None if that is the end of the log."""
+        return self._reader.visible
+
+    @property
     def confirm_offset(self) -> int:
         """End of what readers may see."""
         return self._reader.confirm_offset
@@ -179,7 +188,7 @@ class MessageStore:
     def end_batch(self) -> list[QueueTail]:
         """Return the queues with new entries since the last call.
 
-        Also wakes the flush, and gives blocks ahead of their writer to busy queues.
+        Also wakes who works behind the log, and gives blocks ahead of their writer to busy queues.
 
         Called after each drain and by whoever puts outside of one.
         """
@@ -187,8 +196,8 @@ class MessageStore:
         for queue in touched:
             if queue.wants_blocks:
                 self._queues.files.extend(queue)
-        if touched and self._sync and self.on_flush_wanted is not None:
-            self.on_flush_wanted()
+        if touched and self.on_new_messages is not None:
+            self.on_new_messages()
         return touched
 
     def delete_topic(self, topic: str) -> int:
@@ -198,6 +207,20 @@ class MessageStore:
 
     # -- for worker threads
 
+    def commit_log(self) -> None:
+        """Move what is staged to the files; a failure stops all writing."""
+        try:
+            self._log.commit()
+        except OSError as error:
+            self._flush_failed = True
+            self.fail(f"writing {error.filename} failed: {error.strerror}")
+            raise
+
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes of the log that are only staged."""
+        return self._log.uncommitted_size
+
     def flush_log(self) -> None:
         """Make the log durable up to its end; a failure stops all writing.
 
@@ -206,7 +229,8 @@ class MessageStore:
         """
         if self._flush_failed:
             raise StoreError(f"{self.directory.root}: {self.refuse_reason}")
-        store_ms = self._log.last_store_ms
+        self.commit_log()
+        store_ms = self._log.committed_store_ms
         try:
             self._log.flush()
         except OSError as error:
@@ -226,10 +250,11 @@ class MessageStore:
         if not thorough:
             self._queues.flush(self.config.queue_flush_least_pages)
             return
-        end_offset, store_ms = self._log.end_offset, self._log.last_store_ms
         self.flush_log()
-        self._queues.flush(0)
+        end_offset = self._log.durable.value
         checkpoint = self._checkpoint
+        store_ms = checkpoint.physic_msg_ms
+        self._queues.flush(0)
         checkpoint.logics_msg_ms = store_ms
         checkpoint.logics_physical_offset = end_offset
         self.save_checkpoint()
@@ -244,6 +269,14 @@ class MessageStore:
         self._checkpoint.confirm_offset = self._log.durable.value
         self._checkpoint.index_msg_ms = self.index.full_end_ms
         self._checkpoint.save(self.directory.checkpoint)
+
+    @property
+    def is_indexed(self) -> bool:
+        """True if the index covers all that was stored, also what is not visible."""
+        return (
+            not self.config.index_enabled
+            or self.index.next_offset >= self._log.end_offset
+        )
 
     @property
     def index_lag(self) -> int:

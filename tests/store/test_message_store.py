@@ -456,7 +456,7 @@ def test_the_largest_body(open_store, make_message):
 def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     wanted = []
-    store.on_flush_wanted = lambda: wanted.append(store.end_offset)
+    store.on_new_messages = lambda: wanted.append(store.end_offset)
     store.put(make_message(b"first"))
     store.end_batch()
     store.flush_log()
