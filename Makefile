@@ -46,8 +46,9 @@ interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broke
 interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
 	$(BIN)/pytest -q -m interop tests/interop
 
-bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
+bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store: group commit, reopen, verify, index
 	$(BIN)/python bench/load/run.py
+	$(BIN)/python bench/store.py
 
 $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }

@@ -16,7 +16,6 @@ from pathlib import Path
 from rmq._fastpath import MappedFile
 from rmq.errors import DiskFull, StoreError
 
-
 ZEROED_SIZE = 1 << 20
 """Bytes that are zeroed at a time, and the window of a writer that outran the worker:
 what it takes itself is not zeroed."""

@@ -8,9 +8,9 @@ confirmed.
 Crash contract: after a kill all appended records are whole; after a power cut those
 below `durable` are whole and what follows is cut by recovery.  With a staging pool a
 kill loses what is behind `committed`.
-Appends come from the trio thread; `commit`, `flush`, `prepare_next` and
-`allocate_ahead` from workers.  One lock: commits,
-which the commit loop makes, and every flush before it.
+Appends come from the trio thread; `commit_staged`, `flush`, `prepare_next` and
+`allocate_ahead` from workers.  One lock: `commit_staged`, which has a loop of its own
+and runs before every flush; the trio thread does not take it.
 """
 
 import os
@@ -127,7 +127,7 @@ class CommitLog(LogTail):
         """Bytes that are only staged, or that no commit has noticed."""
         return self.end_offset - self.committed.value
 
-    def commit(self) -> None:
+    def commit_staged(self) -> None:
         """Move what is staged to the files and let readers see it."""
         with self._commit_lock:
             store_ms, end = self.last_store_ms, self.end_offset

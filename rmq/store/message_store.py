@@ -1,7 +1,8 @@
 """MessageStore: the façade over commit log, consume queues, checkpoint and recovery.
 
 One thread (the trio thread) puts and gets; that thread with the GIL is the store's
-lock.  `commit_log`, `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads.  Writing is in `writer.py`, reading in `reader.py`.
+lock.  `commit_log`, `flush_log`, `flush_queues` and `allocate_ahead` are for worker
+threads.  Writing is in `writer.py`, reading in `reader.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -188,7 +189,8 @@ class MessageStore:
     def end_batch(self) -> list[QueueTail]:
         """Return the queues with new entries since the last call.
 
-        Also wakes who works behind the log, and gives blocks ahead of their writer to busy queues.
+        Also wakes who works behind the log, and gives blocks ahead of their writer to
+        busy queues.
 
         Called after each drain and by whoever puts outside of one.
         """
@@ -210,7 +212,7 @@ class MessageStore:
     def commit_log(self) -> None:
         """Move what is staged to the files; a failure stops all writing."""
         try:
-            self._log.commit()
+            self._log.commit_staged()
         except OSError as error:
             self._flush_failed = True
             self.fail(f"writing {error.filename} failed: {error.strerror}")

@@ -1,9 +1,9 @@
 """StoreReader: messages by queue, by offset in the log, by time, by key.
 
 Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, the
-committed offset with a transient store pool, else the end of the log.  Limits of a pull: so many messages and bytes from the hot end of the
-log (what is likely in memory), fewer from older parts; the first message is always
-given.  Called from the trio thread.
+committed offset with a transient store pool, else the end of the log.  Limits of a
+pull: so many messages and bytes from the hot end of the log (what is likely in memory),
+fewer from older parts; the first message is always given.  Called from the trio thread.
 """
 
 from rmq._fastpath import scan_queue

@@ -57,6 +57,7 @@ class StoreService:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._config = store.config
+        self._is_sync = store.config.is_sync_flush
         self._flush_limiter = trio.CapacityLimiter(1)
         self._side_limiter = trio.CapacityLimiter(1)
         self._index_limiter = trio.CapacityLimiter(1)
@@ -76,7 +77,7 @@ class StoreService:
             await nursery.start(self._release_waiters)
             nursery.start_soon(self._dismiss_late_waiters)
             self._store.on_new_messages = self._note_new_messages
-            if self._config.is_sync_flush:
+            if self._is_sync:
                 nursery.start_soon(self._flush_on_demand)
             else:
                 nursery.start_soon(self._flush_periodically)
@@ -91,7 +92,7 @@ class StoreService:
 
     def _note_new_messages(self) -> None:
         self._new_messages.set()
-        if self._config.is_sync_flush:
+        if self._is_sync:
             self._flush_wanted.set()
 
     async def wait_durable(self, offset: int, timeout_ms: int) -> bool:

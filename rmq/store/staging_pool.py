@@ -1,8 +1,8 @@
 """StagingPool: memory in which the ends of log files wait for their commit.
 
 A new log file is lent a buffer of its own size; what is appended goes there, and
-`CommitLog.commit` moves it to the file and gives the buffer back once the file is full.
-If all buffers are lent, a file is written to directly.
+`CommitLog.commit_staged` moves it to the file and gives the buffer back once the file
+is full.  If all buffers are lent, a file is written to directly.
 Crash contract: what was not committed is lost by a kill, also if it was acknowledged.
 `lend` belongs to the trio thread, `take_back` to a worker.
 """
