@@ -5,6 +5,8 @@ Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
 
 from collections.abc import Callable
 
+import trio
+
 from rmq._fastpath import body_crc
 from rmq.errors import RequestRejected
 from rmq.namesrv.config import NamesrvConfig
@@ -46,6 +48,7 @@ class NameServerHandlers:
         self._config = config
         self._routes = routes
         self._kv = kv_config
+        self._kv_saves = trio.Lock()
         self._address_for = address_for
 
     def table(self) -> HandlerTable:
@@ -264,11 +267,16 @@ class NameServerHandlers:
 
     # -- key-value configuration
 
-    def put_kv(self, request: Command, connection: Connection) -> Command:
+    async def _save_kv(self) -> None:
+        """Answer when the file is written, as Java does; saves keep their order."""
+        async with self._kv_saves:
+            await trio.to_thread.run_sync(self._kv.write, self._kv.snapshot())
+
+    async def put_kv(self, request: Command, connection: Connection) -> Command:
         """100: set a value."""
         header = request.header(headers.PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
-        self._kv.save()
+        await self._save_kv()
         return request.reply()
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
@@ -282,11 +290,11 @@ class NameServerHandlers:
             )
         return request.reply(header=headers.GetKVConfigResponseHeader(value=value))
 
-    def delete_kv(self, request: Command, connection: Connection) -> Command:
+    async def delete_kv(self, request: Command, connection: Connection) -> Command:
         """102: remove a value."""
         header = request.header(headers.DeleteKVConfigRequestHeader)
         self._kv.delete(header.namespace, header.key)
-        self._kv.save()
+        await self._save_kv()
         return request.reply()
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:

@@ -100,12 +100,16 @@ class KVConfig:
         if not entries:
             self._table.pop(namespace, None)
 
-    def save(self) -> None:
-        """Write the file; blocks for one small write."""
+    def snapshot(self) -> bytes:
+        """Return the text of the file."""
+        return fastjson.dumps_pretty({"configTable": self._table})
+
+    def write(self, text: bytes) -> None:
+        """Write the file and wait for the disk; for a worker, one at a time."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_name(self._path.name + ".tmp")
         with temporary.open("wb") as file:
-            file.write(fastjson.dumps_pretty({"configTable": self._table}))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         if self._path.exists():

@@ -38,6 +38,8 @@ class FileAllocator:
             file = MappedFile(str(path), size, base_offset=base_offset, create=True)
         except OSError as error:
             raise _as_store_error(error, path) from error
+        except ValueError as error:
+            raise StoreError(f"{error}: move it away; it is in the way") from error
         file.expect_writes(writing=True)
         self.ensure(file, 1)
         return file

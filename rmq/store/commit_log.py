@@ -14,16 +14,28 @@ and runs before every flush; the trio thread does not take it.
 """
 
 import os
+import struct
 import threading
 
-from rmq._fastpath import LogTail, MappedFile, RecordEncoder, RecordLayout, Watermark
+from rmq._fastpath import (
+    LogTail,
+    MappedFile,
+    RecordEncoder,
+    RecordLayout,
+    RecordMagic,
+    Watermark,
+)
 from rmq.store.allocate import FileAllocator
+from rmq.store.data_dir import sync_directory
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.staging_pool import StagingPool
 
 WINDOW_SIZE = 64 << 20
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
+_HEAD = struct.Struct(">iI20xq")
+"""Size, magic and own offset of a record."""
+_MAGICS = frozenset({int(RecordMagic.MAGIC_V1), int(RecordMagic.MAGIC_V2)})
 
 
 class CommitLog(LogTail):
@@ -44,6 +56,11 @@ class CommitLog(LogTail):
         self._allocator = allocator
         self._pool = pool
         self._commit_lock = threading.Lock()
+
+    @property
+    def is_empty(self) -> bool:
+        """True before the first record."""
+        return not self.files.files
 
     @property
     def min_offset(self) -> int:
@@ -102,9 +119,12 @@ class CommitLog(LogTail):
         return file.read(position, size)
 
     def record_size_at(self, offset: int) -> int:
-        """Read the size field of the record at `offset`; 0 if there is none."""
-        data = self.read(offset, 4)
-        return int.from_bytes(data, "big", signed=True) if data else 0
+        """Read the size of the record that starts at `offset`; 0 if none does."""
+        data = self.read(offset, _HEAD.size)
+        if data is None:
+            return 0
+        size, magic, own_offset = _HEAD.unpack(data)
+        return size if magic in _MAGICS and own_offset == offset else 0
 
     def store_ms_at(self, offset: int) -> int:
         """Read the store time of the record at `offset`; 0 if it cannot be read."""
@@ -143,6 +163,8 @@ class CommitLog(LogTail):
         """Wait for the disk and move `durable`; OSError ends all writing."""
         for file in list(self.files.files):
             if file.flushed_position < file.readable_position:
+                if not file.flushed_position:
+                    sync_directory(self.files.folder)
                 durable = file.base_offset + file.flush()
                 self.durable.advance(durable)
         return self.durable.value

@@ -5,13 +5,14 @@ lock.  `commit_log`, `flush_log`, `flush_queues` and `allocate_ahead` are for wo
 threads.  Writing is in `writer.py`, reading in `reader.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
 from rmq._fastpath import LogTail, QueueTail, RecordEncoder, Watermark
 from rmq.clock import Clock
 from rmq.errors import StoreError
+from rmq.protocol.topics import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.cleanup import Cleaner
@@ -19,6 +20,7 @@ from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
+from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.index import MessageIndex
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.queue_ends import QueueEnds
@@ -61,6 +63,7 @@ class MessageStore:
             entry_limit=config.index_entries,
         )
         self.cleaner = Cleaner(config, clock, self._log, self._queues, self.index)
+        self._deleted_topics = DeletedTopics(self.directory.config)
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
         self._log.always_pwrite = config.is_sync_flush
@@ -108,6 +111,7 @@ class MessageStore:
         was_clean = not self.directory.abort.is_set
         self.directory.abort.set()
         self._log.files.load()
+        self._deleted_topics.load()
         self._checkpoint = Checkpoint.load(self.directory.checkpoint)
         durable = self._checkpoint.logics_physical_offset
         if durable > self._log.files.end_offset:
@@ -119,6 +123,7 @@ class MessageStore:
             self._checkpoint,
             self._tags,
             directory=self.directory,
+            deleted_topics=self._deleted_topics,
             was_clean=was_clean,
             check_crc=self.config.check_crc_on_recover,
         )
@@ -203,9 +208,37 @@ class MessageStore:
         return touched
 
     def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; its records stay in the log until they age."""
+        """Remove the queues of a topic; its records stay in the log until they age.
+
+        The next starts do not build queues from the records that are there now.
+        """
         QueueEnds.forget(self.directory.config)
+        self._deleted_topics.add(
+            {topic}, end=self.end_offset, start=self.min_physical_offset
+        )
         return self._queues.delete_topic(topic)
+
+    def clean_unused_topics(self, retained: Collection[str]) -> list[str]:
+        """Remove the queues of topics that are neither retained nor of the system.
+
+        Returns their names.
+        """
+        unused = {
+            queue.topic
+            for queue in self._queues
+            if queue.topic not in retained
+            and queue.topic not in SYSTEM_TOPICS
+            and not queue.topic.startswith(SYSTEM_TOPIC_PREFIX)
+            and queue.topic not in self.unserved
+        }
+        if unused:
+            QueueEnds.forget(self.directory.config)
+            self._deleted_topics.add(
+                unused, end=self.end_offset, start=self.min_physical_offset
+            )
+        for topic in unused:
+            self._queues.delete_topic(topic)
+        return sorted(unused)
 
     # -- for worker threads
 
@@ -308,7 +341,7 @@ class MessageStore:
             **asdict(self._counters),
             put_messages=self._log.put_messages,
             put_bytes=self._log.put_bytes,
-            min_physical_offset=self._log.min_offset,
+            min_physical_offset=-1 if self._log.is_empty else self._log.min_offset,
             end_offset=self._log.end_offset,
             durable_offset=self._log.durable.value,
             queue_count=len(self._queues),

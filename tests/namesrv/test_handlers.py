@@ -1,11 +1,13 @@
 """Requests as they come, and the answers that Java gave to the same ones."""
 
 import base64
+import inspect
 import json
 import lzma
 import zlib
 
 import pytest
+import trio
 
 from rmq._fastpath import body_crc
 from rmq.errors import RequestRejected
@@ -72,8 +74,12 @@ class Caller:
         }
 
     def handle(self, request):
+        async def handle():
+            answer = self.handlers[request.code](request, None)
+            return await answer if inspect.iscoroutine(answer) else answer
+
         try:
-            return self.handlers[request.code](request, None)
+            return trio.run(handle)
         except RequestRejected as error:
             return request.reply(error.code, error.remark)
 

@@ -16,7 +16,7 @@ def saved(path, **values):
     config = KVConfig(path)
     for key, value in values.items():
         config.put("N", key, value)
-        config.save()
+        config.write(config.snapshot())
     return config
 
 
@@ -65,7 +65,7 @@ def test_deleting_leaves_no_empty_namespace(path):
     config = saved(path, k="v")
     config.delete("N", "k")
     config.delete("unknown", "k")
-    config.save()
+    config.write(config.snapshot())
     assert b'"N"' not in path.read_bytes()
 
 

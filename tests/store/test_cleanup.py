@@ -175,3 +175,12 @@ async def test_a_request_lasts_twenty_rounds(full_store, disk, clock):
     store.cleaner.request()
     allowed = [store.cleaner.expiry_ms(10) is not None for _ in range(21)]
     assert allowed == [True] * 20 + [False]
+
+
+def test_queues_are_looked_at_again_on_request(open_store, make_message):
+    store = open_store()
+    store.put(make_message())
+    assert len(list(store.cleaner.clean_queues())) == 1
+    assert list(store.cleaner.clean_queues()) == []
+    store.cleaner.request_queues()
+    assert len(list(store.cleaner.clean_queues())) == 1
