@@ -51,8 +51,11 @@ SETTINGS: dict[str, object] = {
     "maxHashSlotNum": 500,
     "maxIndexNum": 2_000,
     "flushConsumeQueueThoroughInterval": 1_000,
+    "transactionTimeOut": 3_600_000,
+    "transactionCheckInterval": 3_600_000,
     "timerWheelEnable": "false",
 }
+"""No checks of transactions: Java stores a half anew without saying of which it is."""
 
 Row = tuple[int, str, str, str]
 """Place in the log, digest of the body, properties, born time and flags as text."""
