@@ -2,9 +2,10 @@
 
 Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
 `consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
-(`dledger-*`), and queues of another type than `config/topics.json` says.  Left untouched and not served: topics whose queues are
-BatchCQ or whose clean-up is compaction. Counted: timer and POP messages that wait.
-`rocksdbstore/` is in every store since 5.5.0 and means nothing. Reads only.
+(`dledger-*`), and queues of another type than `config/topics.json` says.  Left
+untouched and not served: topics whose queues are BatchCQ or whose clean-up is
+compaction.  Counted: timer and POP messages that wait.  `rocksdbstore/` is in every
+store since 5.5.0 and means nothing.  Reads only.
 """
 
 import struct
