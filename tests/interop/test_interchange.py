@@ -19,6 +19,7 @@ from . import wire
 from .conftest import prepared
 from .drivers import eventually
 from .interchange import (
+    DELAY_TOPIC,
     LONG_TOPIC,
     QUEUES,
     TOPIC,
@@ -51,7 +52,7 @@ def side_of(number, tmp_path):
 
 
 def make_topics(address):
-    for topic in (TOPIC, LONG_TOPIC, TX_TOPIC):
+    for topic in (TOPIC, LONG_TOPIC, TX_TOPIC, DELAY_TOPIC):
         wire.make_topic(address, topic, QUEUES)
 
 
