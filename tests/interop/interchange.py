@@ -138,12 +138,14 @@ class Traffic:
 
     def run_until_gone(self, address: str) -> None:
         """Plain messages one by one until the broker is gone."""
+        line = Line(address)
         try:
-            line = Line(address)
             for number in itertools.count():
                 self._send(line, TOPIC, number % QUEUES)
         except OSError:
             return
+        finally:
+            line.close()
 
     def _fields(self, topic: str, queue_id: int, text: str) -> dict[str, Any]:
         return {

@@ -142,7 +142,7 @@ def test_file_is_taken_over_after_a_failed_try(tmp_path, allocator):
 def test_file_of_another_length_is_left_alone(tmp_path, allocator):
     path = tmp_path / f"{0:020d}"
     path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="14 bytes instead of 100000"):
+    with pytest.raises(StoreError, match="14 bytes instead of 100000"):
         allocator.create(tmp_path, 0, SIZE)
     assert path.read_bytes() == b"something else"
 
