@@ -46,8 +46,9 @@ interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broke
 interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
 	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop
 
-bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
+bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store: group commit, reopen, verify, index
 	$(BIN)/python bench/load/run.py
+	$(BIN)/python bench/store.py
 	$(BIN)/python bench/load/delivery.py
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)

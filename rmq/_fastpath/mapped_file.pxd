@@ -12,6 +12,9 @@ cdef class MappedFile:
     cdef int64_t _write_position
     cdef bint is_open               # the descriptor is ours to close
     cdef uint8_t *address
+    cdef readonly int64_t committed_position
+    cdef Py_buffer staging
+    cdef uint8_t *staged            # NULL: what is written goes to the file at once
 
     cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1
     cdef int _check_write(

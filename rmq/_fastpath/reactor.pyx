@@ -110,6 +110,7 @@ cdef enum:
     OUTBOX_PAUSE = 256 * 1024
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
     HELD_LIMIT = 256 * 1024 * 1024      # bytes of replies that wait for the disk
+    HELD_TIMEOUT_MS = 5_000             # syncFlushTimeout, unless said otherwise
     SLOT_LIMIT = 1 << 20
     LEARN_TRIES = 32                    # then headers must have been worth learning
     RESPONSE_FLAG = 1                   # bit of the header's flag
@@ -164,7 +165,7 @@ cdef class Reactor:
         self.free_slots = []
         self.watermark_fd = self.wake_fd = -1
         self.handlers = []
-        self.held_timeout_ms = 5_000
+        self.held_timeout_ms = HELD_TIMEOUT_MS
         self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
         self.held_reply = <uint8_t *>malloc(REPLY_ROOM)
         if self.natives == NULL or self.held_reply == NULL:

@@ -6,7 +6,7 @@ the log into runs.  `walk_log` checks every record and tells what a queue must k
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.append cimport tags_code_of
 from rmq._fastpath.decode cimport (
@@ -87,7 +87,7 @@ cdef ScanStop scan_entries(
             ):
                 return SCAN_FULL
             for i in range(wanted.code_count):
-                if wanted.codes[i] == tags:
+                if wanted.codes[i] == tags or tags < INT32_MIN:
                     break
             else:
                 i = wanted.code_count
@@ -122,7 +122,9 @@ def scan_queue(
 
     The first matching record is always taken.  Entries below `min_physical_offset` and
     fillers are passed over and counted as `removed`; the scan ends before an entry that
-    reaches beyond `confirm_offset` or was never written.
+    reaches beyond `confirm_offset` or was never written.  Codes below 32 bits are
+    addresses in Java's consume queue ext files: the record has the tags, and who pulls
+    looks at them.
     """
     cdef int64_t codes[TAG_LIMIT]
     cdef Wanted wanted

@@ -1,9 +1,9 @@
 """Arrivals: tells who waits for messages which queues have new ones.
 
 The store lists the queues with new entries; listeners are called once per drain with
-all of them.  Under SYNC_FLUSH a queue is reported when the new message is visible, that
-is when the durable watermark has passed it.  Work outside a request calls `flush`
-itself.
+all of them.  Where messages are not visible at once (under SYNC_FLUSH, and with a
+transient store pool) a queue is reported when the watermark of what readers may see has
+passed its new message.  Work outside a request calls `flush` itself.
 """
 
 import os
@@ -22,7 +22,6 @@ class Arrivals:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._is_sync = store.config.is_sync_flush
         self._listeners: tuple[ArrivalListener, ...] = ()
         self._touched: dict[QueueKey, int] = {}
 
@@ -38,7 +37,7 @@ class Arrivals:
             touched[queue.topic, queue.queue_id] = queue.next_offset
         if not touched:
             return
-        if self._is_sync:
+        if self._store.visible is not None:
             visible = {
                 key: offset
                 for key, offset in touched.items()
@@ -52,9 +51,10 @@ class Arrivals:
             for listener in self._listeners:
                 listener(touched)
 
-    async def follow_durable(self) -> None:
-        """Report again whenever the durable watermark moved."""
-        watermark = self._store.durable
+    async def follow_visible(self) -> None:
+        """Report again whenever the watermark of what is visible moved."""
+        watermark = self._store.visible
+        assert watermark is not None, "everything is visible at once"
         descriptor = watermark.subscribe()
         try:
             while True:

@@ -221,8 +221,8 @@ class Broker:
     async def _start_services(self, nursery: trio.Nursery) -> None:
         context, config = self.context, self.config
         await nursery.start(context.store_service.run)
-        if self.store_config.is_sync_flush:
-            nursery.start_soon(context.arrivals.follow_durable)
+        if context.store.visible is not None:
+            nursery.start_soon(context.arrivals.follow_visible)
         nursery.start_soon(
             housekeeping.evict_idle_clients,
             context.producers,

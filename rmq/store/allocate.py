@@ -2,23 +2,32 @@
 
 A file has its exact length from the start and gets its blocks in windows.  The writer
 allocates only if the worker was late; a full disk is an error before anything is
-written. One lock: allocation of one file at a time, taken by the trio thread and the
-worker, held for one fallocate (microseconds on file systems that can).
+written.  With `zeroes` the worker also writes zeros to its windows and waits for the
+disk: an fdatasync of 4 KiB then takes 116 us instead of 272, because no block is new.
+One lock: allocation of one file at a time, taken by the trio thread and the worker,
+held for one fallocate (microseconds on file systems that can) or one part of zeros.
 """
 
 import errno
+import os
 import threading
 from pathlib import Path
 
 from rmq._fastpath import MappedFile
 from rmq.errors import DiskFull, StoreError
 
+ZEROED_SIZE = 1 << 20
+"""Bytes that are zeroed at a time, and the window of a writer that outran the worker:
+what it takes itself is not zeroed."""
+
 
 class FileAllocator:
     """Known in Java as `AllocateMappedFileService`."""
 
-    def __init__(self, window_size: int) -> None:
+    def __init__(self, window_size: int, *, zeroes: bool = False) -> None:
         self._window_size = window_size
+        self._least_size = min(window_size, ZEROED_SIZE) if zeroes else window_size
+        self._zeroes = zeroes
         self._lock = threading.Lock()
 
     def create(self, folder: Path, base_offset: int, size: int) -> MappedFile:
@@ -29,6 +38,8 @@ class FileAllocator:
             file = MappedFile(str(path), size, base_offset=base_offset, create=True)
         except OSError as error:
             raise _as_store_error(error, path) from error
+        except ValueError as error:
+            raise StoreError(f"{error}: move it away; it is in the way") from error
         file.expect_writes(writing=True)
         self.ensure(file, 1)
         return file
@@ -37,12 +48,32 @@ class FileAllocator:
         """Give the file blocks up to `end`, in whole windows."""
         if end <= file.allocated:
             return
-        wanted = min(file.size, -(-end // self._window_size) * self._window_size)
+        wanted = min(file.size, -(-end // self._least_size) * self._least_size)
         with self._lock:
             try:
                 file.allocate(wanted)
             except OSError as error:
                 raise _as_store_error(error, Path(file.path)) from error
+
+    def _ensure_zeroed(self, file: MappedFile, end: int) -> None:
+        """Give the file blocks with zeros up to `end`; the writer may do so beside it.
+
+        The zeros have a descriptor of their own: an error of the disk is then also
+        reported to the flush of the file.
+        """
+        descriptor = os.open(file.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while file.allocated < end:
+                with self._lock:
+                    start = file.allocated
+                    stop = min(end, start + ZEROED_SIZE)
+                    _write_zeros(descriptor, start, stop)
+                    os.fdatasync(descriptor)
+                    file.allocate(stop)
+        except OSError as error:
+            raise _as_store_error(error, Path(file.path)) from error
+        finally:
+            os.close(descriptor)
 
     def wants_more(self, file: MappedFile) -> bool:
         """True once half of the last window is used."""
@@ -50,13 +81,25 @@ class FileAllocator:
         return file.allocated < file.size and half > file.allocated
 
     def run_ahead(self, file: MappedFile) -> None:
-        """Allocate the next window if it will be wanted soon."""
-        if self.wants_more(file):
-            self.ensure(file, file.allocated + 1)
+        """Allocate the next window if it will be wanted soon; for the worker."""
+        if not self.wants_more(file):
+            return
+        window = self._window_size
+        end = min(file.size, (file.allocated // window + 1) * window)
+        if self._zeroes:
+            self._ensure_zeroed(file, end)
+        else:
+            self.ensure(file, end)
 
     def is_near_end(self, file: MappedFile) -> bool:
         """True if the next file will be wanted soon."""
         return file.size - file.write_position < min(self._window_size, file.size // 2)
+
+
+def _write_zeros(descriptor: int, start: int, stop: int) -> None:
+    zeros = bytes(stop - start)
+    while start < stop:
+        start += os.pwrite(descriptor, zeros[: stop - start], start)
 
 
 def _as_store_error(error: OSError, path: Path) -> StoreError:

@@ -60,6 +60,10 @@ class Cleaner:
         """Delete expired files at the next cleanings, whatever the hour."""
         self._manual_rounds = MANUAL_ROUNDS
 
+    def request_queues(self) -> None:
+        """Look at all queues at the next cleaning, also if the log has not moved."""
+        self._cleaned_offset = -1
+
     def expiry_ms(self, used_ratio: int) -> int | None:
         """Files last written before this time go now; None if none do."""
         config = self._config

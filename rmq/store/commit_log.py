@@ -6,32 +6,61 @@ ends this one.  A batch is never split.
 Invariants: bytes behind `end_offset` are zero; `durable` never passes what fdatasync
 confirmed.
 Crash contract: after a kill all appended records are whole; after a power cut those
-below `durable` are whole and what follows is cut by recovery.
-Appends come from the trio thread; `flush`, `prepare_next` and `allocate_ahead` from
-workers.
+below `durable` are whole and what follows is cut by recovery.  With a staging pool a
+kill loses what is behind `committed`.
+Appends come from the trio thread; `commit_staged`, `flush`, `prepare_next` and
+`allocate_ahead` from workers.  One lock: `commit_staged`, which has a loop of its own
+and runs before every flush; the trio thread does not take it.
 """
 
 import os
+import struct
+import threading
 
-from rmq._fastpath import LogTail, MappedFile, RecordEncoder, RecordLayout, Watermark
+from rmq._fastpath import (
+    LogTail,
+    MappedFile,
+    RecordEncoder,
+    RecordLayout,
+    RecordMagic,
+    Watermark,
+)
 from rmq.store.allocate import FileAllocator
+from rmq.store.data_dir import sync_directory
 from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.staging_pool import StagingPool
 
 WINDOW_SIZE = 64 << 20
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
+_HEAD = struct.Struct(">iI20xq")
+"""Size, magic and own offset of a record."""
+_MAGICS = frozenset({int(RecordMagic.MAGIC_V1), int(RecordMagic.MAGIC_V2)})
 
 
 class CommitLog(LogTail):
     """Known in Java as `CommitLog`, without its dispatcher."""
 
     def __init__(
-        self, files: MappedFileQueue, allocator: FileAllocator, encoder: RecordEncoder
+        self,
+        files: MappedFileQueue,
+        allocator: FileAllocator,
+        encoder: RecordEncoder,
+        pool: StagingPool | None = None,
     ) -> None:
         super().__init__(encoder)
         self.files = files
         self.durable = Watermark()
+        self.committed = Watermark()
+        self.committed_store_ms = 0
         self._allocator = allocator
+        self._pool = pool
+        self._commit_lock = threading.Lock()
+
+    @property
+    def is_empty(self) -> bool:
+        """True before the first record."""
+        return not self.files.files
 
     @property
     def min_offset(self) -> int:
@@ -44,6 +73,7 @@ class CommitLog(LogTail):
         if self.file is not None:
             self.file.expect_writes(writing=True)
         self.durable.reset(self.end_offset)
+        self.committed.reset(self.end_offset)
 
     def make_room(self, size: int) -> MappedFile:
         """Return the file that `size` bytes go to; DiskFull if there are no blocks."""
@@ -74,22 +104,27 @@ class CommitLog(LogTail):
             file.write_position = file.size
             file.expect_writes(writing=False)
         self.file = self.files.roll()
+        if self._pool is not None:
+            self._pool.lend(self.file)
         return self.file
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """Copy stored bytes; None if they are not all in one file."""
+        """Copy stored bytes; None if they are not all in one file, or only staged."""
         file = self.files.find(offset)
         if file is None:
             return None
         position = offset - file.base_offset
-        if position + size > file.write_position:
+        if position + size > file.readable_position:
             return None
         return file.read(position, size)
 
     def record_size_at(self, offset: int) -> int:
-        """Read the size field of the record at `offset`; 0 if there is none."""
-        data = self.read(offset, 4)
-        return int.from_bytes(data, "big", signed=True) if data else 0
+        """Read the size of the record that starts at `offset`; 0 if none does."""
+        data = self.read(offset, _HEAD.size)
+        if data is None:
+            return 0
+        size, magic, own_offset = _HEAD.unpack(data)
+        return size if magic in _MAGICS and own_offset == offset else 0
 
     def store_ms_at(self, offset: int) -> int:
         """Read the store time of the record at `offset`; 0 if it cannot be read."""
@@ -107,10 +142,29 @@ class CommitLog(LogTail):
         """Bytes that are written but not known to be durable."""
         return self.end_offset - self.durable.value
 
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes that are only staged, or that no commit has noticed."""
+        return self.end_offset - self.committed.value
+
+    def commit_staged(self) -> None:
+        """Move what is staged to the files and let readers see it."""
+        with self._commit_lock:
+            store_ms, end = self.last_store_ms, self.end_offset
+            for file in list(self.files.files):
+                if file.is_staged:
+                    file.commit()
+                    if file.committed_position == file.size and self._pool is not None:
+                        self._pool.take_back(file)
+            self.committed_store_ms = store_ms
+            self.committed.advance(end)
+
     def flush(self) -> int:
         """Wait for the disk and move `durable`; OSError ends all writing."""
         for file in list(self.files.files):
-            if file.flushed_position < file.write_position:
+            if file.flushed_position < file.readable_position:
+                if not file.flushed_position:
+                    sync_directory(self.files.folder)
                 durable = file.base_offset + file.flush()
                 self.durable.advance(durable)
         return self.durable.value

@@ -110,6 +110,38 @@ class StoreConfig:
         low=1,
         doc="a send that waits longer for the disk is answered FLUSH_DISK_TIMEOUT",
     )
+    warms_files: bool = option(
+        False,
+        key="warmMapedFileEnable",
+        doc="write zeros ahead of the writer, as SYNC_FLUSH always does",
+    )
+    staging_enabled: bool = option(
+        False,
+        key="transientStorePoolEnable",
+        doc="write to memory first under ASYNC_FLUSH; a kill loses what is there",
+    )
+    staging_pool_size: int = option(
+        5,
+        key="transientStorePoolSize",
+        low=1,
+        high=64,
+        doc="log files of which the end may be in memory at a time",
+    )
+    commit_interval_ms: int = option(
+        200, key="commitIntervalCommitLog", low=1, doc="pause between two commits"
+    )
+    commit_least_pages: int = option(
+        4,
+        key="commitCommitLogLeastPages",
+        low=0,
+        doc="4 KiB pages in memory at which they are committed",
+    )
+    commit_thorough_interval_ms: int = option(
+        200,
+        key="commitCommitLogThoroughInterval",
+        low=1,
+        doc="after this time everything is committed",
+    )
     max_message_size: int = option(
         4 << 20, key="maxMessageSize", low=1024, high=128 << 20, doc="bytes of a body"
     )
@@ -312,6 +344,11 @@ class StoreConfig:
     def is_sync_flush(self) -> bool:
         """True if a put must wait for the disk."""
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def uses_staging(self) -> bool:
+        """True if messages go to memory before they go to the log's files."""
+        return self.staging_enabled and not self.is_sync_flush
 
     @property
     def root(self) -> Path:

@@ -15,10 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from rmq._fastpath import MappedFile, QueueTail
-from rmq.errors import StoreError
+from rmq.errors import RequestRejected, StoreError
 from rmq.protocol.topics import validate_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from rmq.store.data_dir import sync_directory
 
 WINDOW_SIZE = 64 * 1024
 WINDOW_LIMIT = 1024 * 1024
@@ -29,6 +30,7 @@ DESCRIPTOR_SHARE = 4
 """Queue files may use this part (a quarter) of the process's descriptors."""
 
 PAGE_SIZE = 4096
+QUEUE_ID_DIGITS = 10
 
 
 class MappedQueueFiles:
@@ -56,7 +58,10 @@ class MappedQueueFiles:
             file = self._allocator.create(folder, base, self._file_size)
         else:
             path = str(folder / f"{base:020d}")
-            file = MappedFile(path, self._file_size, base_offset=base)
+            try:
+                file = MappedFile(path, self._file_size, base_offset=base)
+            except ValueError as error:
+                raise StoreError(f"{error}: mend it with `rmq store repair`") from error
             file.write_position = file.size
             file.assume_flushed(file.size)
         self._give_up_oldest()
@@ -119,6 +124,17 @@ class MappedQueueFiles:
                 excess -= 1
 
 
+def _is_queue(topic: str, folder: Path) -> bool:
+    """Return whether a folder is named as queues are."""
+    try:
+        validate_topic(topic)
+    except RequestRejected:
+        return False
+    name = folder.name
+    is_number = name.isascii() and name.isdecimal() and len(name) <= QUEUE_ID_DIGITS
+    return folder.is_dir() and is_number and int(name) < 1 << 31
+
+
 class ConsumeQueues:
     """The registry. Known in Java as `ConsumeQueueStore`."""
 
@@ -146,7 +162,7 @@ class ConsumeQueues:
             for folder in (
                 sorted(topic_folder.iterdir()) if topic_folder.is_dir() else ()
             ):
-                if not folder.is_dir() or not folder.name.isdecimal():
+                if not _is_queue(topic_folder.name, folder):
                     foreign.append(folder)
                     continue
                 queue = self.get_or_create(topic_folder.name, int(folder.name))
@@ -185,6 +201,7 @@ class ConsumeQueues:
 
     def flush(self, least_pages: int) -> None:
         """Make entries durable; files with fewer dirty pages wait."""
+        new_folders: set[Path] = set()
         for file in self.files.dirty():
             dirty = file.write_position - file.flushed_position
             if dirty >= least_pages * PAGE_SIZE or dirty >= file.size - ENTRY_SIZE:
@@ -192,10 +209,20 @@ class ConsumeQueues:
                     file.hold()
                 except ValueError:
                     continue  # its topic was deleted in the meantime
+                if not file.flushed_position:
+                    new_folders.update(Path(file.path).parents[:2])
                 try:
                     file.flush()
                 finally:
                     file.release()
+        if new_folders:
+            self._sync_folders(new_folders)
+
+    def _sync_folders(self, folders: set[Path]) -> None:
+        """Make the names of new queue files and their folders durable."""
+        for folder in [*sorted(folders), self._folder]:
+            with suppress(FileNotFoundError):  # its topic was deleted meanwhile
+                sync_directory(folder)
 
     def close(self) -> None:
         """Unmap everything; the caller has flushed."""

@@ -1,10 +1,11 @@
 """What a directory of Java's holds that this store refuses, or leaves as it is.
 
 Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
-`consumequeue_rocksdb`), DLedger logs (`dledger-*`), and queues of another type than
-`config/topics.json` says.  Left untouched and not served: topics whose queues are
-BatchCQ or whose clean-up is compaction. Counted: timer and POP messages that wait.
-`rocksdbstore/` is in every store since 5.5.0 and means nothing. Reads only.
+`consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
+(`dledger-*`), and queues of another type than `config/topics.json` says.  Left
+untouched and not served: topics whose queues are BatchCQ or whose clean-up is
+compaction.  Counted: timer and POP messages that wait.  `rocksdbstore/` is in every
+store since 5.5.0 and means nothing.  Reads only.
 """
 
 import struct
@@ -17,6 +18,9 @@ from rmq.protocol import fastjson
 from rmq.protocol.topics import TIMER_TOPIC
 
 ENTRY_SIZE = 20
+ACCESS_TABLES = ("users", "acls")
+"""RocksDB tables of Java's access control, which rmq does not read."""
+
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 _TIMER_QUEUE_OFFSET = struct.Struct(">16xq")
@@ -60,6 +64,13 @@ def find_foreign(root: Path) -> Foreign:
         f"{path} is a DLedger log (enableDLegerCommitLog): rmq reads plain commit "
         "logs only"
         for path in sorted(root.glob("dledger-*"))
+    ]
+    foreign.refusals += [
+        f"{path.parent} is a RocksDB of tables (configManagerVersion=v2, or tables of "
+        "storeType=defaultRocksDB): rmq reads JSON tables only; export them with "
+        "mqadmin rocksDBConfigToJson"
+        for path in sorted(root.glob("config/*/CURRENT"))
+        if path.parent.name not in ACCESS_TABLES
     ]
     plain, batch = _names(root / "consumequeue"), _names(root / "batchconsumequeue")
     table = root / "config" / "topics.json"

@@ -28,6 +28,7 @@ from rmq.errors import CorruptLog, StoreError
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
+from rmq.store.data_dir import sync_directory
 
 WINDOW_SIZE = 4 << 20
 BUILD_SIZE = 8 << 20
@@ -192,6 +193,7 @@ class MessageIndex:
         """
         table.save()
         try:
+            sync_directory(self._folder)
             table.file.flush()
         except OSError:
             self._flush_failed = True

@@ -1,17 +1,18 @@
 """MessageStore: the façade over commit log, consume queues, checkpoint and recovery.
 
 One thread (the trio thread) puts and gets; that thread with the GIL is the store's
-lock.  `flush_log`, `flush_queues` and `allocate_ahead` are for worker threads, one at a
-time.  Writing is in `writer.py`, reading in `reader.py`.
+lock.  `commit_log`, `flush_log`, `flush_queues` and `allocate_ahead` are for worker
+threads.  Writing is in `writer.py`, reading in `reader.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
 from rmq._fastpath import LogTail, PullTable, QueueTail, RecordEncoder, Watermark
 from rmq.clock import Clock
 from rmq.errors import StoreError
+from rmq.protocol.topics import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.cleanup import Cleaner
@@ -19,11 +20,13 @@ from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
+from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.index import MessageIndex
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
+from rmq.store.staging_pool import StagingPool
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
 from rmq.store.writer import StoreWriter
@@ -36,14 +39,19 @@ class MessageStore:
         self.config = config
         self.directory = DataDirectory(config)
         self.boot_ms = clock.now_ms()
-        self.on_flush_wanted: Callable[[], None] | None = None
+        self.on_new_messages: Callable[[], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
         self._counters = StoreCounters()
-        self._allocator = FileAllocator(WINDOW_SIZE)
+        self._allocator = FileAllocator(
+            WINDOW_SIZE, zeroes=config.is_sync_flush or config.warms_files
+        )
         files = MappedFileQueue(
             self.directory.commit_log, config.commit_log_file_size, self._allocator
         )
-        self._log = CommitLog(files, self._allocator, RecordEncoder(store_host))
+        pool = None
+        if config.uses_staging:
+            pool = StagingPool(config.staging_pool_size, config.commit_log_file_size)
+        self._log = CommitLog(files, self._allocator, RecordEncoder(store_host), pool)
         self._queues = ConsumeQueues(
             self.directory.consume_queue, config.queue_file_size
         )
@@ -55,10 +63,10 @@ class MessageStore:
             entry_limit=config.index_entries,
         )
         self.cleaner = Cleaner(config, clock, self._log, self._queues, self.index)
+        self._deleted_topics = DeletedTopics(self.directory.config)
         self._tags = TagsCodes(config.delay_table())
         self._checkpoint = Checkpoint()
-        self._sync = config.is_sync_flush
-        self._log.always_pwrite = self._sync
+        self._log.always_pwrite = config.is_sync_flush
         self._flush_failed = False
         self._is_open = False
         self._writer = writer = StoreWriter(
@@ -105,6 +113,7 @@ class MessageStore:
         was_clean = not self.directory.abort.is_set
         self.directory.abort.set()
         self._log.files.load()
+        self._deleted_topics.load()
         self._checkpoint = Checkpoint.load(self.directory.checkpoint)
         durable = self._checkpoint.logics_physical_offset
         if durable > self._log.files.end_offset:
@@ -116,6 +125,7 @@ class MessageStore:
             self._checkpoint,
             self._tags,
             directory=self.directory,
+            deleted_topics=self._deleted_topics,
             was_clean=was_clean,
             check_crc=self.config.check_crc_on_recover,
         )
@@ -136,6 +146,11 @@ class MessageStore:
     def durable(self) -> Watermark:
         """Watermark of what fdatasync has confirmed."""
         return self._log.durable
+
+    @property
+    def visible(self) -> Watermark | None:
+        """Watermark of what readers may see; None if that is the end of the log."""
+        return self._reader.visible
 
     @property
     def confirm_offset(self) -> int:
@@ -190,7 +205,8 @@ class MessageStore:
     def end_batch(self) -> list[QueueTail]:
         """Return the queues with new entries since the last call.
 
-        Also wakes the flush, and gives blocks ahead of their writer to busy queues.
+        Also wakes who works behind the log, and gives blocks ahead of their writer to
+        busy queues.
 
         Called after each drain and by whoever puts outside of one.
         """
@@ -198,16 +214,58 @@ class MessageStore:
         for queue in touched:
             if queue.wants_blocks:
                 self._queues.files.extend(queue)
-        if touched and self._sync and self.on_flush_wanted is not None:
-            self.on_flush_wanted()
+        if touched and self.on_new_messages is not None:
+            self.on_new_messages()
         return touched
 
     def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; its records stay in the log until they age."""
+        """Remove the queues of a topic; its records stay in the log until they age.
+
+        The next starts do not build queues from the records that are there now.
+        """
         QueueEnds.forget(self.directory.config)
+        self._deleted_topics.add(
+            {topic}, end=self.end_offset, start=self.min_physical_offset
+        )
         return self._queues.delete_topic(topic)
 
+    def clean_unused_topics(self, retained: Collection[str]) -> list[str]:
+        """Remove the queues of topics that are neither retained nor of the system.
+
+        Returns their names.
+        """
+        unused = {
+            queue.topic
+            for queue in self._queues
+            if queue.topic not in retained
+            and queue.topic not in SYSTEM_TOPICS
+            and not queue.topic.startswith(SYSTEM_TOPIC_PREFIX)
+            and queue.topic not in self.unserved
+        }
+        if unused:
+            QueueEnds.forget(self.directory.config)
+            self._deleted_topics.add(
+                unused, end=self.end_offset, start=self.min_physical_offset
+            )
+        for topic in unused:
+            self._queues.delete_topic(topic)
+        return sorted(unused)
+
     # -- for worker threads
+
+    def commit_log(self) -> None:
+        """Move what is staged to the files; a failure stops all writing."""
+        try:
+            self._log.commit_staged()
+        except OSError as error:
+            self._flush_failed = True
+            self.fail(f"writing {error.filename} failed: {error.strerror}")
+            raise
+
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes of the log that are only staged."""
+        return self._log.uncommitted_size
 
     def flush_log(self) -> None:
         """Make the log durable up to its end; a failure stops all writing.
@@ -217,7 +275,8 @@ class MessageStore:
         """
         if self._flush_failed:
             raise StoreError(f"{self.directory.root}: {self.refuse_reason}")
-        store_ms = self._log.last_store_ms
+        self.commit_log()
+        store_ms = self._log.committed_store_ms
         try:
             self._log.flush()
         except OSError as error:
@@ -237,10 +296,11 @@ class MessageStore:
         if not thorough:
             self._queues.flush(self.config.queue_flush_least_pages)
             return
-        end_offset, store_ms = self._log.end_offset, self._log.last_store_ms
         self.flush_log()
-        self._queues.flush(0)
+        end_offset = self._log.durable.value
         checkpoint = self._checkpoint
+        store_ms = checkpoint.physic_msg_ms
+        self._queues.flush(0)
         checkpoint.logics_msg_ms = store_ms
         checkpoint.logics_physical_offset = end_offset
         self.save_checkpoint()
@@ -255,6 +315,14 @@ class MessageStore:
         self._checkpoint.confirm_offset = self._log.durable.value
         self._checkpoint.index_msg_ms = self.index.full_end_ms
         self._checkpoint.save(self.directory.checkpoint)
+
+    @property
+    def is_indexed(self) -> bool:
+        """True if the index covers all that was stored, also what is not visible."""
+        return (
+            not self.config.index_enabled
+            or self.index.next_offset >= self._log.end_offset
+        )
 
     @property
     def index_lag(self) -> int:
@@ -284,7 +352,7 @@ class MessageStore:
             **asdict(self._counters),
             put_messages=self._log.put_messages,
             put_bytes=self._log.put_bytes,
-            min_physical_offset=self._log.min_offset,
+            min_physical_offset=-1 if self._log.is_empty else self._log.min_offset,
             end_offset=self._log.end_offset,
             durable_offset=self._log.durable.value,
             queue_count=len(self._queues),

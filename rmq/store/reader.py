@@ -1,9 +1,9 @@
 """StoreReader: messages by queue, by offset in the log, by time, by key.
 
-Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
-end of the log.  Limits of a pull: so many messages and bytes from the hot end of the
-log (what is likely in memory), fewer from older parts; the first message is always
-given.  Called from the trio thread.
+Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, the
+committed offset with a transient store pool, else the end of the log.  Limits of a
+pull: so many messages and bytes from the hot end of the log (what is likely in memory),
+fewer from older parts; the first message is always given.  Called from the trio thread.
 """
 
 from collections.abc import Callable
@@ -38,13 +38,17 @@ class StoreReader:
         self._queues = queues
         self._index = index
         self._counters = counters
-        self._sync = config.is_sync_flush
+        self.visible = None
+        if config.is_sync_flush:
+            self.visible = log.durable
+        elif config.uses_staging:
+            self.visible = log.committed
         self._memory_window = memory_window(config.memory_ratio)
 
     @property
     def confirm_offset(self) -> int:
         """End of what readers may see."""
-        return self._log.durable.value if self._sync else self._log.end_offset
+        return self._log.end_offset if self.visible is None else self.visible.value
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First offset of a queue; 0 if it never had a message."""
@@ -231,7 +235,9 @@ class StoreReader:
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time of a message in milliseconds; -1 if it is not there."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+        if queue is None or offset < queue.min_offset:
+            return -1
+        if offset >= queue.visible_offset(self.confirm_offset):
             return -1
         return self._log.store_ms_at(queue.entry(offset)[0])
 

@@ -29,6 +29,7 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory, sync_directory
+from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, next_record, whole_records
 from rmq.store.tags import TagsCodes
@@ -127,6 +128,7 @@ class Recovery:
         tags: TagsCodes,
         *,
         directory: DataDirectory,
+        deleted_topics: DeletedTopics,
         was_clean: bool,
         check_crc: bool = True,
     ) -> None:
@@ -139,6 +141,8 @@ class Recovery:
         self._check_crc = check_crc
         self._queue_ends = QueueEnds.load(directory.config)
         self._unqueued = directory.foreign.batch_topics
+        self._deleted = deleted_topics.ends
+        self._deleted_by_hash: dict[int, int] = {}
         rows = bytearray(_BLOCK_RECORDS * _ROW_FIELDS * 8)
         self._rows = memoryview(rows).cast("q", (_BLOCK_RECORDS, _ROW_FIELDS))
         self.report = RecoveryReport(was_clean)
@@ -292,12 +296,17 @@ class Recovery:
         """
         ends: dict[tuple[int, int], int] = {}
         topics: dict[int, str] = {}
+        self._deleted_by_hash = {
+            topic_hash(topic.encode()): end for topic, end in self._deleted.items()
+        }
         for queue in self._queues:
             topic = topic_hash(queue.topic_bytes)
             if topics.setdefault(topic, queue.topic) == queue.topic:
                 ends[topic, queue.queue_id] = queue.end_physical
             else:
                 ends[topic, queue.queue_id] = -1
+            if queue.topic not in self._deleted:
+                self._deleted_by_hash.pop(topic, None)
         return ends
 
     def _dispatch_rows(
@@ -305,8 +314,11 @@ class Recovery:
     ) -> bool:
         """Dispatch the records that may lack an entry; False if some before do."""
         rows = cast("list[list[int]]", self._rows[:count].tolist() if count else [])
+        deleted = self._deleted_by_hash
         for offset, size, store_ms, queue_id, *_, topic in rows:
             if offset + size <= ends.get((topic, queue_id), -1):
+                continue
+            if offset < deleted.get(topic, -1):
                 continue
             _, _, records = walk_log(
                 file, offset - file.base_offset, file.size, check_crc=False, limit=1
@@ -324,6 +336,8 @@ class Recovery:
         try:
             topic = record.topic.decode()
             if topic in self._unqueued:
+                return True
+            if record.physical_offset < self._deleted.get(topic, 0):
                 return True
             queue = self._queues.get_or_create(topic, record.queue_id)
         except (UnicodeDecodeError, RequestRejected, AssertionError):

@@ -3,7 +3,7 @@ here.
 
 Blocking calls run in worker threads, one flush at a time.  Under SYNC_FLUSH a put wakes
 the flush loop: while one fdatasync runs the next puts collect, and one more covers them
-all.
+all.  The loops behind the log (look-ahead, index) sleep until something was stored.
 """
 
 import heapq
@@ -34,8 +34,21 @@ DISK_CHECK_INTERVAL_S = 10.0
 CHECKPOINT_DISTANCE = 128 << 20
 """Bytes of log after which the checkpoint moves: what a start after a crash reads."""
 
+SWEEP_INTERVAL_S = 0.02
+"""Least pause between two looks for waiters whose time is over."""
+
 WAITER_LIMIT = 100_000
 """Callers of `wait_durable`; each is a request that holds memory elsewhere too."""
+
+
+class _Waiter:
+    """A task that waits for the disk; None when it gave up."""
+
+    __slots__ = ("deadline_s", "task")
+
+    def __init__(self, task: trio.lowlevel.Task, deadline_s: float) -> None:
+        self.task: trio.lowlevel.Task | None = task
+        self.deadline_s = deadline_s
 
 
 class StoreService:
@@ -44,12 +57,16 @@ class StoreService:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._config = store.config
+        self._is_sync = store.config.is_sync_flush
         self._flush_limiter = trio.CapacityLimiter(1)
         self._side_limiter = trio.CapacityLimiter(1)
         self._index_limiter = trio.CapacityLimiter(1)
+        self._commit_limiter = trio.CapacityLimiter(1)
         self._flush_wanted = trio.Event()
-        self._waiters: list[tuple[int, int, trio.Event]] = []
-        self._abandoned: set[int] = set()
+        self._sweep_wanted = trio.Event()
+        self._new_messages = trio.Event()
+        self._waiters: list[tuple[int, int, _Waiter]] = []
+        self._left_count = 0
         self._sequence = itertools.count()
 
     async def run(
@@ -58,10 +75,14 @@ class StoreService:
         """Run every loop until cancelled; a failed flush ends them with its error."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._release_waiters)
-            if self._config.is_sync_flush:
-                await nursery.start(self._flush_on_demand)
+            nursery.start_soon(self._dismiss_late_waiters)
+            self._store.on_new_messages = self._note_new_messages
+            if self._is_sync:
+                nursery.start_soon(self._flush_on_demand)
             else:
                 nursery.start_soon(self._flush_periodically)
+            if self._config.uses_staging:
+                nursery.start_soon(self._commit_periodically)
             nursery.start_soon(self._flush_queues)
             nursery.start_soon(self._look_ahead)
             nursery.start_soon(self._build_index)
@@ -69,35 +90,44 @@ class StoreService:
             nursery.start_soon(self._clean)
             task_status.started()
 
+    def _note_new_messages(self) -> None:
+        self._new_messages.set()
+        if self._is_sync:
+            self._flush_wanted.set()
+
     async def wait_durable(self, offset: int, timeout_ms: int) -> bool:
         """Wait until the log is durable up to `offset`; False after the time-out."""
-        if self._store.durable.value >= offset:
+        durable = self._store.durable
+        if durable.value >= offset:
             return True
-        if len(self._waiters) >= WAITER_LIMIT and not self._forget_abandoned():
+        if len(self._waiters) >= WAITER_LIMIT and not self._forget_left():
             return False
-        event = trio.Event()
-        number = next(self._sequence)
-        heapq.heappush(self._waiters, (offset, number, event))
-        self._want_flush()
-        try:
-            with trio.move_on_after(timeout_ms / 1000):
-                await event.wait()
-        finally:
-            if not event.is_set():
-                self._abandoned.add(number)
-        return self._store.durable.value >= offset
+        waiter = _Waiter(
+            trio.lowlevel.current_task(), trio.current_time() + timeout_ms / 1000
+        )
+        heapq.heappush(self._waiters, (offset, next(self._sequence), waiter))
+        self._flush_wanted.set()
+        self._sweep_wanted.set()
 
-    def _forget_abandoned(self) -> bool:
-        """Make room by dropping those who timed out, once they are half of all."""
-        if 2 * len(self._abandoned) < len(self._waiters):
+        def leave(_raise_cancel: object) -> trio.lowlevel.Abort:
+            self._leave(waiter)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(leave)
+        return durable.value >= offset
+
+    def _leave(self, waiter: "_Waiter") -> None:
+        waiter.task = None
+        self._left_count += 1
+
+    def _forget_left(self) -> bool:
+        """Make room by dropping those who gave up, once they are half of all."""
+        if 2 * self._left_count < len(self._waiters):
             return False
-        self._waiters = [w for w in self._waiters if w[1] not in self._abandoned]
-        self._abandoned.clear()
+        self._waiters = [w for w in self._waiters if w[2].task is not None]
+        self._left_count = 0
         heapq.heapify(self._waiters)
         return True
-
-    def _want_flush(self) -> None:
-        self._flush_wanted.set()
 
     async def _release_waiters(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -109,22 +139,54 @@ class StoreService:
             while True:
                 await trio.lowlevel.wait_readable(descriptor)
                 _drain(descriptor)
-                while self._waiters and self._waiters[0][0] <= watermark.value:
-                    _, number, event = heapq.heappop(self._waiters)
-                    self._abandoned.discard(number)
-                    event.set()
+                durable, waiters = watermark.value, self._waiters
+                while waiters and waiters[0][0] <= durable:
+                    _, _, waiter = heapq.heappop(waiters)
+                    if waiter.task is None:
+                        self._left_count -= 1
+                    else:
+                        trio.lowlevel.reschedule(waiter.task)
         finally:
             watermark.unsubscribe(descriptor)
 
-    async def _flush_on_demand(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        self._store.on_flush_wanted = self._want_flush
-        task_status.started()
+    async def _dismiss_late_waiters(self) -> None:
+        """Wake those whose time is over; one clock for all, as a scope costs 13 us."""
+        while True:
+            deadlines = [
+                waiter.deadline_s
+                for _, _, waiter in self._waiters
+                if waiter.task is not None
+            ]
+            if not deadlines:
+                self._sweep_wanted = trio.Event()
+                await self._sweep_wanted.wait()
+                continue
+            pause_s = min(deadlines) - trio.current_time()
+            await trio.sleep(max(SWEEP_INTERVAL_S, pause_s))
+            now_s = trio.current_time()
+            for _, _, waiter in self._waiters:
+                if waiter.task is not None and waiter.deadline_s <= now_s:
+                    trio.lowlevel.reschedule(waiter.task)
+                    self._leave(waiter)
+
+    async def _flush_on_demand(self) -> None:
         while True:
             await self._flush_wanted.wait()
             self._flush_wanted = trio.Event()
             await self._in_thread(self._store.flush_log, self._flush_limiter)
+
+    async def _commit_periodically(self) -> None:
+        config, store = self._config, self._store
+        least = config.commit_least_pages * PAGE_SIZE
+        thorough_s = config.commit_thorough_interval_ms / 1000
+        last = trio.current_time()
+        while True:
+            await trio.sleep(config.commit_interval_ms / 1000)
+            size = store.uncommitted_size
+            due = trio.current_time() - last >= thorough_s
+            if size and (due or size >= least):
+                await self._in_thread(store.commit_log, self._commit_limiter)
+                last = trio.current_time()
 
     async def _flush_periodically(self) -> None:
         config = self._config
@@ -160,6 +222,8 @@ class StoreService:
 
     async def _look_ahead(self) -> None:
         while True:
+            if not self._store.wants_look_ahead:
+                await self._wait_for_messages()
             await trio.sleep(ALLOCATE_INTERVAL_S)
             if self._store.wants_look_ahead:
                 with suppress(DiskFull):  # the writer meets it and refuses
@@ -173,6 +237,8 @@ class StoreService:
         while True:
             lag = store.index_lag
             if not lag:
+                if store.is_indexed:
+                    await self._wait_for_messages()
                 await trio.sleep(INDEX_INTERVAL_S)
                 continue
             try:
@@ -184,6 +250,11 @@ class StoreService:
             except (OSError, StoreError) as error:
                 logger.error("the index waits, queries read the log: %s", error)
                 await trio.sleep(INDEX_RETRY_S)
+
+    async def _wait_for_messages(self) -> None:
+        if self._new_messages.is_set():
+            self._new_messages = trio.Event()
+        await self._new_messages.wait()
 
     async def _clean(self) -> None:
         await trio.sleep(FIRST_CLEANING_S)

@@ -16,7 +16,7 @@ class StoreCounters:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """A picture of the store at one moment."""
+    """A picture of the store at one moment; an empty log has its minimum at -1."""
 
     put_messages: int
     put_bytes: int

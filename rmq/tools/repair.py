@@ -3,7 +3,7 @@
 Needs the directory for itself.  Damaged queues and index files are moved to
 `cut/<time>/`; then the log is recovered from its first file: the first damaged record
 ends it, what stands behind is copied to `cut/`, and every queue gets the entries that
-it lacks.
+it lacks.  The index is built again from its first damaged file on.
 """
 
 import shutil
@@ -56,7 +56,7 @@ class RepairPlan:
             )
         lines += [f"{path} is moved aside" for path in self.moved]
         if any(path.parent.name == "index" for path in self.moved):
-            lines.append("messages of a moved index file are not found by key")
+            lines.append("messages of moved index files are indexed again")
         return lines or ["nothing to repair"]
 
 
@@ -76,6 +76,7 @@ def plan_repair(
         for path in _doubtful_indexes(store, damage.offset if damage else None)
         if path not in plan.moved
     ]
+    plan.moved += _later_indexes(store, plan.moved)
     if damage is not None:
         plan.cut_offset = damage.offset
         with store.open_log() as files:
@@ -95,6 +96,14 @@ def _doubtful_indexes(store: StoreFiles, cut_offset: int | None) -> list[Path]:
             path for path in paths if view_index(path).header.end_offset >= cut_offset
         }
     return sorted(doubtful)
+
+
+def _later_indexes(store: StoreFiles, moved: list[Path]) -> list[Path]:
+    """Return index files behind the first moved one: the index is built in order."""
+    paths = store.index_paths()
+    places = [paths.index(path) for path in moved if path in paths]
+    later = paths[min(places) :] if places else []
+    return [path for path in later if path not in moved]
 
 
 def repair(

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import sys
+import threading
 
 import pytest
 import trio
@@ -17,6 +18,13 @@ from rmq.testing import RawClient, running_name_server, running_node
 SEND_FIELDS = {
     "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
     "h": "0", "i": "UNIQ_KEY\x01A\x02", "j": "0",
+}  # fmt: skip
+
+
+PULL_FIELDS = {
+    "consumerGroup": "G", "topic": "T", "queueId": "0", "maxMsgNums": "32",
+    "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "5000",
+    "subscription": "*", "subVersion": "0",
 }  # fmt: skip
 
 
@@ -221,6 +229,42 @@ async def test_sync_flush_answers_when_the_log_is_durable(tmp_path):
                 assert answer.code == ResponseCode.SUCCESS
                 assert answer.ext_fields["queueOffset"] == str(n - 1)
                 assert store.durable.value == store.end_offset
+
+
+async def test_sync_flush_says_so_when_the_disk_takes_too_long(tmp_path, monkeypatch):
+    """The Python handler's answer and the compiled one's; both are stored."""
+    settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "60"}
+    async with running_node(tmp_path, settings) as node:
+        store = node.broker.context.store
+        async with RawClient.connect(node.address) as client:
+            assert (await send(client)).code == ResponseCode.SUCCESS
+            flush, may_flush = store.flush_log, threading.Event()
+            monkeypatch.setattr(store, "flush_log", lambda: may_flush.wait(20))
+            for n in range(1, 3):
+                answer = await send(client)
+                assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+                assert answer.ext_fields["queueOffset"] == str(n)
+            monkeypatch.setattr(store, "flush_log", flush)
+            may_flush.set()
+            assert (await send(client)).code == ResponseCode.SUCCESS
+
+
+async def test_with_a_staging_pool_a_pull_gets_what_is_committed(tmp_path):
+    settings = {"transientStorePoolEnable": "true", "commitIntervalCommitLog": "20"}
+    async with running_node(tmp_path, settings) as node:
+        store = node.broker.context.store
+        async with RawClient.connect(node.address) as client:
+            for _ in range(3):
+                assert (await send(client)).code == ResponseCode.SUCCESS
+            pull = Command.request(RequestCode.PULL_MESSAGE)
+            pull.ext_fields = {**PULL_FIELDS, "queueOffset": "0"}
+            with trio.fail_after(10):
+                answer = await client.call(pull)
+            assert answer.code == ResponseCode.SUCCESS
+            assert store.max_offset("T", 0) > 0
+    assert not (tmp_path / "abort").exists()
+    async with running_node(tmp_path) as node:
+        assert node.broker.context.store.max_offset("T", 0) == 3
 
 
 async def test_the_fast_port_takes_sends_and_no_pulls(tmp_path):

@@ -398,3 +398,40 @@ def test_what_a_killed_process_wrote_is_there(path):
     run = subprocess.run([sys.executable, "-c", script, path], check=False)
     assert run.returncode == -signal.SIGKILL
     assert content(path) == b"m" * 5000 + b"p" * 5000 + bytes(SIZE - 10_000)
+
+
+def test_what_is_staged_is_not_in_the_file_before_the_commit(tmp_path):
+    file = MappedFile(str(tmp_path / "0"), 8192, create=True)
+    file.allocate(8192)
+    file.append(b"direct")
+    buffer = bytearray(8192)
+    file.stage_in(buffer)
+    assert (file.is_staged, file.readable_position) == (True, 6)
+    file.append(b"staged")
+    file.pwrite(12, b"!")
+    file.write_position = 13
+    assert file.read(0, 13) == b"direct" + bytes(7)
+    assert (file.readable_position, file.flush()) == (6, 6)
+    assert file.commit() == file.readable_position == 13
+    assert file.read(0, 13) == b"directstaged!"
+    assert file.flush() == 13
+    file.end_staging()
+    assert not file.is_staged
+    file.append(b"?")
+    assert file.read(13, 1) == b"?"
+    buffer.clear()
+    file.close()
+
+
+def test_a_staging_buffer_must_fit_and_is_given_back(tmp_path):
+    file = MappedFile(str(tmp_path / "0"), 4096, create=True)
+    with pytest.raises(ValueError, match="4096"):
+        file.stage_in(bytearray(4095))
+    with pytest.raises(BufferError):
+        file.stage_in(bytes(4096))
+    buffer = bytearray(4096)
+    file.stage_in(buffer)
+    with pytest.raises(ValueError, match="has a staging buffer"):
+        file.stage_in(bytearray(4096))
+    file.close()
+    buffer.clear()

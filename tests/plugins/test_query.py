@@ -86,7 +86,7 @@ def test_message_by_offset(three):
     assert (answer.code, answer.body) == (0, first)
 
 
-@pytest.mark.parametrize("offset", [-1, 10**12])
+@pytest.mark.parametrize("offset", [-1, 1, 4, 10**12])
 def test_no_message_at_an_offset(three, offset):
     answer = three.call(33, {"offset": offset})
     assert answer.code == 1

@@ -142,6 +142,41 @@ def test_file_is_taken_over_after_a_failed_try(tmp_path, allocator):
 def test_file_of_another_length_is_left_alone(tmp_path, allocator):
     path = tmp_path / f"{0:020d}"
     path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="14 bytes instead of 100000"):
+    with pytest.raises(StoreError, match="14 bytes instead of 100000"):
         allocator.create(tmp_path, 0, SIZE)
     assert path.read_bytes() == b"something else"
+
+
+def test_the_worker_writes_zeros_and_the_writer_does_not_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(allocate, "ZEROED_SIZE", 4096)
+    written = []
+    original = allocate._write_zeros
+
+    def noted(descriptor, start, stop):
+        written.append((start, stop))
+        original(descriptor, start, stop)
+
+    monkeypatch.setattr(allocate, "_write_zeros", noted)
+    allocator = FileAllocator(WINDOW, zeroes=True)
+    file = allocator.create(tmp_path, 0, SIZE)
+    assert (file.allocated, written) == (4096, [])
+    file.append(b"x" * 4096)
+    allocator.ensure(file, 4097)
+    assert (file.allocated, written) == (8192, [])
+    allocator.run_ahead(file)
+    assert file.allocated == WINDOW
+    assert written == [(8192, 12288), (12288, WINDOW)]
+    assert file.read(0, WINDOW) == b"x" * 4096 + bytes(WINDOW - 4096)
+    assert not allocator.wants_more(file)
+
+
+def test_a_full_disk_shows_when_zeros_are_written(tmp_path, monkeypatch):
+    def full(_descriptor, _start, _stop):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    allocator = FileAllocator(4 << 20, zeroes=True)
+    file = allocator.create(tmp_path, 0, 8 << 20)
+    monkeypatch.setattr(allocate, "_write_zeros", full)
+    with pytest.raises(DiskFull):
+        allocator.run_ahead(file)
+    assert file.allocated == 1 << 20

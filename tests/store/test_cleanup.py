@@ -202,3 +202,12 @@ async def test_nobody_needs_anything(full_store, disk, clock):
     store.cleaner.request()
     await StoreService(store).clean()
     assert len(bases(store)) == 1
+
+
+def test_queues_are_looked_at_again_on_request(open_store, make_message):
+    store = open_store()
+    store.put(make_message())
+    assert len(list(store.cleaner.clean_queues())) == 1
+    assert list(store.cleaner.clean_queues()) == []
+    store.cleaner.request_queues()
+    assert len(list(store.cleaner.clean_queues())) == 1

@@ -5,7 +5,9 @@ import tarfile
 
 import pytest
 
+from rmq._fastpath import tags_code
 from rmq.errors import ConfigError, StoreError
+from rmq.protocol.message import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import find_foreign
 
@@ -26,6 +28,8 @@ SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
         ("consumequeue/CURRENT", "RocksDB"),
         ("consumequeue_rocksdb/CURRENT", "RocksDB"),
         ("dledger-n0/data/0", "DLedger"),
+        ("config/topics/CURRENT", "configManagerVersion=v2"),
+        ("config/metadata/CURRENT", "rocksDBConfigToJson"),
     ],
 )
 def test_stores_of_other_kinds_are_refused_by_name(open_store, tmp_path, name, word):
@@ -50,6 +54,13 @@ def test_stores_of_other_kinds_are_refused_by_name(open_store, tmp_path, name, w
 def test_keys_of_other_stores_are_refused(settings):
     with pytest.raises(ConfigError):
         StoreConfig(**settings)
+
+
+def test_users_in_rocksdb_are_left_alone(open_store, tmp_path):
+    path = tmp_path / "store" / "config" / "users" / "CURRENT"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert open_store().is_writable
 
 
 def test_an_empty_rocksdbstore_means_nothing(open_store, tmp_path):
@@ -116,3 +127,28 @@ def test_odd_tables_are_empty(tmp_path, value):
     (tmp_path / "config" / "topics.json").write_text(json.dumps(value))
     foreign = find_foreign(tmp_path)
     assert (foreign.refusals, foreign.notes) == ([], [])
+
+
+def test_entries_that_point_into_ext_files_are_served(open_store, make_message):
+    """Their code is an address, not a hash; the queue goes on with plain entries."""
+    store = open_store()
+    for tags in ("a", "b"):
+        store.put(make_message(properties_text=f"TAGS\x01{tags}\x02"))
+    store.close()
+    [path] = (store.directory.consume_queue / "Topic" / "0").iterdir()
+    data = bytearray(path.read_bytes())
+    for number in range(2):
+        at = number * 20 + 12
+        data[at : at + 8] = (-(1 << 63) + 48 * number).to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    (store.directory.root / "consumequeue_ext" / "Topic" / "0").mkdir(parents=True)
+    store = open_store()
+    for tags in ("a", "b"):
+        store.put(make_message(properties_text=f"TAGS\x01{tags}\x02"))
+    assert store.get("Topic", 0, 0, 32).message_count == 4
+    found = store.get("Topic", 0, 0, 32, tag_codes=(tags_code("a"),))
+    offsets = [record.queue_offset for record in decode_stored(found.body)]
+    assert offsets == [0, 1, 2]
+    store.close()
+    store.directory.abort.set()
+    assert open_store().get("Topic", 0, 0, 32).message_count == 4

@@ -8,7 +8,7 @@ import pytest
 from rmq._fastpath import RecordStatus, check_record, decode_record, tags_code
 from rmq.errors import DiskFull, StoreClosed, StoreError
 from rmq.protocol.message import BatchItem
-from rmq.store import allocate
+from rmq.store import allocate, commit_log, consume_queues
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType
 from rmq.store.results import Boundary, GetStatus, PutResult, PutStatus
@@ -456,7 +456,7 @@ def test_the_largest_body(open_store, make_message):
 def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     wanted = []
-    store.on_flush_wanted = lambda: wanted.append(store.end_offset)
+    store.on_new_messages = lambda: wanted.append(store.end_offset)
     store.put(make_message(b"first"))
     store.end_batch()
     store.flush_log()
@@ -531,3 +531,87 @@ def test_deleting_a_topic_leaves_the_others(open_store, make_message):
     again = open_store()
     assert bodies(again, "Kept", 0) == even
     assert bodies(again, "Kept", 1) == odd
+
+
+def test_only_the_start_of_a_record_is_a_message(open_store, make_message):
+    store = open_store()
+    first = store.put(make_message(b"\0\0\0\x40" * 64))
+    second = store.put(make_message())
+    starts = [offset for offset in range(second.end_offset) if store.record_at(offset)]
+    assert starts == [0, first.end_offset]
+
+
+def test_an_empty_log_begins_nowhere(open_store, make_message):
+    store = open_store()
+    assert store.statistics().min_physical_offset == -1
+    store.put(make_message())
+    assert store.statistics().min_physical_offset == 0
+
+
+def test_names_of_new_files_are_made_durable(open_store, make_message, monkeypatch):
+    synced = []
+    for module in (commit_log, consume_queues):
+        monkeypatch.setattr(module, "sync_directory", synced.append)
+    store = open_store()
+    folders = store.directory
+    store.put(make_message())
+    store.flush_log()
+    assert synced == [folders.commit_log]
+    store.put(make_message())
+    store.flush_log()
+    assert synced == [folders.commit_log]
+    store.put(make_message(b"x" * 60_000))
+    store.put(make_message(b"x" * 60_000))
+    store.flush_log()
+    assert synced == [folders.commit_log] * 2
+    synced.clear()
+    store.flush_queues(thorough=True)
+    queue = folders.consume_queue / "Topic"
+    assert synced == [queue, queue / "0", folders.consume_queue]
+    store.flush_queues(thorough=True)
+    assert len(synced) == 3
+
+
+@pytest.mark.parametrize("name", ["99999999999", "\u0663", "-1", "x"])
+def test_folders_that_are_no_queues_are_left_alone(open_store, make_message, name):
+    store = open_store()
+    store.put(make_message())
+    store.close()
+    odd = store.directory.consume_queue / "Topic" / name
+    strange = store.directory.consume_queue / ".hidden" / "0"
+    for folder in (odd, strange):
+        folder.mkdir(parents=True)
+    store = open_store()
+    for folder in (odd, strange):
+        assert f"{folder} is no queue and was left alone" in store.recovery.notes
+    assert store.max_offset("Topic", 0) == 1
+
+
+@pytest.mark.parametrize("place", ["commitlog", "consumequeue/Topic/0", "index"])
+def test_a_file_of_a_wrong_length_is_named(open_store, make_message, place):
+    store = open_store()
+    store.put(make_message(properties_text="KEYS\x01k\x02"))
+    store.close()
+    [path] = (store.directory.root / place).iterdir()
+    with path.open("r+b") as file:
+        file.truncate(100)
+    if place == "index":
+        store = open_store()
+        assert any(str(path) in note for note in store.recovery.notes)
+        assert store.query("Topic", "k", 1, 0, 1 << 62) == [0]
+    else:
+        with pytest.raises(StoreError, match="it has 100 bytes") as caught:
+            open_store()
+        assert str(path) in str(caught.value)
+    assert path.stat().st_size == 100
+
+
+def test_a_file_in_the_way_of_the_next_one(open_store, make_message):
+    store = open_store()
+    store.put(make_message(b"x" * 60_000))
+    path = store.directory.commit_log / f"{65536:020d}"
+    path.write_bytes(b"not a log")
+    refused = store.put(make_message(b"x" * 60_000))
+    assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    path.unlink()
+    assert store.put(make_message(b"x" * 60_000)).status is PutStatus.PUT_OK

@@ -26,11 +26,13 @@ async def test_a_waiter_is_released_by_the_flush(open_store, make_message, nurse
     nursery.cancel_scope.cancel()
 
 
-async def test_waiting_ends_with_the_timeout(open_store, autojump_clock):
+async def test_waiting_ends_with_the_timeout(open_store, autojump_clock, nursery):
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     service = StoreService(store)
+    await nursery.start(service.run)
     assert not await service.wait_durable(1, 5_000)
     assert trio.current_time() >= 5
+    nursery.cancel_scope.cancel()
 
 
 async def test_under_async_flush_a_waiter_is_served_too(
@@ -60,6 +62,7 @@ async def test_the_index_follows_the_log(open_store, make_message, nursery, max_
     await nursery.start(StoreService(store).run)
     for number in range(10):
         store.put(make_message(properties_text=f"KEYS\x01k{number}\x02"))
+    store.end_batch()
     assert store.index_lag
     with trio.fail_after(10):
         await until(lambda: not store.index_lag)
@@ -264,12 +267,67 @@ async def test_one_waiter_too_many_is_told_at_once(
 
 
 async def test_what_timed_out_makes_room_for_others(
-    open_store, autojump_clock, monkeypatch
+    open_store, autojump_clock, monkeypatch, nursery
 ):
     """A disk that hangs must not leave its waiters counted for ever."""
     monkeypatch.setattr(service_module, "WAITER_LIMIT", 2)
     service = StoreService(open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH))
+    await nursery.start(service.run)
     for _ in range(3):
         started = trio.current_time()
         assert not await service.wait_durable(1, 5_000)
         assert trio.current_time() - started >= 5
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_idle_store_wakes_for_its_timers_only(
+    open_store, make_message, run_for, autojump_clock, monkeypatch
+):
+    """The index and the look-ahead sleep until something is stored."""
+    naps = []
+    sleep = trio.sleep
+
+    async def counted(seconds):
+        naps.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(trio, "sleep", counted)
+    store = open_store()
+    store.put(make_message(properties_text="KEYS\x01k\x02"))
+    await run_for(store, 30.5)
+    assert not store.index_lag
+    assert len(naps) < 50
+
+
+async def test_staged_messages_are_committed_by_interval(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store(staging_enabled=True, commit_interval_ms=100)
+    store.put(make_message())
+    seen = []
+
+    async def at():
+        store.put(make_message())
+        for _ in range(5):
+            seen.append(store.max_offset("Topic", 0))
+            await trio.sleep(0.1)
+
+    await run_for(store, 1.05, at=at)
+    assert seen[0] == 0
+    assert seen[-1] == 2
+    assert store.uncommitted_size == 0
+    assert store.dirty_log_size > 0
+
+
+async def test_few_staged_pages_wait_for_the_thorough_commit(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store(
+        staging_enabled=True, commit_interval_ms=100, commit_thorough_interval_ms=950
+    )
+    store.put(make_message())
+    await run_for(store, 0.85)
+    assert store.max_offset("Topic", 0) == 0
+    store.put(make_message(b"x" * 20_000))
+    await run_for(store, 0.15)
+    assert store.max_offset("Topic", 0) == 2

@@ -9,9 +9,11 @@ from click.testing import CliRunner
 from rmq._fastpath import decode_record
 from rmq.cli import main
 from rmq.errors import StoreError
+from rmq.protocol.message import Message
 from rmq.tools.repair import plan_repair, repair
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
+from tests.tools.conftest import HOST
 
 CUTS = {
     "store-torn-tail": 2_451_049,
@@ -74,11 +76,12 @@ def test_a_damaged_queue_is_built_again(filled, open_store):
 
 def test_a_damaged_index_file_is_moved_aside(unpack):
     root = unpack("store-plain")
-    path = min((root / "index").iterdir())
+    names = sorted(path.name for path in (root / "index").iterdir())
+    path = root / "index" / names[0]
     path.write_bytes(path.read_bytes()[:1000])
     lines = repair(StoreFiles(root), {})
-    assert any("not found by key" in line for line in lines)
-    assert [p.name for p in root.glob("cut/*/index/*")] == [path.name]
+    assert any("indexed again" in line for line in lines)
+    assert sorted(p.name for p in root.glob("cut/*/index/*")) == names
     assert not Verification(StoreFiles(root)).run().damages
 
 
@@ -150,3 +153,30 @@ def test_a_folder_that_is_no_store(tmp_path):
 def test_repair_without_a_log_is_refused(filled):
     shutil.rmtree(filled / "commitlog")
     assert "nothing to repair" in run("repair", filled, code=1)
+
+
+def test_the_index_is_built_again_from_its_first_damaged_file(open_store):
+    """Also the sound files behind it, as the index is built in order."""
+    small = {"index_slots": 25, "index_entries": 100}
+    store = open_store(**small)
+    for n in range(300):
+        properties = {"KEYS": f"k{n}"}
+        store.put(Message("Topic", 0, b"x", 0, 0, 1, HOST, properties=properties))
+    store.close()
+    root = store.directory.root
+    paths = sorted((root / "index").iterdir())
+    assert len(paths) == 4
+    data = bytearray(paths[1].read_bytes())
+    data[40 + 25 * 4 + 5 * 20 + 11] ^= 1
+    paths[1].write_bytes(data)
+    plan = plan_repair(StoreFiles(root))
+    assert plan.moved == paths[1:]
+    lines = repair(StoreFiles(root), {"maxHashSlotNum": "25", "maxIndexNum": "100"})
+    assert "messages of moved index files are indexed again" in lines
+    assert not Verification(StoreFiles(root)).run().damages
+    store = open_store(**small)
+    assert not store.index_lag
+    assert len(store.index.tables) == 4
+    for n in range(300):
+        [offset] = store.query("Topic", f"k{n}", 2, 0, 1 << 62)
+        assert decode_record(store.record_at(offset)).queue_offset == n

@@ -1,0 +1,244 @@
+"""Figures of the store: group commit, reopen after kill -9, verify, index.
+
+Every row is measured in this run; wall times depend on the disk, CPU seconds do not.
+Group commit: 256 tasks, each its own put and `wait_durable` on a real file, beside the
+time of one fdatasync of the same bytes on the same disk.  Reopen: a broker is loaded
+until its log has so many GB, killed under load and started again; the CPU of a start
+with an empty store is subtracted.
+
+    python bench/store.py [--gigabytes 4 16] [--directory DIR]
+"""
+
+import argparse
+import gc
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+from load.run import BINARIES, build, serving
+from load.run import broker_command as command_of
+
+from rmq.clock import SystemClock
+from rmq.protocol.message import Message
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.config import FlushDiskType, StoreConfig
+from rmq.store.message_store import MessageStore
+from rmq.store.service import StoreService
+from rmq.tools.store_files import StoreFiles
+from rmq.tools.verify import Verification
+
+WAITERS = 256
+SECONDS = 3
+RECORD_SIZE = 320
+TAIL_MESSAGES = 1_000_000
+GIGA = 1 << 30
+READY = r"ready broker=\S+ address=\S+:(\d+)"
+HOST = bytes((127, 0, 0, 1)) + bytes(4)
+PROPERTIES = "TAGS\x01a\x02UNIQ_KEY\x01%032d\x02"
+
+
+def row(name: str, value: str) -> None:
+    print(f"{name:<40}{value}", flush=True)
+
+
+def message(number: int) -> Message:
+    text = PROPERTIES % number
+    return Message("Bench", number % 4, b"x" * 128, 0, 0, 0, HOST, properties_text=text)
+
+
+def opened(folder: Path, **settings) -> MessageStore:
+    config = StoreConfig(root_dir=str(folder), **settings)
+    return MessageStore.open(config, clock=SystemClock(), store_host=HOST)
+
+
+# -- group commit
+
+
+def fdatasync_us(folder: Path) -> float:
+    """Median time of writing and syncing what one group writes, on a zeroed file."""
+    size = WAITERS * RECORD_SIZE
+    descriptor = os.open(folder / "probe", os.O_RDWR | os.O_CREAT)
+    os.pwrite(descriptor, bytes(100 * size), 0)
+    os.fsync(descriptor)
+    times = []
+    for n in range(100):
+        os.pwrite(descriptor, b"x" * size, n * size)
+        began = time.perf_counter()
+        os.fdatasync(descriptor)
+        times.append(time.perf_counter() - began)
+    os.close(descriptor)
+    return statistics.median(times) * 1e6
+
+
+async def commit_in_groups(folder: Path) -> None:
+    store = opened(
+        folder, flush_disk_type=FlushDiskType.SYNC_FLUSH, index_enabled=False
+    )
+    service = StoreService(store)
+    count = 0
+
+    async def put_and_wait(number: int, end_s: float) -> None:
+        nonlocal count
+        one = message(number)
+        while trio.current_time() < end_s:
+            result = store.put(one)
+            store.end_batch()
+            assert await service.wait_durable(result.end_offset, 5_000)
+            count += 1
+
+    async def play(seconds: float) -> None:
+        async with trio.open_nursery() as waiters:
+            for number in range(WAITERS):
+                waiters.start_soon(put_and_wait, number, trio.current_time() + seconds)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(service.run)
+        await play(0.5)
+        gc.freeze()
+        count, flushes = 0, store.statistics().log_flushes
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        await play(SECONDS)
+        cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+        nursery.cancel_scope.cancel()
+    group = count / (store.statistics().log_flushes - flushes)
+    store.close()
+    row("group commit, 256 waiters", f"{count / wall_s:,.0f}/s")
+    row("  messages of a group", f"{group:.0f}")
+    row("  CPU of a put and its wait", f"{cpu_s / count * 1e6:.1f} us")
+
+
+# -- reopen and verify
+
+
+def start_cpu_s(folder: Path) -> tuple[float, str]:
+    """CPU seconds from the start of a broker until it is ready, and what it said."""
+    process = subprocess.Popen(
+        [*command_of(folder, []), "--log-level", "warning"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if re.match(READY, line):
+            break
+    process.kill()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    return usage.ru_utime + usage.ru_stime, "".join(said)
+
+
+def log_size(folder: Path) -> int:
+    files = sorted((folder / "commitlog").iterdir())
+    blocks = files[-1].stat().st_blocks * 512 if files else 0
+    return max(0, len(files) - 1) * GIGA + blocks
+
+
+def load_and_kill(folder: Path, size: int) -> float:
+    """Load a broker until its log has `size` bytes, then kill it; messages/s."""
+    with serving(command_of(folder, []), READY, "stderr", None) as server:
+        generator = subprocess.Popen(
+            [
+                str(BINARIES / "generator"),
+                f"--port={server.port}",
+                f"--server-pid={server.pid}",
+                "--seconds=600",
+                "--connections=4",
+                "--window=64",
+                "--body=128",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        before, began = log_size(folder), time.perf_counter()
+        while log_size(folder) < size and generator.poll() is None:
+            time.sleep(0.1)
+        rate = (log_size(folder) - before) / RECORD_SIZE
+        rate /= time.perf_counter() - began
+        os.kill(server.pid, signal.SIGKILL)
+        generator.kill()
+        generator.wait()
+    return rate
+
+
+def reopen(folder: Path, gigabytes: int, empty_s: float) -> None:
+    rate = load_and_kill(folder, gigabytes * GIGA)
+    vouched = Checkpoint.load(folder / "checkpoint").logics_physical_offset
+    cpu_s, said = start_cpu_s(folder)
+    match = re.search(r"from offset (\d+) to (\d+) in (\d+) ms", said)
+    assert match, said
+    start, end, wall_ms = map(int, match.groups())
+    name = f"reopen after kill -9, {gigabytes} GB"
+    row(name, f"{cpu_s - empty_s:.2f} CPU s beyond an empty start, {wall_ms} ms")
+    row("  load before the kill", f"about {rate:,.0f} messages/s")
+    row("  checkpoint to end", f"{(end - vouched) / 1e6:,.0f} MB")
+    row("  read again", f"{(end - start) / 1e6:,.0f} MB")
+
+
+def verify(folder: Path) -> None:
+    cpu_s = time.process_time()
+    verdict = Verification(StoreFiles(folder)).run()
+    cpu_s = time.process_time() - cpu_s
+    assert not verdict.damages, verdict.damages[:3]
+    size = log_size(folder)
+    row("verify", f"{size / GIGA / cpu_s:.2f} GB per CPU s of {size / GIGA:.1f} GB")
+
+
+# -- index
+
+
+def index(folder: Path) -> None:
+    store = opened(folder)
+    for number in range(TAIL_MESSAGES):
+        store.put(message(number))
+    times = []
+    for number in (0, TAIL_MESSAGES // 2, -1):
+        key = f"{number % (2 * TAIL_MESSAGES):032d}"
+        began = time.perf_counter()
+        found = store.query("Bench", key, 32, 0, 1 << 62)
+        times.append(time.perf_counter() - began)
+        assert len(found) == (number >= 0)
+    row("query over 1 million unindexed", f"{max(times) * 1e3:.0f} ms")
+    cpu_s = time.process_time()
+    while store.index_lag:
+        store.build_index()
+    cpu_s = time.process_time() - cpu_s
+    entries = sum(table.entry_count - 1 for table in store.index.tables)
+    row("index", f"{cpu_s / entries * 1e6:.2f} CPU s per million entries")
+    store.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gigabytes", type=int, nargs="*", default=[4])
+    parser.add_argument("--directory", help="where the temporary stores go")
+    options = parser.parse_args()
+    sys.setswitchinterval(0.0005)
+    with tempfile.TemporaryDirectory(prefix="rmq-", dir=options.directory) as name:
+        folder = Path(name)
+        row("fdatasync of one group", f"{fdatasync_us(folder):.0f} us")
+        trio.run(commit_in_groups, folder / "groups")
+        shutil.rmtree(folder / "groups")
+        index(folder / "index")
+        shutil.rmtree(folder / "index")
+        build()
+        empty_s = min(start_cpu_s(folder / f"empty{n}")[0] for n in range(3))
+        row("start with an empty store", f"{empty_s:.2f} CPU s")
+        for gigabytes in sorted(options.gigabytes):
+            reopen(folder / "loaded", gigabytes, empty_s)
+        if options.gigabytes:
+            verify(folder / "loaded")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

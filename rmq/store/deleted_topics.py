@@ -1,0 +1,46 @@
+"""DeletedTopics: which records belong to a topic that was deleted,
+`config/deletedTopics.json`.
+
+Layout: {"deletedTopics": {topic: end of the log when it was deleted}}.
+Java knows no such file and leaves it alone; its own starts may bring such queues back.
+Records of the topic before that offset get no queue entries in recovery; a topic made
+again begins behind it.  An entry is dropped once the log starts behind it.
+Crash contract: absent or whole after a kill (written beside, then renamed).  After a
+power cut it may be the one before: then queues of the topic come back, nothing is lost.
+"""
+
+from pathlib import Path
+
+from rmq.errors import RemoteProtocolError
+from rmq.protocol import fastjson
+
+NAME = "deletedTopics.json"
+
+
+class DeletedTopics:
+    """The end of the log at the deletion, by topic; `ends` is for reading."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self.ends: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Read the file; one that is absent or unreadable knows nothing."""
+        try:
+            value = fastjson.loads(self._path.read_bytes())
+            self.ends = {
+                str(topic): int(end) for topic, end in value["deletedTopics"].items()
+            }
+        except FileNotFoundError:
+            return
+        except (RemoteProtocolError, KeyError, TypeError, ValueError, AttributeError):
+            return
+
+    def add(self, topics: set[str], *, end: int, start: int) -> None:
+        """Note deletions at the log's `end`; forget those before its `start`."""
+        assert start <= end, self._path
+        known = {**self.ends, **dict.fromkeys(topics, end)}
+        self.ends = {topic: at for topic, at in known.items() if at > start}
+        fresh = self._path.with_name(f"{NAME}.new")
+        fresh.write_bytes(fastjson.dumps({"deletedTopics": self.ends}))
+        fresh.replace(self._path)

@@ -1,0 +1,370 @@
+"""One data directory, opened by Java and by rmq in turn, and what each side serves.
+
+Messages go by raw requests, so that every acknowledgement is known: queue, offsets,
+body.  `served` reads everything back from a running broker.
+"""
+
+import hashlib
+import itertools
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.message import (
+    BatchItem,
+    StoredMessage,
+    decode_stored,
+    encode_batch,
+)
+
+from . import wire
+from .drivers import eventually
+from .processes import Server, broker_arguments, free_port
+from .test_name_servers import java_server
+
+QUEUES = 4
+TOPIC, LONG_TOPIC, TX_TOPIC, DELAY_TOPIC = "Swap", "L" * 127, "SwapTx", "SwapDelay"
+GROUP = "interchange"
+LONG_GROUP = "g" * 120
+"""With its prefix a name of more than 127 characters: a record of version 2."""
+
+RETRY, DLQ, LONG_RETRY = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}", f"%RETRY%{LONG_GROUP}"
+TOPICS = {
+    TOPIC: QUEUES, LONG_TOPIC: QUEUES, TX_TOPIC: QUEUES, DELAY_TOPIC: QUEUES,
+    RETRY: 1, DLQ: 1, LONG_RETRY: 1,
+}  # fmt: skip
+COMMIT, ROLLBACK = 8, 12
+LOG_FILE_SIZE = 1 << 20
+SETTINGS: dict[str, object] = {
+    "brokerName": "broker-swap",
+    "brokerIP1": "127.0.0.1",
+    "mappedFileSizeCommitLog": LOG_FILE_SIZE,
+    "mappedFileSizeConsumeQueue": 20 * 200,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2_000,
+    "flushConsumeQueueThoroughInterval": 1_000,
+    "transactionTimeOut": 3_600_000,
+    "transactionCheckInterval": 3_600_000,
+    "timerWheelEnable": "false",
+}
+"""No checks of transactions: Java stores a half anew without saying of which it is."""
+
+Row = tuple[int, str, str, str]
+"""Place in the log, digest of the body, properties, born time and flags as text."""
+
+
+class Acknowledged(NamedTuple):
+    """What a broker said about a message that it took."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    body: bytes
+
+
+class Line:
+    """One connection, one request at a time."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._stream = socket.create_connection((host, int(port)), timeout=20)
+        self._decoder = FrameDecoder()
+        self._opaque = itertools.count(1)
+
+    def call(self, code: int, fields: dict[str, Any], body: bytes = b"") -> Command:
+        texts = {name: str(value) for name, value in fields.items()}
+        opaque = next(self._opaque)
+        request = Command(
+            code, texts, body, opaque=opaque, language="PYTHON", version=513
+        )
+        self._stream.sendall(encode(request))
+        while True:
+            data = self._stream.recv(1 << 16)
+            if not data:
+                raise ConnectionResetError("the broker is gone")
+            for answer in self._decoder.feed(data):
+                if answer.opaque == opaque:
+                    return answer
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Traffic:
+    """Sends of every kind; remembers what was acknowledged."""
+
+    def __init__(self) -> None:
+        self.plain: list[Acknowledged] = []
+        self.visible: dict[str, set[bytes]] = defaultdict(set)
+        self.hidden: set[bytes] = set()
+        self.halves: list[tuple[dict[str, Any], bytes]] = []
+        self._numbers = itertools.count()
+
+    def run(self, address: str, count: int) -> None:
+        """Plain messages, batches, delays, transactions, retries, dead letters."""
+        line = Line(address)
+        try:
+            self._end_halves(line)
+            for number in range(count):
+                self._send(line, TOPIC, number % QUEUES)
+                if number % 10 == 0:
+                    self._send(line, LONG_TOPIC, number % QUEUES)
+                    self._send_batch(line, number % QUEUES)
+            self._send(line, DELAY_TOPIC, 1, DELAY=1)
+            for ending in (COMMIT, ROLLBACK, None):
+                self._send_half(line, ending)
+            for group, level in ((GROUP, 1), (GROUP, -1), (LONG_GROUP, 1)):
+                self._send_back(line, group, level)
+            for queue_id in range(QUEUES):
+                line.call(
+                    RequestCode.UPDATE_CONSUMER_OFFSET,
+                    {
+                        "consumerGroup": GROUP,
+                        "topic": TOPIC,
+                        "queueId": queue_id,
+                        "commitOffset": len(self.plain) // 8,
+                    },
+                )
+        finally:
+            line.close()
+
+    def run_until_gone(self, address: str) -> None:
+        """Plain messages one by one until the broker is gone."""
+        line = Line(address)
+        try:
+            for number in itertools.count():
+                self._send(line, TOPIC, number % QUEUES)
+        except OSError:
+            return
+        finally:
+            line.close()
+
+    def _fields(self, topic: str, queue_id: int, text: str) -> dict[str, Any]:
+        return {
+            "a": "PG", "b": topic, "c": "TBW102", "d": QUEUES, "e": queue_id, "f": 0,
+            "g": int(time.time() * 1000), "h": 0, "i": text, "j": 0, "k": "false",
+        }  # fmt: skip
+
+    def _message(self, **properties: object) -> tuple[bytes, str]:
+        number = next(self._numbers)
+        body = f"message {number} 日本語 {'x' * (number % 700)}".encode()
+        known = {
+            "UNIQ_KEY": f"{number:032X}",
+            "KEYS": f"key{number}",
+            "TAGS": f"tag{number % 3}",
+            **properties,
+        }
+        return body, "".join(f"{k}\x01{v}\x02" for k, v in known.items())
+
+    def _sent(self, answer: Command, what: str) -> dict[str, str]:
+        assert answer.code == ResponseCode.SUCCESS, (what, answer.code, answer.remark)
+        return answer.ext_fields
+
+    def _send(
+        self, line: Line, topic: str, queue_id: int, **properties: object
+    ) -> None:
+        body, text = self._message(**properties)
+        fields = self._fields(topic, queue_id, text)
+        sent = self._sent(line.call(RequestCode.SEND_MESSAGE_V2, fields, body), topic)
+        self.visible[topic].add(body)
+        if topic == TOPIC:
+            self.plain.append(
+                Acknowledged(
+                    int(sent["queueId"]),
+                    int(sent["queueOffset"]),
+                    int(sent["msgId"][-16:], 16),
+                    body,
+                )
+            )
+
+    def _send_batch(self, line: Line, queue_id: int) -> None:
+        messages = [self._message() for _ in range(3)]
+        items = [BatchItem(0, body, text) for body, text in messages]
+        fields = self._fields(TOPIC, queue_id, "") | {"m": "true"}
+        answer = line.call(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(items))
+        self._sent(answer, "batch")
+        self.visible[TOPIC].update(body for body, _ in messages)
+
+    def _send_half(self, line: Line, ending: int | None) -> None:
+        """Without an ending it waits for the next broker to be committed."""
+        body, text = self._message(TRAN_MSG="true", PGROUP="PG")
+        fields = self._fields(TX_TOPIC, 0, text) | {"f": 4}
+        sent = self._sent(line.call(RequestCode.SEND_MESSAGE_V2, fields, body), "half")
+        end = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": sent["queueOffset"],
+            "commitLogOffset": int(sent["msgId"][-16:], 16),
+            "commitOrRollback": ending or COMMIT,
+            "fromTransactionCheck": "false",
+            "msgId": sent["transactionId"],
+            "transactionId": sent["transactionId"],
+            "topic": TX_TOPIC,
+        }
+        if ending is None:
+            self.halves.append((end, body))
+            return
+        self._sent(line.call(RequestCode.END_TRANSACTION, end), "end")
+        (self.visible[TX_TOPIC] if ending == COMMIT else self.hidden).add(body)
+
+    def _end_halves(self, line: Line) -> None:
+        for end, body in self.halves:
+            self._sent(line.call(RequestCode.END_TRANSACTION, end), "late end")
+            self.visible[TX_TOPIC].add(body)
+        self.halves.clear()
+
+    def _send_back(self, line: Line, group: str, level: int) -> None:
+        message = self.plain[-1]
+        fields = {
+            "offset": message.physical_offset, "group": group, "delayLevel": level,
+            "originMsgId": "", "originTopic": TOPIC, "unitMode": "false",
+            "maxReconsumeTimes": 16,
+        }  # fmt: skip
+        self._sent(line.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields), "send back")
+        target = f"%DLQ%{group}" if level < 0 else f"%RETRY%{group}"
+        self.visible[target].add(message.body)
+
+
+def row_of(record: StoredMessage) -> Row:
+    """What must not change when the other side reads it."""
+    head = f"{record.born_timestamp} {record.sys_flag} {record.reconsume_times}"
+    digest = hashlib.sha256(record.body).hexdigest()
+    return record.physical_offset, digest, record.properties_text, head
+
+
+def records_of(address: str) -> dict[tuple[str, int, int], StoredMessage]:
+    """Everything in the queues of all topics, by topic, queue and offset."""
+    found = {}
+    for topic, queues in TOPICS.items():
+        for record in wire.pull(address, topic, queues=queues):
+            place = topic, record.queue_id, record.queue_offset
+            assert place not in found, f"{place} was served twice"
+            found[place] = record
+    return found
+
+
+def served(address: str) -> dict[tuple[object, ...], object]:
+    """All messages, ends of queues, committed offsets, and some look-ups by key."""
+    records = records_of(address)
+    state: dict[tuple[object, ...], object] = {
+        place: row_of(record) for place, record in records.items()
+    }
+    for topic, queue_id in itertools.product((TOPIC, LONG_TOPIC), range(QUEUES)):
+        fields = {"topic": topic, "queueId": queue_id}
+        for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
+            answer = wire.call(address, code, fields)
+            state["end", code, topic, queue_id] = answer.ext_fields["offset"]
+        fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": queue_id}
+        answer = wire.call(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        state["committed", queue_id] = answer.ext_fields.get("offset")
+    plain = [record for place, record in records.items() if place[0] == TOPIC]
+    for record in plain[:: max(1, len(plain) // 20)]:
+        properties = record.properties
+        for key in (properties["KEYS"], properties["UNIQ_KEY"]):
+            state["key", key] = offsets_of_key(address, key)
+        fields = {"offset": record.physical_offset}
+        answer = wire.call(address, RequestCode.VIEW_MESSAGE_BY_ID, fields)
+        assert decode_stored(answer.body) == [record], properties["KEYS"]
+    return state
+
+
+def offsets_of_key(address: str, key: str) -> tuple[int, ...]:
+    """Where the messages of the plain topic with this key are in the log."""
+    fields = {
+        "topic": TOPIC, "key": key, "maxNum": 32, "beginTimestamp": 0,
+        "endTimestamp": (1 << 63) - 1,
+    }  # fmt: skip
+    answer = wire.call(address, RequestCode.QUERY_MESSAGE, fields)
+    return tuple(record.physical_offset for record in decode_stored(answer.body))
+
+
+def assert_kept(address: str, traffic: Traffic) -> None:
+    """Every acknowledged message is there, once, in its place; no queue has a hole.
+
+    After a kill delayed messages and retries may arrive again, from either side.
+    """
+    records = records_of(address)
+    for sent in traffic.plain:
+        record = records[TOPIC, sent.queue_id, sent.queue_offset]
+        assert record.physical_offset == sent.physical_offset
+        assert record.body == sent.body
+    found: dict[str, list[bytes]] = defaultdict(list)
+    offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for (topic, queue_id, offset), record in records.items():
+        found[topic].append(record.body)
+        offsets[topic, queue_id].append(offset)
+    for topic, bodies in traffic.visible.items():
+        missing = bodies - set(found[topic])
+        assert not missing, (topic, len(missing), len(found[topic]))
+    for topic in (TOPIC, LONG_TOPIC, TX_TOPIC):
+        assert len(found[topic]) == len(set(found[topic])), f"{topic} repeats messages"
+    assert not traffic.hidden & set(found[TX_TOPIC]), "rolled back and served"
+    for queue, numbers in offsets.items():
+        assert sorted(numbers) == list(range(len(numbers))), queue
+
+
+class Side(NamedTuple):
+    """A running broker, and how it is killed."""
+
+    address: str
+    kill: Any
+
+
+@contextmanager
+def java_side(store: Path, home: Path) -> Iterator[Side]:
+    """Java's broker on the directory; stopped in order unless it was killed."""
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    settings = SETTINGS | {
+        "listenPort": port, "haListenPort": port - 1, "storePathRootDir": store,
+    }  # fmt: skip
+    with java_server(home, "broker.BrokerStartup", settings) as process:
+
+        def kill() -> None:
+            process.kill()
+            process.wait()
+
+        eventually(lambda: is_served(address, process), "Java serves", 90)
+        yield Side(address, kill)
+
+
+def is_served(address: str, process: Any) -> bool:
+    assert process.poll() is None, "Java's broker ended"
+    try:
+        wire.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    except (OSError, AssertionError):
+        return False
+    return True
+
+
+@contextmanager
+def rmq_side(store: Path, home: Path) -> Iterator[Side]:
+    """rmq on the directory; stopped in order unless it was killed."""
+    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
+    settings.remove("timerWheelEnable=false")
+    server = Server(*broker_arguments(store, *settings))
+    try:
+        yield Side(server.address, server.kill)
+        if server.is_running:
+            assert server.stop() == 0, "".join(server.lines)
+    finally:
+        if server.is_running:
+            server.kill()
+
+
+def kill_under_load(side: Side, traffic: Traffic) -> None:
+    """SIGKILL while messages arrive."""
+    sender = threading.Thread(target=traffic.run_until_gone, args=(side.address,))
+    known = len(traffic.plain)
+    sender.start()
+    eventually(lambda: len(traffic.plain) > known + 200, "200 more messages")
+    side.kill()
+    sender.join(30)
+    assert not sender.is_alive()

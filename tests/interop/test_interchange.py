@@ -1,0 +1,146 @@
+"""The interchange ladder: a directory of Java's served by rmq, and the other way.
+
+Each round the directory changes hands.  What one side served before its stop the other
+serves after its start, byte for byte; after `kill -9` under load everything that was
+acknowledged is there, once and in its place.  Rounds: RMQ_INTEROP_ROUNDS (4).
+"""
+
+import os
+import shutil
+import time
+
+import pytest
+
+from rmq.tools.inspect import inspect
+from rmq.tools.store_files import StoreFiles
+from rmq.tools.verify import Verification
+
+from . import wire
+from .conftest import prepared
+from .drivers import eventually
+from .interchange import (
+    DELAY_TOPIC,
+    LONG_TOPIC,
+    QUEUES,
+    TOPIC,
+    TX_TOPIC,
+    Traffic,
+    assert_kept,
+    java_side,
+    kill_under_load,
+    rmq_side,
+    served,
+)
+from .toolchains import JavaServers
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
+
+ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "4"))
+MESSAGES = 300
+SETTLE_S = 15
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers():
+    return prepared(JavaServers())
+
+
+def side_of(number, tmp_path):
+    """Java begins; each side gets a home of its own."""
+    side = rmq_side if number % 2 else java_side
+    return side(tmp_path / "store", tmp_path / f"home{number}")
+
+
+def make_topics(address):
+    for topic in (TOPIC, LONG_TOPIC, TX_TOPIC, DELAY_TOPIC):
+        wire.make_topic(address, topic, QUEUES)
+
+
+def settled(address, traffic):
+    """Wait until delays and retries have arrived; what is served then."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            assert_kept(address, traffic)
+            return served(address)
+        except (AssertionError, KeyError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def assert_sound(store):
+    verdict = Verification(StoreFiles(store)).run()
+    assert not verdict.damages, [str(damage) for damage in verdict.damages[:5]]
+    assert inspect(StoreFiles(store))
+
+
+def test_the_directory_changes_hands(tmp_path):
+    """Clean stops: nothing that the other side serves differs."""
+    traffic, store, before = Traffic(), tmp_path / "store", {}
+    for number in range(ROUNDS):
+        with side_of(number, tmp_path) as side:
+            if number == 0:
+                make_topics(side.address)
+            else:
+                eventually(
+                    lambda: before.items() <= served(side.address).items(),  # noqa: B023
+                    f"round {number} serves what was served before",
+                )
+            traffic.run(side.address, MESSAGES)
+            before = settled(side.address, traffic)
+        assert not (store / "abort").exists()
+        assert_sound(store)
+    print(f"{ROUNDS} rounds, {len(before)} facts alike, {len(traffic.plain)} plain")
+
+
+def test_the_directory_changes_hands_after_kills(tmp_path):
+    """`kill -9` under load: what was acknowledged is served by the other side."""
+    traffic, store = Traffic(), tmp_path / "store"
+    for number in range(ROUNDS):
+        with side_of(number, tmp_path) as side:
+            if number == 0:
+                make_topics(side.address)
+            traffic.run(side.address, MESSAGES)
+            settled(side.address, traffic)
+            kill_under_load(side, traffic)
+        assert (store / "abort").exists()
+    with side_of(ROUNDS, tmp_path) as side:
+        settled(side.address, traffic)
+    print(f"{ROUNDS} kills, {len(traffic.plain)} acknowledged, 0 lost, 0 repeated")
+
+
+def queue_bytes(store):
+    return {
+        path.relative_to(store): path.read_bytes()
+        for path in sorted((store / "consumequeue").rglob("*"))
+        if path.is_file()
+    }
+
+
+def index_bytes(store):
+    """Index files in order, whatever their names; the end of the header is a cache."""
+    return [path.read_bytes() for path in sorted((store / "index").iterdir())]
+
+
+def test_both_dispatch_the_same_log_to_the_same_bytes(tmp_path):
+    """Queues and index are built from one log by both, after a crash without them."""
+    with rmq_side(tmp_path / "store", tmp_path / "home") as side:
+        make_topics(side.address)
+        traffic = Traffic()
+        traffic.run(side.address, MESSAGES)
+        settled(side.address, traffic)
+    built = {}
+    for name, side_on in (("rmq", rmq_side), ("java", java_side)):
+        store = tmp_path / name
+        shutil.copytree(tmp_path / "store", store)
+        shutil.rmtree(store / "consumequeue")
+        shutil.rmtree(store / "index")
+        (store / "checkpoint").unlink()
+        (store / "config" / "queueEnds.json").unlink()
+        (store / "abort").touch()
+        with side_on(store, tmp_path / f"home-{name}") as side:
+            settled(side.address, traffic)
+        built[name] = queue_bytes(store), index_bytes(store)
+    assert built["rmq"][0] == built["java"][0]
+    assert built["rmq"][1] == built["java"][1]

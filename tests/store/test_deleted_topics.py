@@ -1,0 +1,84 @@
+"""What was deleted does not come back, however the store is started again."""
+
+import json
+
+import pytest
+
+from rmq._fastpath import decode_record
+from rmq.protocol.topics import SCHEDULE_TOPIC
+from rmq.store.deleted_topics import NAME, DeletedTopics
+
+
+def body_of(store, topic, offset):
+    return decode_record(store.get(topic, 0, offset, 1).body).body
+
+
+def stop(store, how):
+    store.close()
+    if how == "kill":
+        store.directory.abort.set()
+        store.directory.checkpoint.unlink()
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_queues_do_not_come_back(open_store, make_message, how):
+    """Its records are the last of the log, which every start reads."""
+    store = open_store()
+    store.put(make_message(topic="Kept"))
+    for _ in range(5):
+        store.put(make_message(topic="Gone"))
+    assert store.delete_topic("Gone") == 1
+    for number in range(3):
+        stop(store, how)
+        store = open_store()
+        assert store.recovery.was_clean is (how == "clean")
+        assert store.max_offset("Gone", 0) == 0, number
+        assert not (store.directory.consume_queue / "Gone").exists()
+        assert store.max_offset("Kept", 0) == 1
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_a_topic_made_again_begins_anew(open_store, make_message, how):
+    store = open_store()
+    for _ in range(5):
+        store.put(make_message(b"old", topic="Again"))
+    store.delete_topic("Again")
+    store.put(make_message(b"new", topic="Again"))
+    stop(store, how)
+    store = open_store()
+    assert store.max_offset("Again", 0) == 1
+    assert body_of(store, "Again", 0) == b"new"
+
+
+def test_unused_topics_are_those_that_nobody_retains(open_store, make_message):
+    store = open_store()
+    for topic in ("Used", "Unused", SCHEDULE_TOPIC, "rmq_sys_wheel_timer"):
+        store.put(make_message(topic=topic))
+    assert store.clean_unused_topics({"Used"}) == ["Unused"]
+    assert store.clean_unused_topics({"Used"}) == []
+    store.close()
+    store = open_store()
+    assert store.max_offset("Unused", 0) == 0
+    for topic in ("Used", SCHEDULE_TOPIC, "rmq_sys_wheel_timer"):
+        assert store.max_offset(topic, 0) == 1
+
+
+def test_an_entry_goes_with_the_last_record_of_its_topic(tmp_path):
+    known = DeletedTopics(tmp_path)
+    known.add({"A"}, end=100, start=0)
+    known.add({"B"}, end=200, start=50)
+    assert known.ends == {"A": 100, "B": 200}
+    known.add({"C"}, end=300, start=100)
+    again = DeletedTopics(tmp_path)
+    again.load()
+    assert again.ends == {"B": 200, "C": 300}
+    text = json.loads((tmp_path / NAME).read_bytes())
+    assert text == {"deletedTopics": {"B": 200, "C": 300}}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"deletedTopics":{"A":"x"}}'])
+def test_an_unreadable_file_knows_nothing(tmp_path, text):
+    (tmp_path / NAME).write_text(text)
+    known = DeletedTopics(tmp_path)
+    known.load()
+    assert known.ends == {}
