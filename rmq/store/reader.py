@@ -139,7 +139,7 @@ class StoreReader:
         return PullTable(
             self._log,
             self._log.files.files,
-            self._log.durable if self._sync else None,
+            self.visible,
             hot_window=self._memory_window,
             hot_limits=self._limits(True),
             cold_limits=self._limits(False),
