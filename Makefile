@@ -5,9 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
+FRAMES ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: help run dev test test-slow check fix crash interop interop-smoke bench
+.PHONY: hostile fuzz
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
@@ -48,6 +50,12 @@ interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table a
 
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py
+
+hostile: $(VENV)/.dev  ## memory and latency of a broker among hostile peers
+	$(BIN)/python bench/hostile.py
+
+fuzz: $(VENV)/.dev  ## a million bad frames; FRAMES=5000000 for more, SEED=7 repeats a run
+	$(BIN)/python tests/hostile/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED))
 
 $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }

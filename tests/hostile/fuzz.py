@@ -297,6 +297,8 @@ class Target:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         try:
             return self.process.wait(30)
         except subprocess.TimeoutExpired:
@@ -335,10 +337,10 @@ class Conversation:
                     self.answers[answer.code] += answer.is_response
                     if answer.opaque == mark and answer.code == 3:
                         return True
-        except (ConnectionError, RemoteProtocolError):
-            return False
         except TimeoutError as error:
             raise Crash(f"no answer within {ANSWER_LIMIT_S} s") from error
+        except (OSError, RemoteProtocolError):
+            return False
 
     def ask(self, request: Command) -> Command:
         self._socket.sendall(encode(request))
