@@ -98,8 +98,11 @@ class Reactor:
     def flush(self) -> bool:
         """Send what collected since `take_events`; True if frames wait to be cut."""
 
-    def attach_watermark(self, watermark: Watermark) -> None:
-        """Release held replies by this watermark from now on."""
+    def attach_watermark(self, watermark: Watermark, timeout_ms: int = 5_000) -> None:
+        """Release held replies by this watermark from now on.
+
+        Those of compiled handlers are given up after `timeout_ms`.
+        """
 
     def detach_watermark(self) -> None:
         """Forget the watermark; what is held stays until its deadline."""

@@ -888,9 +888,13 @@ cdef class Reactor:
 
     # -- held replies
 
-    def attach_watermark(self, Watermark watermark not None):
-        """Release held replies by this watermark from now on."""
+    def attach_watermark(self, Watermark watermark not None, int64_t timeout_ms=5_000):
+        """Release held replies by this watermark from now on.
+
+        Those of compiled handlers are given up after `timeout_ms`.
+        """
         self.detach_watermark()
+        self.held_timeout_ms = timeout_ms
         self.watermark = watermark
         self.watermark_fd = watermark.subscribe()
         rmq_epoll_set(

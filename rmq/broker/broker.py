@@ -95,7 +95,9 @@ class Broker:
             context = self.context = self._build(store, name_servers)
             self._load_tables()
             self._connect_plugins(tables)
-            self._server.attach_watermark(store.durable)
+            self._server.attach_watermark(
+                store.durable, self.store_config.sync_flush_timeout_ms
+            )
             self._server.after_drain.append(context.arrivals.flush)
             async with trio.open_nursery() as nursery:
                 await self._start_services(nursery)

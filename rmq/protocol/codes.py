@@ -56,7 +56,7 @@ class Version(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """What a request asks for; those from 52001 to 52099 are rmq's own."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -209,6 +209,8 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
+    REPORT_EXPORT = 52001
+    GET_LOADED_PLUGINS = 52002
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -227,12 +229,6 @@ class RequestCode(IntEnum):
     GET_LITE_GROUP_INFO = 200078
     TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
-
-
-class OwnRequestCode(IntEnum):
-    """Requests that Java does not know; it has no code from 20,000 to 20,999."""
-
-    GET_LOADED_PLUGINS = 20_001
 
 
 class ResponseCode(IntEnum):

@@ -239,9 +239,9 @@ class RemotingServer:
             if listener.name == name:
                 self._reactor.register_native(listener.index, code, handler)
 
-    def attach_watermark(self, watermark: Watermark) -> None:
-        """Release held answers by this watermark."""
-        self._reactor.attach_watermark(watermark)
+    def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:
+        """Release held answers by it; compiled ones wait at most `timeout_ms`."""
+        self._reactor.attach_watermark(watermark, timeout_ms)
 
     def detach_watermark(self) -> None:
         """Forget the watermark before its store is closed."""

@@ -39,7 +39,7 @@ from rmq.protocol.command import Command
 
 
 def test_they_are_listed(rmq_broker):
-    answer = rmq_broker.ask(Command.request(20001))
+    answer = rmq_broker.ask(Command.request(52002))
     listed = {each.name: each for each in LoadedPluginsBody.decode(answer.body).plugins}
     assert listed["shout"].version == "1.0"
     assert listed["shout"].codes == [30001]

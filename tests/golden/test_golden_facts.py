@@ -49,8 +49,12 @@ def header_classes():
     ]
 
 
+OWN_CODES = range(52_001, 52_100)
+
+
 def test_request_codes(facts):
-    assert {code.name: code.value for code in RequestCode} == facts["requestCodes"]
+    javas = {code.name: code.value for code in RequestCode if code not in OWN_CODES}
+    assert javas == facts["requestCodes"]
 
 
 def test_response_codes(facts):

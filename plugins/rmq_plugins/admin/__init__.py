@@ -1,6 +1,6 @@
 """Administration: topics, groups, queue offsets, configuration, runtime facts.
 
-Requests 17, 18, 21, 26, 28, 29, 30, 31, 200, 201, 202, 215, 351, 352 and 20001, on both
+Requests 17, 18, 21, 26, 28, 29, 30, 31, 200, 201, 202, 215, 351, 352 and 52002, on both
 ports.
 What no plugin takes is answered by the dispatcher (code 3).
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rmq.broker.context import BrokerContext, RegisterHandler, Service
 from rmq.hookspecs import hookimpl
-from rmq.protocol.codes import OwnRequestCode, RequestCode
+from rmq.protocol.codes import RequestCode
 from rmq_plugins.admin.config import ConfigHandler
 from rmq_plugins.admin.groups import GroupHandler
 from rmq_plugins.admin.offsets import OffsetHandler
@@ -37,7 +37,7 @@ def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
     register(RequestCode.GET_MAX_OFFSET, offsets.largest)
     register(RequestCode.GET_MIN_OFFSET, offsets.smallest)
     register(RequestCode.GET_BROKER_CONFIG, ConfigHandler(broker).show)
-    register(OwnRequestCode.GET_LOADED_PLUGINS, PluginHandler(broker).show)
+    register(RequestCode.GET_LOADED_PLUGINS, PluginHandler(broker).show)
     register(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_of(broker).show)
 
 

@@ -1,4 +1,4 @@
-"""Request 20001: the plugins of this broker with versions, hooks and codes."""
+"""Request 52002: the plugins of this broker with versions, hooks and codes."""
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.protocol.bodies.plugins import LoadedPlugin, LoadedPluginsBody

@@ -15,6 +15,6 @@ class LoadedPlugin(Body, kw_only=True):
 
 
 class LoadedPluginsBody(Body, kw_only=True):
-    """Answer to request 20001."""
+    """Answer to request 52002."""
 
     plugins: list[LoadedPlugin] = field(default_factory=list)
