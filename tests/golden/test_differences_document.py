@@ -7,7 +7,9 @@ from pathlib import Path
 from rmq.protocol.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAD = "| code | request | recordings | why rmq answers otherwise |\n|---|---|---|---|\n"
+HEAD = (
+    "| code | request | recordings | why rmq answers otherwise |\n|---|---|---|---|\n"
+)
 
 
 def intended_table() -> str:
