@@ -11,8 +11,9 @@ noted about a closed connection never reaches its successor.
 Whatever is sent outside a batch may end a connection or let its frames be cut again: an
 eventfd of the set then wakes the owner.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
-it, FRAMES_PER_CONNECTION and HANDED_PER_CONNECTION; a frame has max_frame_size; an outbox stops its connection
-from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  All buffers together have
+it, FRAMES_PER_CONNECTION and HANDED_PER_CONNECTION; a frame has max_frame_size; an
+outbox stops its connection from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.
+All buffers together have
 max_buffer_bytes: beyond that the connection with the largest is ended, and only small
 buffers are given out.  A frame's buffer grows as its bytes come, whatever it announces.
 A connection whose frames wait to be handed over is not read either, and an idle one
@@ -1050,7 +1051,9 @@ cdef class Reactor:
         if wanted <= slot.in_capacity:
             return True
         if slot.in_capacity:
-            wanted = max(wanted, min(2 * slot.in_capacity, <int64_t>(2 * RECEIVE_BYTES)))
+            wanted = max(
+                wanted, min(2 * slot.in_capacity, <int64_t>(2 * RECEIVE_BYTES))
+            )
         if not self.may_grow(index, slot.in_capacity, wanted):
             return False
         grown = realloc(slot.inbox, wanted)
@@ -1062,7 +1065,7 @@ cdef class Reactor:
         return True
 
     cdef void compact(self, Slot *slot) noexcept nogil:
-        """Drop the frames that were taken; give the buffer back when nothing is left."""
+        """Drop the frames that were taken; give the buffer back if nothing is left."""
         cdef int64_t rest = slot.in_end - slot.in_start
         if slot.in_start == 0:
             return

@@ -90,8 +90,8 @@ async def _sniff(
         logger.info("%s sent nothing for %s s", remote, timeout_s)
     except RemoteProtocolError as error:
         logger.warning("closing %s: %s", remote, error)
-    except OSError:
-        logger.debug("a connection broke before its first byte")
+    except OSError as error:
+        logger.debug("a connection broke before its first byte: %s", error)
     accepted.close()
 
 
