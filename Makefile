@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
+FRAMES ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*  \#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -50,6 +51,13 @@ bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store: group c
 	$(BIN)/python bench/load/run.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/load/delivery.py
+	$(BIN)/python bench/figures.py
+
+hostile: $(VENV)/.dev  ## memory and latency of a broker among hostile peers
+	$(BIN)/python bench/hostile.py
+
+fuzz: $(VENV)/.dev  ## a million bad frames; FRAMES=5000000 for more, SEED=7 repeats a run
+	$(BIN)/python tests/hostile/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED))
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark

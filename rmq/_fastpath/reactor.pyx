@@ -11,8 +11,9 @@ noted about a closed connection never reaches its successor.
 Whatever is sent outside a batch may end a connection or let its frames be cut again: an
 eventfd of the set then wakes the owner.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
-it and FRAMES_PER_CONNECTION; a frame has max_frame_size; an outbox stops its connection
-from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  All buffers together have
+it, FRAMES_PER_CONNECTION and HANDED_PER_CONNECTION; a frame has max_frame_size; an
+outbox stops its connection from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.
+All buffers together have
 max_buffer_bytes: beyond that the connection with the largest is ended, and only small
 buffers are given out.  A frame's buffer grows as its bytes come, whatever it announces.
 A connection whose frames wait to be handed over is not read either, and an idle one
@@ -100,6 +101,7 @@ cdef enum:
     READY_LIMIT = 256                   # connections looked at in one poll
     EVENT_LIMIT = 4096                  # frames handed over at once; ends come on top
     FRAMES_PER_CONNECTION = 512
+    HANDED_PER_CONNECTION = 16          # of these to Python, which is slow
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
     SPIN_NS = 200_000                   # of rounds in one poll before others run
@@ -689,7 +691,11 @@ cdef class Reactor:
             if slot.out_end - slot.out_start > OUTBOX_PAUSE:
                 slot.is_paused = True
                 return
-            if self.event_count >= EVENT_LIMIT or handed >= FRAMES_PER_CONNECTION:
+            if (
+                self.event_count >= EVENT_LIMIT
+                or handed >= FRAMES_PER_CONNECTION
+                or slot.handed >= HANDED_PER_CONNECTION
+            ):
                 self.leave_behind(index)
                 return
             if not self.serve(index, p, size):
@@ -1114,7 +1120,9 @@ cdef class Reactor:
         if wanted <= slot.in_capacity:
             return True
         if slot.in_capacity:
-            wanted = max(wanted, min(2 * slot.in_capacity, <int64_t>(2 * RECEIVE_BYTES)))
+            wanted = max(
+                wanted, min(2 * slot.in_capacity, <int64_t>(2 * RECEIVE_BYTES))
+            )
         if not self.may_grow(index, slot.in_capacity, wanted):
             return False
         grown = realloc(slot.inbox, wanted)
@@ -1126,7 +1134,7 @@ cdef class Reactor:
         return True
 
     cdef void compact(self, Slot *slot) noexcept nogil:
-        """Drop the frames that were taken; give the buffer back when nothing is left."""
+        """Drop the frames that were taken; give the buffer back if nothing is left."""
         cdef int64_t rest = slot.in_end - slot.in_start
         if slot.in_start == 0:
             return

@@ -105,8 +105,8 @@ async def _sniff(
         logger.info("%s sent nothing for %s s", peer, timeout_s)
     except RemoteProtocolError as error:
         logger.warning("closing %s: %s", peer, error)
-    except OSError:
-        logger.debug("a connection broke before its first byte")
+    except OSError as error:
+        logger.debug("a connection broke before its first byte: %s", error)
     accepted.close()
 
 

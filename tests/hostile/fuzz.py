@@ -39,7 +39,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
 from rmq.errors import RemoteProtocolError  # noqa: E402
 from rmq.protocol.codes import (  # noqa: E402
-    OwnRequestCode,
     RequestCode,
     SerializeType,
 )
@@ -101,7 +100,7 @@ BODIES = [
     b'{"topicConfigList":[{"topicName":"T"}]}', b'{"groupName":"G"}',
     b"\0\0\0\x16" + b"\0" * 18, b"\0\0\0\x18" + b"\0" * 12 + b"\0\0\0\x02ab\0\0",
 ]  # fmt: skip
-CODES = [*RequestCode, *OwnRequestCode, 0, -1, 65_536, 2**31 - 1]
+CODES = [*RequestCode, 0, -1, 65_536, 2**31 - 1]
 COMMON = [10, 11, 310, 320, 34, 15, 14, 35, 41, 42, 36, 37, 105, 103, 12, 33, 361, 46]
 
 
@@ -297,6 +296,8 @@ class Target:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         try:
             return self.process.wait(30)
         except subprocess.TimeoutExpired:
@@ -335,10 +336,10 @@ class Conversation:
                     self.answers[answer.code] += answer.is_response
                     if answer.opaque == mark and answer.code == 3:
                         return True
-        except (ConnectionError, RemoteProtocolError):
-            return False
         except TimeoutError as error:
             raise Crash(f"no answer within {ANSWER_LIMIT_S} s") from error
+        except (OSError, RemoteProtocolError):
+            return False
 
     def ask(self, request: Command) -> Command:
         self._socket.sendall(encode(request))

@@ -153,6 +153,7 @@ async def test_bad_first_bytes_close_that_connection_only(
 async def test_a_caller_that_leaves_before_its_first_byte_is_forgotten(
     serving, until, request_of, caplog
 ):
+    caplog.set_level(logging.DEBUG)
     async with serving() as served:
         served.register(CODE, echo)
         async with served.client():
