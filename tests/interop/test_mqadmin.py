@@ -246,7 +246,12 @@ MASKS = (
     (re.compile(r"/?\d+\.\d+\.\d+\.\d+(:\d+)?"), "ADDRESS"),
     (re.compile(r"\b\d+\.\d+\b"), "X"),
     (re.compile(r"\d{8,}|\b\d\d+\b"), "N"),
-    (re.compile(r"(?<=ffset=)\d+|(?<=Mills=)\d+|(?<= true )\s*\d+|(?<=Diff Total:).*"), "N"),
+    (
+        re.compile(
+            r"(?<=ffset=)\d+|(?<=Mills=)\d+|(?<= true )\s*\d+|(?<=Diff Total:).*"
+        ),
+        "N",
+    ),
     (re.compile(r"\b\d+ms"), "Nms"),
     (re.compile(r"(=|-)+={5,}"), "=="),
     (re.compile(r"\s+"), " "),
