@@ -40,6 +40,7 @@ DIFFERS = {
     "topicList-c": "no transaction has run, so that their topics have no group yet",
     "statsAll": "no transaction has run, so that their topics have no group yet",
     "statsAll-topic": "messages are counted at once, not after a sample",
+    "consumeMessage-queue": "the queue may have fewer messages: sends choose one",
     "setConsumeMode": f"POP is {LATER}",
     "brokerStatus": "both spellings of a rate; delay levels when they are used",
     "getBrokerConfig": KEYS,
