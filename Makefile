@@ -7,7 +7,7 @@ SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test test-slow check fix crash interop interop-smoke bench
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*  \#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
@@ -41,13 +41,22 @@ crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100
 	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
 
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
-	$(BIN)/pytest -q -s -m interop tests/interop/test_smoke.py
+	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/interop/test_smoke.py
 
 interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
-	$(BIN)/pytest -q -m interop tests/interop
+	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop
 
 bench: $(VENV)/.dev  ## throughput, CPU per message and latency of a real broker
 	$(BIN)/python bench/load/run.py
+
+spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
+	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark
+
+bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
+	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
+
+bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0 and a C echo side by side; 7 minutes
+	$(BIN)/python bench/compare_java.py
 
 $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }
@@ -62,5 +71,10 @@ $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.ready
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev]"
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' > $(VENV)/dev.txt
+	$(BIN)/pip install -q --disable-pip-version-check -r $(VENV)/dev.txt
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.dev
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[spark,delta,iceberg]" duckdb
 	@touch $@

@@ -11,6 +11,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 TRACE = os.environ.get("RMQ_TRACE") == "1"
+JOBS = os.cpu_count() or 1
 
 DIRECTIVES = {
     "language_level": 3,
@@ -37,4 +38,7 @@ extensions = [
     for source in sorted(Path("rmq/_fastpath").glob("*.pyx"))
 ]
 
-setup(ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES))
+setup(
+    ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=JOBS),
+    options={"build_ext": {"parallel": JOBS}},
+)

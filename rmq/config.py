@@ -116,7 +116,7 @@ def parse_value(mark: Option, kind: Any, text: str) -> Any:
         value = _convert(kind, text)
     except ValueError as error:
         raise ConfigError(f"{mark.key}={text}: {error}") from error
-    if mark.low is not None and value < mark.low:
+    if mark.low is not None and not value >= mark.low:  # NaN is below everything
         raise ConfigError(f"{mark.key}={text}: the least value is {mark.low}")
     if mark.high is not None and value > mark.high:
         raise ConfigError(f"{mark.key}={text}: the greatest value is {mark.high}")
@@ -130,7 +130,7 @@ def _convert(kind: Any, text: str) -> Any:
         return text.lower() == "true"
     if kind is int:
         try:
-            return int(text)
+            return int(text.replace("_", "?"))  # Python's separator, not Java's
         except ValueError:
             raise ValueError("a whole number is wanted") from None
     if kind is float:

@@ -75,13 +75,19 @@ async def run_broker(
     *,
     values: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    more_plugins: Mapping[str, object] | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker, with a name server of its own if none is configured."""
+    """Run a broker, with a name server of its own if none is configured.
+
+    `more_plugins` are modules that are not installed, by name.
+    """
     clock = clock or SystemClock()
     plugins = PluginSet()
     plugins.load(name for name in config.plugins_disabled.split(",") if name)
-    server = RemotingServer(clock=clock)
+    for name, module in (more_plugins or {}).items():
+        plugins.add(module, name=name)
+    server = RemotingServer(clock=clock, max_buffer_bytes=config.max_buffer_bytes)
     client = RemotingClient(clock=clock)
     async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(server.run)

@@ -2,6 +2,13 @@
 
 from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
+from rmq._fastpath.columns import (
+    COLUMNS,
+    ColumnReader,
+    Measured,
+    find_record,
+    walk_chain,
+)
 from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
@@ -27,10 +34,13 @@ from rmq._fastpath.tail import LogTail, QueueTail
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
+    "COLUMNS",
+    "ColumnReader",
     "EventKind",
     "IndexTable",
     "LogTail",
     "MappedFile",
+    "Measured",
     "NativeHandler",
     "QueueEntryLayout",
     "QueueScan",
@@ -54,6 +64,7 @@ __all__ = [
     "decode_properties",
     "decode_record",
     "find_in_log",
+    "find_record",
     "index_file_size",
     "java_hash",
     "read_entry",
@@ -63,5 +74,6 @@ __all__ = [
     "tags_code",
     "topic_hash",
     "valid_entries_end",
+    "walk_chain",
     "walk_log",
 ]

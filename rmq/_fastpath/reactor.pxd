@@ -25,6 +25,7 @@ cdef struct Slot:
     int64_t out_start
     int64_t out_end
     int64_t active_ms
+    int64_t frame_ms            # when the frame that is not whole yet began
     int32_t state
     bint is_dirty               # in the list of connections to send for
     bint is_undrained           # frames were left behind in the inbox
@@ -86,6 +87,8 @@ cdef class Reactor:
     cdef int wake_fd            # in the set: something was left for the owner
     cdef int64_t now_ms
     cdef int64_t max_frame_size
+    cdef int64_t max_buffer_bytes
+    cdef readonly int64_t buffer_bytes      # capacity of all inboxes and outboxes
     cdef uint32_t turn
     cdef bint in_batch
     cdef readonly int64_t connections
@@ -114,6 +117,12 @@ cdef class Reactor:
     ) noexcept nogil
     cdef bint serve(self, uint32_t index, const uint8_t *p, int64_t size) noexcept nogil
     cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil
+    cdef bint may_grow(
+        self, uint32_t index, int64_t before, int64_t wanted
+    ) noexcept nogil
+    cdef void free_outbox(self, Slot *slot) noexcept nogil
+    cdef bint make_room(self, uint32_t index, int64_t frame_size) noexcept nogil
+    cdef void compact(self, Slot *slot) noexcept nogil
     cdef void mark_dirty(self, uint32_t index) noexcept nogil
     cdef void end_of_drain(self) noexcept nogil
     cdef void drop_replies(self) noexcept nogil

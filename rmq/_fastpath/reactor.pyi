@@ -42,7 +42,10 @@ class Reactor:
     polls: int
     declined: int
     held_timeout_ms: int
-    def __new__(cls, *, max_frame_size: int = 16_777_216) -> Self: ...
+    buffer_bytes: int
+    def __new__(
+        cls, *, max_frame_size: int = 16_777_216, max_buffer_bytes: int = ...
+    ) -> Self: ...
     def add(self, fd: int, listener: int = 0, peer: bytes = b"") -> int:
         """Own a connected, non-blocking descriptor; the token of its connection.
 
@@ -68,7 +71,10 @@ class Reactor:
         """Bytes that wait in the outbox."""
 
     def idle_since(self, before_ms: int, listener: int) -> list[int]:
-        """Tokens of a listener's connections without traffic since `before_ms`."""
+        """Tokens of a listener's connections without traffic since `before_ms`.
+
+        So is one whose frame began to arrive by then and is not whole yet.
+        """
 
     def poll(self, now_ms: int) -> bool:
         """Serve what is ready, without waiting; True if anything was.
@@ -92,8 +98,11 @@ class Reactor:
     def flush(self) -> bool:
         """Send what collected since `take_events`; True if frames wait to be cut."""
 
-    def attach_watermark(self, watermark: Watermark) -> None:
-        """Release held replies by this watermark from now on."""
+    def attach_watermark(self, watermark: Watermark, timeout_ms: int = 5_000) -> None:
+        """Release held replies by this watermark from now on.
+
+        Those of compiled handlers are given up after `timeout_ms`.
+        """
 
     def detach_watermark(self) -> None:
         """Forget the watermark; what is held stays until its deadline."""

@@ -12,8 +12,11 @@ Whatever is sent outside a batch may end a connection or let its frames be cut a
 eventfd of the set then wakes the owner.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
 it and FRAMES_PER_CONNECTION; a frame has max_frame_size; an outbox stops its connection
-from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  A connection whose frames
-wait to be handed over is not read either, and an idle one holds no buffer.
+from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  All buffers together have
+max_buffer_bytes: beyond that the connection with the largest is ended, and only small
+buffers are given out.  A frame's buffer grows as its bytes come, whatever it announces.
+A connection whose frames wait to be handed over is not read either, and an idle one
+holds no buffer.
 The trio task that owns the reactor calls everything here.
 """
 
@@ -148,8 +151,14 @@ class ReactorStatistics(NamedTuple):
 cdef class Reactor:
     """The epoll set with its connections; `epfd` is what the owner waits for."""
 
-    def __cinit__(self, *, int64_t max_frame_size=16 * 1024 * 1024):
+    def __cinit__(
+        self,
+        *,
+        int64_t max_frame_size=16 * 1024 * 1024,
+        int64_t max_buffer_bytes=512 * 1024 * 1024,
+    ):
         self.max_frame_size = max_frame_size
+        self.max_buffer_bytes = max_buffer_bytes
         self.free_slots = []
         self.watermark_fd = self.wake_fd = -1
         self.handlers = []
@@ -222,7 +231,7 @@ cdef class Reactor:
         slot.declined_poll = -1
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
-        slot.active_ms = self.now_ms
+        slot.active_ms = slot.frame_ms = self.now_ms
         slot.armed = EPOLLIN | EPOLLRDHUP
         if rmq_epoll_set(self.epfd, EPOLL_CTL_ADD, fd, slot.armed, self._token(index)):
             slot.fd = -1
@@ -278,11 +287,11 @@ cdef class Reactor:
         slot.fd = -1
         slot.generation += 1
         free(slot.inbox)
-        free(slot.outbox)
         _forget_templates(slot)
-        slot.inbox = slot.outbox = NULL
+        self.buffer_bytes -= slot.in_capacity
+        slot.inbox = NULL
         slot.in_capacity = slot.in_start = slot.in_end = slot.handed = 0
-        slot.out_capacity = slot.out_start = slot.out_end = 0
+        self.free_outbox(slot)
         self.free_slots.append(index)
         self.connections -= 1
         return True
@@ -302,13 +311,21 @@ cdef class Reactor:
         return 0 if slot == NULL else slot.out_end - slot.out_start
 
     def idle_since(self, int64_t before_ms, int listener):
-        """Tokens of a listener's connections without traffic since `before_ms`."""
+        """Tokens of a listener's connections without traffic since `before_ms`.
+
+        So is one whose frame began to arrive by then and is not whole yet.
+        """
         cdef uint32_t i
+        cdef Slot *slot
+        cdef bint is_slow
         tokens = []
         for i in range(self.slot_count):
-            if self.slots[i].fd >= 0 and self.slots[i].listener == listener:
-                if self.slots[i].active_ms <= before_ms:
-                    tokens.append(self._token(i))
+            slot = self.slots[i]
+            if slot.fd < 0 or slot.listener != listener:
+                continue
+            is_slow = slot.in_end > slot.in_start and slot.frame_ms <= before_ms
+            if slot.active_ms <= before_ms or (is_slow and not slot.is_paused):
+                tokens.append(self._token(i))
         return tokens
 
     # -- compiled handlers
@@ -543,9 +560,13 @@ cdef class Reactor:
         cdef int64_t total = 0, room
         cdef ssize_t got
         if slot.handed == 0:
-            _compact(slot)
+            self.compact(slot)
+        if slot.in_end == slot.in_start:
+            slot.frame_ms = self.now_ms
         while total < RECEIVE_BYTES:
-            if slot.in_end == slot.in_capacity and not _make_room(slot, BUFFER_START):
+            if slot.in_end == slot.in_capacity and not self.make_room(
+                index, BUFFER_START
+            ):
                 if slot.in_start == 0:
                     self.fail(index, OUT_OF_MEMORY)
                 return
@@ -569,7 +590,7 @@ cdef class Reactor:
             if slot.is_undrained or slot.is_paused:
                 break
         if slot.handed == 0:
-            _compact(slot)
+            self.compact(slot)
 
     cdef void cut(self, uint32_t index) noexcept nogil:
         """Hand over the whole frames of the inbox; grow it for one that is larger."""
@@ -594,7 +615,7 @@ cdef class Reactor:
                 return
             if have < size:
                 if size > slot.in_capacity - slot.in_start:
-                    _make_room(slot, size)
+                    self.make_room(index, min(size, 4 * have))
                 return
             if slot.out_end - slot.out_start > OUTBOX_PAUSE:
                 slot.is_paused = True
@@ -607,6 +628,7 @@ cdef class Reactor:
                 slot.handed += 1
                 self.declined += 1
             slot.in_start += size
+            slot.frame_ms = self.now_ms
             self.frames += 1
             handed += 1
 
@@ -631,7 +653,7 @@ cdef class Reactor:
             if slot.fd >= 0:
                 self.cut(self.undrained[i])
                 if slot.handed == 0:
-                    _compact(slot)
+                    self.compact(slot)
 
     cdef void add_event(
         self, int32_t kind, uint32_t index, int64_t start, int64_t size
@@ -682,7 +704,7 @@ cdef class Reactor:
             slot = self.find(self.events[i].token)
             if slot != NULL:
                 slot.handed = 0
-                _compact(slot)
+                self.compact(slot)
         self.event_count = 0
         self.in_batch = True
         return taken
@@ -743,13 +765,56 @@ cdef class Reactor:
         if slot.out_end + size > slot.out_capacity:
             wanted = max(slot.out_end + size, 2 * slot.out_capacity)
             wanted = max(wanted, <int64_t>BUFFER_START)
+            if not self.may_grow(index, slot.out_capacity, wanted):
+                self.fail(index, READER_TOO_SLOW)
+                return False
             grown = realloc(slot.outbox, wanted)
             if grown == NULL:
                 self.fail(index, OUT_OF_MEMORY)
                 return False
+            self.buffer_bytes += wanted - slot.out_capacity
             slot.outbox = <uint8_t *>grown
             slot.out_capacity = wanted
         return True
+
+    cdef bint may_grow(
+        self, uint32_t index, int64_t before, int64_t wanted
+    ) noexcept nogil:
+        """Whether a buffer may grow; if there is no room, the largest holder leaves.
+
+        False if the one that asks would be the largest itself.
+        """
+        cdef Slot *slot
+        cdef Slot *largest = self.slots[index]
+        cdef int64_t size
+        cdef int64_t most = largest.in_capacity + largest.out_capacity + wanted - before
+        cdef uint32_t i
+        cdef uint32_t found = index
+        if wanted <= BUFFER_START:
+            return True
+        if self.buffer_bytes + wanted - before <= self.max_buffer_bytes:
+            return True
+        for i in range(self.slot_count):
+            slot = self.slots[i]
+            size = slot.in_capacity + slot.out_capacity
+            if slot.fd >= 0 and slot.state == OPEN and size > most:
+                most, found = size, i
+        if found == index or self.event_count == self.event_capacity:
+            return False
+        slot = self.slots[found]
+        self.fail(
+            found,
+            READER_TOO_SLOW if slot.out_capacity > slot.in_capacity else OUT_OF_MEMORY,
+        )
+        self.free_outbox(slot)      # its inbox may hold frames on their way to Python
+        return True
+
+    cdef void free_outbox(self, Slot *slot) noexcept nogil:
+        """Give an outbox back, and what is in it up."""
+        self.buffer_bytes -= slot.out_capacity
+        free(slot.outbox)
+        slot.outbox = NULL
+        slot.out_capacity = slot.out_start = slot.out_end = 0
 
     cdef void mark_dirty(self, uint32_t index) noexcept nogil:
         """Note a connection for the next send."""
@@ -791,11 +856,7 @@ cdef class Reactor:
             self.bytes_out += done
             slot.active_ms = self.now_ms
         if slot.out_start == slot.out_end:
-            slot.out_start = slot.out_end = 0
-            if slot.out_capacity:
-                free(slot.outbox)
-                slot.outbox = NULL
-                slot.out_capacity = 0
+            self.free_outbox(slot)
             if slot.is_paused:
                 slot.is_paused = False
                 self.leave_behind(index)
@@ -822,9 +883,13 @@ cdef class Reactor:
 
     # -- held replies
 
-    def attach_watermark(self, Watermark watermark not None):
-        """Release held replies by this watermark from now on."""
+    def attach_watermark(self, Watermark watermark not None, int64_t timeout_ms=5_000):
+        """Release held replies by this watermark from now on.
+
+        Those of compiled handlers are given up after `timeout_ms`.
+        """
         self.detach_watermark()
+        self.held_timeout_ms = timeout_ms
         self.watermark = watermark
         self.watermark_fd = watermark.subscribe()
         rmq_epoll_set(
@@ -959,53 +1024,52 @@ cdef class Reactor:
         free(held)
 
     def statistics(self):
-        """A picture of the counters; looks at every connection."""
-        cdef int64_t buffer_bytes = 0
-        cdef uint32_t i
-        for i in range(self.slot_count):
-            buffer_bytes += self.slots[i].in_capacity + self.slots[i].out_capacity
+        """A picture of the counters."""
         return ReactorStatistics(
             self.connections, self.held_count, self.frames,
             self.bytes_in, self.bytes_out, self.polls, self.declined,
-            buffer_bytes,
+            self.buffer_bytes,
         )
 
+    cdef bint make_room(self, uint32_t index, int64_t frame_size) noexcept nogil:
+        """Have a buffer with room behind in_end, and for a frame of `frame_size`.
 
-cdef bint _make_room(Slot *slot, int64_t frame_size) noexcept nogil:
-    """Have a buffer with room behind in_end, and for a frame of `frame_size`.
-
-    Frames that are handed over but not taken yet stay where they are: nothing moves
-    before in_start, and only `_compact` shifts.
-    """
-    cdef int64_t wanted = slot.in_start + frame_size
-    cdef void *grown
-    if slot.in_end == slot.in_capacity:
-        wanted = max(wanted, slot.in_end + BUFFER_START)
-    if wanted <= slot.in_capacity:
+        Frames that are handed over but not taken yet stay where they are: nothing moves
+        before in_start, and only `compact` shifts.
+        """
+        cdef Slot *slot = self.slots[index]
+        cdef int64_t wanted = slot.in_start + frame_size
+        cdef void *grown
+        if slot.in_end == slot.in_capacity:
+            wanted = max(wanted, slot.in_end + BUFFER_START)
+        if wanted <= slot.in_capacity:
+            return True
+        if slot.in_capacity:
+            wanted = max(wanted, min(2 * slot.in_capacity, <int64_t>(2 * RECEIVE_BYTES)))
+        if not self.may_grow(index, slot.in_capacity, wanted):
+            return False
+        grown = realloc(slot.inbox, wanted)
+        if grown == NULL:
+            return False
+        self.buffer_bytes += wanted - slot.in_capacity
+        slot.inbox = <uint8_t *>grown
+        slot.in_capacity = wanted
         return True
-    if slot.in_capacity:
-        wanted = max(wanted, min(2 * slot.in_capacity, <int64_t>(2 * RECEIVE_BYTES)))
-    grown = realloc(slot.inbox, wanted)
-    if grown == NULL:
-        return False
-    slot.inbox = <uint8_t *>grown
-    slot.in_capacity = wanted
-    return True
 
-
-cdef void _compact(Slot *slot) noexcept nogil:
-    """Drop the frames that were taken; give the buffer back when nothing is left."""
-    cdef int64_t rest = slot.in_end - slot.in_start
-    if slot.in_start == 0:
-        return
-    if rest == 0:
-        free(slot.inbox)
-        slot.inbox = NULL
-        slot.in_capacity = 0
-    else:
-        memmove(slot.inbox, slot.inbox + slot.in_start, rest)
-    slot.in_start = 0
-    slot.in_end = rest
+    cdef void compact(self, Slot *slot) noexcept nogil:
+        """Drop the frames that were taken; give the buffer back when nothing is left."""
+        cdef int64_t rest = slot.in_end - slot.in_start
+        if slot.in_start == 0:
+            return
+        if rest == 0:
+            self.buffer_bytes -= slot.in_capacity
+            free(slot.inbox)
+            slot.inbox = NULL
+            slot.in_capacity = 0
+        else:
+            memmove(slot.inbox, slot.inbox + slot.in_start, rest)
+        slot.in_start = 0
+        slot.in_end = rest
 
 
 cdef void *_grown(void *old, size_t size) except NULL:

@@ -95,7 +95,9 @@ class Broker:
             context = self.context = self._build(store, name_servers)
             self._load_tables()
             self._connect_plugins(tables)
-            self._server.attach_watermark(store.durable)
+            self._server.attach_watermark(
+                store.durable, self.store_config.sync_flush_timeout_ms
+            )
             self._server.after_drain.append(context.arrivals.flush)
             async with trio.open_nursery() as nursery:
                 await self._start_services(nursery)
@@ -203,6 +205,7 @@ class Broker:
                     max_running=claim.max_running,
                     max_waiting=claim.max_waiting,
                 )
+        context.plugins = tuple(plugins.list())
         guards = plugins.gather("rmq_request_guards", context)
         if self.config.native_handlers and not guards:
             for port, code, handler in plugins.native_claims(context):

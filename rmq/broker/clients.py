@@ -10,14 +10,23 @@ from dataclasses import dataclass, field
 
 from rmq.broker.mismatch import SubscriptionMismatches
 from rmq.broker.tables.groups import GroupTable
+from rmq.errors import RequestRejected
 from rmq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from rmq.remoting.connection import Connection
 
-MAX_PRODUCER_GROUPS = 100_000
-"""Producer groups are made by heartbeats; more of them are not remembered."""
+MAX_MEMBERS = 200_000
+"""Places of clients in groups, of either table; heartbeats make them."""
+
+MAX_CLIENT_IDS = 64
+"""Clients that share a connection: instances of one process."""
+
+MAX_SUBSCRIPTION_SIZE = 64 * 1024 * 1024
+"""Characters of all subscriptions together; tags count as `TAG_SIZE` more."""
+
+TAG_SIZE = 64
 
 
 @dataclass(slots=True)
@@ -40,6 +49,8 @@ class ConsumerGroup:
     consume_from_where: str | None
     members: dict[Connection, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    size: int = 0
+    """Characters of the subscriptions."""
 
 
 class ProducerTable:
@@ -47,7 +58,10 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, Member]] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
         self._connections: dict[str, Connection] = {}
+        self._clients_of: dict[Connection, set[str]] = {}
+        self._count = 0
 
     def register(
         self,
@@ -59,28 +73,50 @@ class ProducerTable:
         now_ms: int,
     ) -> None:
         """Note a producer, or that it still lives."""
-        if group not in self._groups and len(self._groups) >= MAX_PRODUCER_GROUPS:
-            return
-        members = self._groups.setdefault(group, {})
-        members[connection] = Member(client_id, language, version, now_ms)
         assert connection.is_open, f"{client_id} registered over a closed connection"
+        members = self._groups.get(group, {})
+        if connection not in members:
+            _check_members(self._count)
+            self._count += 1
+        self._note_client(client_id, connection)
+        members[connection] = Member(client_id, language, version, now_ms)
+        self._groups[group] = members
+        self._groups_of.setdefault(connection, set()).add(group)
+
+    def _note_client(self, client_id: str, connection: Connection) -> None:
+        """Remember where a client is reached; it may come back elsewhere."""
+        before = self._connections.get(client_id)
+        if before is connection:
+            return
+        clients = self._clients_of.setdefault(connection, set())
+        if len(clients) >= MAX_CLIENT_IDS:
+            raise _refused(f"a connection serves at most {MAX_CLIENT_IDS} client ids")
+        if before is not None:
+            self._clients_of[before].discard(client_id)
+        clients.add(client_id)
         self._connections[client_id] = connection
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
         """Forget a producer that says goodbye."""
         members = self._groups.get(group, {})
-        members.pop(connection, None)
+        if members.pop(connection, None) is None:
+            return
+        self._count -= 1
+        self._groups_of[connection].discard(group)
         if not members:
-            self._groups.pop(group, None)
+            del self._groups[group]
 
     def on_close(self, connection: Connection) -> None:
         """Forget a producer whose connection is gone."""
-        for group, members in list(self._groups.items()):
-            if connection in members:
-                client_id = members[connection].client_id
-                self.unregister(group, client_id, connection)
-                if self._connections.get(client_id) is connection:
-                    del self._connections[client_id]
+        for group in self._groups_of.pop(connection, ()):
+            members = self._groups[group]
+            del members[connection]
+            self._count -= 1
+            if not members:
+                del self._groups[group]
+        for client_id in self._clients_of.pop(connection, ()):
+            del self._connections[client_id]
+        assert self._count >= 0, self._count
 
     def members(self, group: str) -> dict[Connection, Member]:
         """Return the producers of a group."""
@@ -111,6 +147,9 @@ class ConsumerTable:
         self._notifies = notifies
         self._on_gone = on_gone
         self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
+        self._count = 0
+        self._size = 0
         self.mismatches = SubscriptionMismatches()
 
     def register(
@@ -125,6 +164,14 @@ class ConsumerTable:
         """Note a consumer; True (and its group is told) if that changed the group."""
         name = data.group_name or ""
         group = self._groups.get(name)
+        if group is None or connection not in group.members:
+            _check_members(self._count)
+        size = sum(map(_size, data.subscription_data_set))
+        if self._size - (group.size if group else 0) + size > MAX_SUBSCRIPTION_SIZE:
+            raise _refused(
+                f"the subscriptions of all groups take {self._size} characters of "
+                f"{MAX_SUBSCRIPTION_SIZE}, {size} more do not fit"
+            )
         if group is None:
             group = self._groups[name] = ConsumerGroup(
                 name, data.consume_type, data.message_model, data.consume_from_where
@@ -136,7 +183,14 @@ class ConsumerTable:
         before = group.members.get(connection)
         changed = before is None or before.client_id != client_id
         group.members[connection] = Member(client_id, language, version, now_ms)
+        if before is None:
+            self._count += 1
+            self._groups_of.setdefault(connection, set()).add(name)
+        elif changed:
+            self._forget_mismatches(group)
+        self._size -= group.size
         changed = _subscribe(group, data.subscription_data_set) or changed
+        self._size += group.size
         self.mismatches.note(name, client_id, data.subscription_data_set)
         if changed:
             self._notify(group)
@@ -158,21 +212,27 @@ class ConsumerTable:
         known = self._groups.get(group)
         if known is None or known.members.pop(connection, None) is None:
             return
-        assert connection not in known.members, client_id
-        left = {member.client_id for member in known.members.values()}
-        self.mismatches.keep(group, left)
+        self._count -= 1
+        self._groups_of[connection].discard(group)
+        assert self._count >= 0, client_id
+        self._forget_mismatches(known)
         if known.members:
             self._notify(known)
         else:
+            self._size -= known.size
             del self._groups[group]
             self._on_gone(group)
 
+    def _forget_mismatches(self, group: ConsumerGroup) -> None:
+        left = {member.client_id for member in group.members.values()}
+        self.mismatches.keep(group.name, left)
+
     def on_close(self, connection: Connection) -> None:
         """Forget a consumer whose connection is gone, in all its groups."""
-        for group in list(self._groups.values()):
-            member = group.members.get(connection)
-            if member is not None:
-                self.unregister(group.name, member.client_id, connection)
+        for name in list(self._groups_of.get(connection, ())):
+            member = self._groups[name].members[connection]
+            self.unregister(name, member.client_id, connection)
+        self._groups_of.pop(connection, None)
 
     def client_ids(self, group: str) -> list[str]:
         """Return the ids of a group's members; none if it is not online."""
@@ -227,4 +287,24 @@ def _subscribe(group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
     for topic in set(group.subscriptions) - topics:
         del group.subscriptions[topic]
         changed = True
+    group.size = sum(map(_size, group.subscriptions.values()))
     return changed
+
+
+def _size(subscription: SubscriptionData) -> int:
+    """Roughly what a subscription takes in memory."""
+    tags = sum(TAG_SIZE + len(tag) for tag in subscription.tags_set)
+    codes = TAG_SIZE * len(subscription.code_set)
+    texts = len(subscription.topic or "") + len(subscription.sub_string or "")
+    return TAG_SIZE + tags + codes + texts
+
+
+def _check_members(count: int) -> None:
+    if count >= MAX_MEMBERS:
+        raise _refused(f"this broker knows {MAX_MEMBERS} members of groups already")
+
+
+def _refused(reason: str) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.SYSTEM_ERROR, f"{reason}: spread clients over more brokers"
+    )

@@ -273,6 +273,12 @@ class BrokerConfig:
         key="rmq.nativeHandlers",
         doc="let compiled handlers serve; false sends every frame to Python",
     )
+    max_buffer_bytes: int = option(
+        512 * 1024 * 1024,
+        key="rmq.maxBufferBytes",
+        low=1 << 20,
+        doc="bytes that all connections may buffer; beyond it the largest is closed",
+    )
     stop_timeout_s: int = option(
         10,
         key="rmq.stopTimeoutSeconds",

@@ -3,7 +3,7 @@
 Plugins import their types from here; what is not here is not theirs.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from rmq.broker.tables.persist import JsonTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
 from rmq.native import NativeHandler
+from rmq.plugins import PluginInfo
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held
 from rmq.store.config import StoreConfig
@@ -98,6 +99,8 @@ class BrokerContext:
     plugin_configs: dict[str, Any] = field(default_factory=dict)
     on_close: list[Callable[[Connection], None]] = field(default_factory=list)
     on_stop: list[Callable[[], object]] = field(default_factory=list)
+    plugins: Sequence[PluginInfo] = ()
+    """What is loaded; known once every plugin has registered its handlers."""
     tables: list[JsonTable] = field(default_factory=list)
     """Tables of plugins; the broker saves them when it stops."""
 

@@ -19,7 +19,7 @@ from rmq._fastpath import body_crc
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.topics import TopicTable
 from rmq.errors import PeerError, RequestRejected
-from rmq.protocol.bodies.common import KVTable
+from rmq.protocol.bodies.common import DataVersion, KVTable
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (
     TopicConfig,
@@ -36,6 +36,9 @@ from rmq.remoting.client import RemotingClient
 logger = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_MS = 3_000
+TOPICS_AT_ONCE = 20_000
+"""Topics of one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
+
 SILENT_TIMEOUT_MS = 500
 """For a goodbye to a name server that did not answer before."""
 
@@ -111,7 +114,9 @@ class NameServers:
         line.is_full_wanted = False
         try:
             done = not is_full and await self._register(line.address, changed)
-            done = done or await self._register(line.address, self._topics.all())
+            done = done or await self._register_in_parts(
+                line.address, self._topics.all()
+            )
         except (PeerError, RequestRejected) as error:
             if not line.error:
                 logger.warning("name server %s: %s", line.address, error)
@@ -129,6 +134,13 @@ class NameServers:
             if len(line.changed) <= 1:
                 line.changed[name] = topic
             line.wake.set()
+
+    async def register_all(self) -> None:
+        """Send the full table to every name server; each has answered or failed."""
+        async with trio.open_nursery() as nursery:
+            for line in self._lines:
+                line.is_full_wanted = True
+                nursery.start_soon(self._speak, line)
 
     def register_soon(self) -> None:
         """Send the full table to every name server without waiting for its time."""
@@ -149,11 +161,28 @@ class NameServers:
             for line in self._lines
         )
 
-    async def _register(self, address: str, topics: dict[str, TopicConfig]) -> bool:
+    async def _register_in_parts(
+        self, address: str, topics: dict[str, TopicConfig]
+    ) -> bool:
+        """Send a full table; a large one goes in several frames.
+
+        Name servers read the topics of a version once, so that each part has its own.
+        """
+        names = list(topics)
+        for part in range(len(names) // TOPICS_AT_ONCE + 1):
+            some = names[part * TOPICS_AT_ONCE : (part + 1) * TOPICS_AT_ONCE]
+            table = {name: topics[name] for name in some}
+            if not await self._register(address, table, part):
+                return False
+        return True
+
+    async def _register(
+        self, address: str, topics: dict[str, TopicConfig], part: int = 0
+    ) -> bool:
         assert self.address, "register after the ports are bound"
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
-                data_version=self._topics.data_version,
+                data_version=self._version(part),
                 topic_config_table=self._permitted(topics),
             )
         ).encode()
@@ -182,6 +211,11 @@ class NameServers:
             topic = self._topics.get(name)
             if topic is not None and not topic.order:
                 self._topics.update(msgspec.structs.replace(topic, order=True))
+
+    def _version(self, part: int) -> DataVersion:
+        version = self._topics.data_version
+        counter = version.counter + (part << 40)
+        return msgspec.structs.replace(version, counter=counter) if part else version
 
     def _permitted(self, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
         """Take away from every topic what the broker as a whole may not do."""

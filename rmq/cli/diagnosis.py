@@ -27,7 +27,8 @@ from rmq.store.config import StoreConfig
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 FAST_PORT_DISTANCE: Final = 2
-LEAST_DESCRIPTORS: Final = 65_536
+LEAST_DESCRIPTORS: Final = 16_384
+GOOD_DESCRIPTORS: Final = 65_536
 CLOCK_TOLERANCE_MS: Final = 2_000
 MAX_GROUPS: Final = 1_000
 """Groups whose members are compared; more are not looked at."""
@@ -114,13 +115,14 @@ def _existing(path: Path) -> Path:
 
 
 def _descriptors() -> Findings:
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = f"{soft} files and connections may be open at once"
-    if soft < LEAST_DESCRIPTORS:
+    """Look at the hard limit: a broker raises its own up to it."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{hard} files and connections may be open at once"
+    if hard < LEAST_DESCRIPTORS:
         yield Finding(
             "file handles", text, True,
-            f"start the broker with ulimit -n {LEAST_DESCRIPTORS} (systemd: "
-            f"LimitNOFILE={LEAST_DESCRIPTORS})",
+            f"start the broker with ulimit -n {GOOD_DESCRIPTORS} (systemd: "
+            f"LimitNOFILE={GOOD_DESCRIPTORS})",
         )  # fmt: skip
     else:
         yield Finding("file handles", text)

@@ -3,8 +3,8 @@
 Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
 from rmq._fastpath import body_crc
 from rmq.config import parse_properties
@@ -13,7 +13,8 @@ from rmq.errors import ConfigError, RequestRejected
 from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from rmq.namesrv.routes import DEFAULT_TIMEOUT_MS, Registration, RouteTable
+from rmq.namesrv.registrations import DEFAULT_TIMEOUT_MS, Registration
+from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.route import (
@@ -36,6 +37,9 @@ MAX_NAME_LENGTH = 255
 
 ZONE_MODE, ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 """Fields that clients and brokers of a zone add to requests 105 and 103."""
+
+Answering = Coroutine[Any, Any, Command]
+"""The change is made at once; the answer waits until it is kept."""
 
 BLACK_LIST_REMARK = "Can not update config in black list."
 
@@ -288,13 +292,12 @@ class NameServerHandlers:
 
     # -- key-value configuration
 
-    def put_kv(self, request: Command, connection: Connection) -> Command:
+    def put_kv(self, request: Command, connection: Connection) -> Answering:
         """100: set a value."""
         header = request.header(headers.PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
-        self._kv.save()
         self.answers.forget()
-        return request.reply()
+        return self._saved(request)
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
         """101: get a value."""
@@ -307,12 +310,15 @@ class NameServerHandlers:
             )
         return request.reply(header=headers.GetKVConfigResponseHeader(value=value))
 
-    def delete_kv(self, request: Command, connection: Connection) -> Command:
+    def delete_kv(self, request: Command, connection: Connection) -> Answering:
         """102: remove a value."""
         header = request.header(headers.DeleteKVConfigRequestHeader)
         self._kv.delete(header.namespace, header.key)
-        self._kv.save()
         self.answers.forget()
+        return self._saved(request)
+
+    async def _saved(self, request: Command) -> Command:
+        await self._kv.save()
         return request.reply()
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:

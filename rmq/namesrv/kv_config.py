@@ -9,6 +9,8 @@ import logging
 import os
 from pathlib import Path
 
+import trio
+
 from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
@@ -31,6 +33,10 @@ class KVConfig:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._table: dict[str, dict[str, str]] = {}
+        self._count = 0
+        self._size = 0
+        self._is_dirty = False
+        self._writing = trio.Lock()
 
     def load(self) -> None:
         """Read the file, or the one before it; an absent one is empty."""
@@ -54,6 +60,12 @@ class KVConfig:
                 str(name): {str(k): str(v) for k, v in entries.items()}
                 for name, entries in table.items()
             }
+            self._count = sum(map(len, self._table.values()))
+            self._size = sum(
+                _size(key, text)
+                for entries in self._table.values()
+                for key, text in entries.items()
+            )
         except FileNotFoundError:
             return "" if path == self._path else "there is no backup"
         except (RemoteProtocolError, AttributeError) as error:
@@ -73,21 +85,21 @@ class KVConfig:
         if not namespace or not key:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         self._check_room(namespace, key, value)
+        self._remove(namespace, key)
         self._table.setdefault(namespace, {})[key] = value
+        self._count += 1
+        self._size += _size(key, value)
+        self._is_dirty = True
 
     def _check_room(self, namespace: str, key: str, value: str) -> None:
         if len(namespace) > MAX_NAME_SIZE or len(key) > MAX_NAME_SIZE:
             raise _refused(f"namespace and key have at most {MAX_NAME_SIZE} characters")
         if len(value) > MAX_VALUE_SIZE:
             raise _refused(f"a value has at most {MAX_VALUE_SIZE} characters")
-        entries = [
-            (one, known)
-            for name, table in self._table.items()
-            for one, known in table.items()
-            if (name, one) != (namespace, key)
-        ]
-        size = sum(len(one) + len(known) for one, known in entries)
-        if len(entries) >= MAX_ENTRIES or size + len(value) > MAX_TABLE_SIZE:
+        before = self.get(namespace, key)
+        count = self._count - (before is not None)
+        size = self._size - (0 if before is None else _size(key, before))
+        if count >= MAX_ENTRIES or size + _size(key, value) > MAX_TABLE_SIZE:
             raise _refused(
                 f"the table has at most {MAX_ENTRIES} entries "
                 f"and {MAX_TABLE_SIZE} characters"
@@ -95,22 +107,40 @@ class KVConfig:
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value."""
-        entries = self._table.get(namespace, {})
-        entries.pop(key, None)
-        if not entries:
+        self._remove(namespace, key)
+        self._is_dirty = True
+        if not self._table.get(namespace):
             self._table.pop(namespace, None)
 
-    def save(self) -> None:
-        """Write the file; blocks for one small write."""
+    def _remove(self, namespace: str, key: str) -> None:
+        before = self._table.get(namespace, {}).pop(key, None)
+        if before is not None:
+            self._count -= 1
+            self._size -= _size(key, before)
+        assert self._count >= 0, namespace
+
+    async def save(self) -> None:
+        """Return when every change so far is in the file; one write may serve many."""
+        async with self._writing:
+            if self._is_dirty:
+                self._is_dirty = False
+                text = fastjson.dumps_pretty({"configTable": self._table})
+                await trio.to_thread.run_sync(self._write, text)
+
+    def _write(self, text: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_name(self._path.name + ".tmp")
         with temporary.open("wb") as file:
-            file.write(fastjson.dumps_pretty({"configTable": self._table}))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         if self._path.exists():
             self._path.replace(self._path.with_name(self._path.name + ".bak"))
         temporary.replace(self._path)
+
+
+def _size(key: str, value: str) -> int:
+    return len(key) + len(value)
 
 
 def _refused(reason: str) -> RequestRejected:

@@ -15,12 +15,18 @@ Belongs to the trio thread; memory only.
 
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from rmq.errors import RequestRejected
+from rmq.namesrv.registrations import (
+    BrokerGroup,
+    LeastIdChange,
+    LiveBroker,
+    Registered,
+    Registration,
+)
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rmq.protocol.bodies.topics import TopicConfig
@@ -29,68 +35,12 @@ from rmq.protocol.flags import PERM_READ, PERM_WRITE
 from rmq.remoting.connection import Connection
 
 MASTER_ID = 0
-DEFAULT_TIMEOUT_MS = 120_000
 MAX_BROKERS = 10_000
 MAX_TOPICS = 1_000_000
+MAX_QUEUE_DATAS = 2_000_000
+"""Pairs of topic and broker name; each takes 150 bytes."""
 
-
-@dataclass(slots=True)
-class LiveBroker:
-    """A registration that has not expired."""
-
-    broker_name: str
-    last_update_ms: int
-    timeout_ms: int
-    data_version: DataVersion
-    connection: Connection | None
-    ha_address: str
-
-
-@dataclass(slots=True)
-class BrokerGroup:
-    """A master with its slaves: one broker name."""
-
-    cluster: str
-    addresses: dict[int, str] = field(default_factory=dict)
-    enable_acting_master: bool = False
-    zone_name: str | None = None
-
-    @property
-    def least_id(self) -> int:
-        """The id whose holder stands in for a master."""
-        return min(self.addresses)
-
-
-class Registration(NamedTuple):
-    """What a broker says of itself."""
-
-    cluster: str
-    address: str
-    broker_name: str
-    broker_id: int
-    ha_address: str
-    topics: dict[str, TopicConfig]
-    data_version: DataVersion
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
-    enable_acting_master: bool | None = None
-    zone_name: str | None = None
-    mappings: dict[str, Any] | None = None
-
-
-class LeastIdChange(NamedTuple):
-    """Another broker of a group has the least id now; the rest may want to know."""
-
-    group: BrokerGroup
-    broker_name: str
-    offline_address: str | None
-    ha_address: str | None
-
-
-class Registered(NamedTuple):
-    """What a slave is told: where its master is."""
-
-    master_address: str | None = None
-    ha_address: str | None = None
+MAX_TOPIC_LENGTH = 255
 
 
 class RouteTable:
@@ -109,6 +59,8 @@ class RouteTable:
         self._brokers: dict[str, BrokerGroup] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[tuple[str, str], LiveBroker] = {}
+        self._live_over: dict[Connection, set[tuple[str, str]]] = {}
+        self._count = 0
 
     # -- registration
 
@@ -123,7 +75,7 @@ class RouteTable:
         group = self._brokers.get(wanted.broker_name) or BrokerGroup(wanted.cluster)
         key = wanted.cluster, wanted.address
         if self._is_outranked(group, wanted):
-            self._live.pop(key, None)
+            self._forget_live(key)
             self._remove_address(group, wanted.address)
             self._changed(None)
             return Registered()
@@ -135,6 +87,9 @@ class RouteTable:
         is_new_version = before is None or before.data_version != wanted.data_version
         if self._brings_topics(group, wanted):
             self._take_topics(group, wanted, is_all=is_new_version or is_first)
+        self._forget_live(key)
+        if connection is not None:
+            self._live_over.setdefault(connection, set()).add(key)
         self._live[key] = LiveBroker(
             wanted.broker_name,
             self._now_ms(),
@@ -169,11 +124,20 @@ class RouteTable:
             raise _full(f"{MAX_BROKERS} brokers are registered")
         if wanted.cluster not in self._clusters and len(self._clusters) >= MAX_BROKERS:
             raise _full(f"{MAX_BROKERS} clusters are registered")
-        self._check_room_for_topics(wanted.topics.keys())
+        self._check_room_for_topics(wanted.topics.keys(), wanted.broker_name)
 
-    def _check_room_for_topics(self, topics: AbstractSet[str]) -> None:
+    def _check_room_for_topics(
+        self, topics: AbstractSet[str], broker_name: str
+    ) -> None:
         if len(self._topics) + len(topics - self._topics.keys()) > MAX_TOPICS:
             raise _full(f"more than {MAX_TOPICS} topics would be registered")
+        if self._count + len(topics) > MAX_QUEUE_DATAS:
+            known = sum(broker_name in self._topics.get(topic, ()) for topic in topics)
+            if self._count + len(topics) - known > MAX_QUEUE_DATAS:
+                raise _full(f"more than {MAX_QUEUE_DATAS} topics of brokers would be")
+        for topic in topics:
+            if len(topic) > MAX_TOPIC_LENGTH:
+                raise _full(f"a topic of {len(topic)} characters is too long")
 
     def _is_outranked(self, group: BrokerGroup, wanted: Registration) -> bool:
         """Return whether the id is held by another address with a newer state."""
@@ -231,13 +195,13 @@ class RouteTable:
         is_acting = wanted.broker_id != MASTER_ID and group.enable_acting_master
         shapes: dict[tuple[int, int, int, int], QueueData] = {}
         for topic, config in wanted.topics.items():
-            queues = self._topics.setdefault(topic, {})
+            queues = self._topics.get(topic, {})
             if not is_all and name in queues:
                 continue
             data = _queue_data(name, config, shapes, is_acting=is_acting)
             if queues.get(name) != data:
                 self._changed(topic)
-            queues[name] = data
+            self._set_queues(topic, data)
         if is_all:
             for topic, mapping in mappings.items():
                 self._mappings.setdefault(topic, {})[name] = mapping
@@ -249,6 +213,12 @@ class RouteTable:
             if topic not in wanted.topics:
                 self._remove_queues(topic, name)
 
+    def _set_queues(self, topic: str, data: QueueData) -> None:
+        assert data.broker_name is not None, topic
+        queues = self._topics.setdefault(topic, {})
+        self._count += data.broker_name not in queues
+        queues[data.broker_name] = data
+
     def _master_for(self, group: BrokerGroup, wanted: Registration) -> Registered:
         master = group.addresses.get(MASTER_ID)
         if wanted.broker_id == MASTER_ID or master is None:
@@ -258,10 +228,10 @@ class RouteTable:
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
         """Add queues of a topic on brokers that are known."""
-        self._check_room_for_topics({topic})
         for data in queues:
             if data.broker_name in self._brokers:
-                self._topics.setdefault(topic, {})[data.broker_name] = data
+                self._check_room_for_topics({topic}, data.broker_name)
+                self._set_queues(topic, data)
                 self._changed(topic)
 
     def touch(self, cluster: str, address: str) -> None:
@@ -286,7 +256,8 @@ class RouteTable:
         self, cluster: str, address: str, broker_name: str, broker_id: int
     ) -> None:
         """Remove a broker; its queues go with the last address of its name."""
-        live = self._live.pop((cluster, address), None)
+        live = self._live.get((cluster, address))
+        self._forget_live((cluster, address))
         group = self._brokers.get(broker_name)
         if group is None:
             return
@@ -331,6 +302,8 @@ class RouteTable:
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics[topic]
         del queues[broker_name]
+        self._count -= 1
+        assert self._count >= 0, topic
         if not queues:
             del self._topics[topic]
         self._changed(topic)
@@ -341,23 +314,38 @@ class RouteTable:
 
     def on_close(self, connection: Connection) -> None:
         """Remove the brokers that registered over a connection that is gone."""
-        self._drop(lambda live: live.connection is connection)
+        self._drop(list(self._live_over.get(connection, ())))
+
+    def _forget_live(self, key: tuple[str, str]) -> None:
+        live = self._live.pop(key, None)
+        if live is None or live.connection is None:
+            return
+        keys = self._live_over[live.connection]
+        keys.discard(key)
+        if not keys:
+            del self._live_over[live.connection]
 
     def expire(self) -> list[str]:
         """Remove the brokers that were silent too long; their addresses."""
         now_ms = self._now_ms()
-        return self._drop(lambda live: live.last_update_ms + live.timeout_ms < now_ms)
+        return self._drop(
+            [
+                key
+                for key, live in self._live.items()
+                if live.last_update_ms + live.timeout_ms < now_ms
+            ]
+        )
 
-    def _drop(self, is_gone: Callable[[LiveBroker], bool]) -> list[str]:
-        gone = [(key, live) for key, live in self._live.items() if is_gone(live)]
-        for (cluster, address), live in gone:
+    def _drop(self, gone: list[tuple[str, str]]) -> list[str]:
+        for cluster, address in gone:
+            live = self._live[cluster, address]
             group = self._brokers.get(live.broker_name)
             ids = (
                 [i for i, a in group.addresses.items() if a == address] if group else []
             )
             for broker_id in ids or [MASTER_ID]:
                 self.unregister(cluster, address, live.broker_name, broker_id)
-        return [address for (_, address), _ in gone]
+        return [address for _, address in gone]
 
     # -- questions
 

@@ -9,7 +9,8 @@ from rmq.errors import PeerError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
-from rmq.namesrv.routes import LeastIdChange, RouteTable
+from rmq.namesrv.registrations import LeastIdChange
+from rmq.namesrv.routes import RouteTable
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.cluster import NotifyMinBrokerIdChangeRequestHeader

@@ -229,6 +229,13 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+class OwnRequestCode(IntEnum):
+    """Requests that Java does not know; it has no code from 20,000 to 20,999."""
+
+    GET_LOADED_PLUGINS = 20_001
+    REPORT_EXPORT = 20_002
+
+
 class ResponseCode(IntEnum):
     """How a request was answered."""
 

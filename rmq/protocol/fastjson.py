@@ -5,7 +5,9 @@ strings in single quotes, a trailing comma, objects as names (`{{"topic":"t"}:1}
 `{"$ref":"$.path"}` for an object that was written before.
 
 Reading tries the standard parser first. A name is always text, except that an object as
-a name becomes an `ObjectKey`. Nesting is limited to `MAX_DEPTH`.
+a name becomes an `ObjectKey`. Nesting is limited to `MAX_DEPTH`. What comes from a
+stranger and is not plain has MAX_STRANGE_SIZE, because reading it costs a microsecond a
+byte; files have no limit.
 
 Writing follows the standard except for objects as names, which Java's tools demand: no
 blanks, names in quotes and sorted, nulls left out (a null means the same as absence).
@@ -21,7 +23,28 @@ from rmq.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol.json_dialect import MAX_DEPTH, ObjectKey, read_dialect
 from rmq.protocol.json_references import resolve_references
 
-__all__ = ["MAX_DEPTH", "ObjectKey", "dumps", "dumps_pretty", "java_text", "loads"]
+__all__ = [
+    "MAX_DEPTH",
+    "ObjectKey",
+    "dumps",
+    "dumps_pretty",
+    "java_text",
+    "loads",
+    "loads_strange",
+]
+
+
+MAX_STRANGE_SIZE: Final = 256 * 1024
+
+
+def loads_strange(data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
+    """Read what a stranger sent and the strict parser refused."""
+    if len(data) > MAX_STRANGE_SIZE:
+        raise RemoteProtocolError(
+            f"{len(data)} bytes of JSON that is not what was wanted, or not standard: "
+            f"only {MAX_STRANGE_SIZE} are looked at, send less or write it plainly"
+        )
+    return loads(data)
 
 
 def loads(data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value

@@ -68,7 +68,7 @@ def encode_json_header(command: Command) -> bytes:
 
 
 def _decode_leniently(data: bytes) -> Command:
-    value = fastjson.loads(data)
+    value = fastjson.loads_strange(data)
     if not isinstance(value, dict):
         raise RemoteProtocolError("a header is not a JSON object")
     fields = {name: value[name] for name in _NAMES if value.get(name) is not None}

@@ -235,6 +235,15 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
     return records
 
 
+def is_record(data: bytes, physical_offset: int) -> bool:
+    """Whether these are the bytes of one record that knows itself at this offset."""
+    try:
+        record = _decode_record(data, 0)
+    except RemoteProtocolError:
+        return False
+    return record.size == len(data) and record.physical_offset == physical_offset
+
+
 def _decode_record(data: bytes, position: int) -> StoredMessage:
     try:
         return _read_record(data, position)

@@ -48,7 +48,7 @@ class Channel:
                 nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-        except* RemoteProtocolError:
+        except* (RemoteProtocolError, PeerClosed):
             pass
         finally:
             self.is_open = False
@@ -90,11 +90,16 @@ class Channel:
     async def _send(self, data: bytes) -> None:
         if not self.is_open:
             raise PeerClosed(f"{self.address} is gone")
-        await self._outbox.send(data)
+        try:
+            await self._outbox.send(data)
+        except trio.BrokenResourceError:
+            raise PeerClosed(f"{self.address} closed before it was asked") from None
 
     async def _write(self) -> None:
-        async for data in self._sending:
-            await self._stream.send_all(data)
+        # Closing this end wakes those who wait for room.
+        async with self._sending:
+            async for data in self._sending:
+                await self._stream.send_all(data)
 
     async def _read(self) -> None:
         while data := await self._stream.receive_some(RECEIVE_SIZE):

@@ -30,12 +30,16 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection, now_ms
+from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 MAX_RUNNING = 64
 MAX_WAITING = 10_000
+MAX_WAITING_BYTES = 256 * 1024 * 1024
+"""Of all requests together that coroutines of handlers hold."""
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
 
@@ -99,6 +103,7 @@ class Dispatcher:
         self._nursery: trio.Nursery | None = None
         self._idle = trio.Event()
         self.running = 0
+        self.running_bytes = 0
         self.requests = 0
         self.failures = 0
 
@@ -139,18 +144,24 @@ class Dispatcher:
         result: Result,
         entry: Entry | None,
     ) -> None:
-        """Bring a handler's result to the wire."""
+        """Bring a handler's result to the wire; what cannot be sent is an error."""
         if result is None:
             return
-        if isinstance(result, Command):
+        try:
+            if isinstance(result, Command):
+                if not command.flag & FLAG_ONEWAY:
+                    self._reactor.send(connection.token, self._encode(command, result))
+            elif isinstance(result, Held):
+                if not command.flag & FLAG_ONEWAY:
+                    self._hold(connection, command, result)
+            else:
+                assert isinstance(result, Coroutine), f"{result!r} is no answer"
+                assert entry is not None
+                self._spawn(connection, command, result, entry)
+        except Exception as error:  # the supervisor of what handlers return
+            answer = self._error_answer(connection, command, error)
             if not command.flag & FLAG_ONEWAY:
-                self._reactor.send(connection.token, self._encode(command, result))
-        elif isinstance(result, Held):
-            if not command.flag & FLAG_ONEWAY:
-                self._hold(connection, command, result)
-        else:
-            assert entry is not None
-            self._spawn(connection, command, result, entry)
+                self._reactor.send(connection.token, encode(answer))
 
     def _hold(self, connection: Connection, command: Command, held: Held) -> None:
         is_held = self._reactor.hold(
@@ -172,13 +183,16 @@ class Dispatcher:
         entry: Entry,
     ) -> None:
         """Run a coroutine under the limits of its code."""
-        if self._nursery is None or entry.unfinished >= entry.max_waiting:
+        size = len(command.body)
+        is_full = self.running_bytes + size > MAX_WAITING_BYTES and size > 0
+        if is_full or self._nursery is None or entry.unfinished >= entry.max_waiting:
             work.close()
             busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
             self._finish(connection, command, busy, entry)
             return
         entry.unfinished += 1
         self.running += 1
+        self.running_bytes += size
         self._nursery.start_soon(self._run, connection, command, work, entry)
 
     async def _run(
@@ -197,6 +211,7 @@ class Dispatcher:
             work.close()
             entry.unfinished -= 1
             self.running -= 1
+            self.running_bytes -= len(command.body)
             if not self.running:
                 self._idle.set()
                 self._idle = trio.Event()

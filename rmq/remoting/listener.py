@@ -7,6 +7,7 @@ What follows stays in the socket for the reactor.
 
 import errno
 import logging
+import math
 import socket
 from collections.abc import Callable
 
@@ -14,12 +15,17 @@ import trio
 
 from rmq.errors import ConfigError, RemoteProtocolError
 from rmq.remoting import proxy_header
+from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 BACKLOG = 1024
 BACK_OFF_S = 0.1
 PEEK_PAUSE_S = 0.01
+PEEK_LIMIT_S = 3
+"""A PROXY header comes in one piece; who sends it byte by byte is looked at seldom."""
+
 TLS_FIRST_BYTE = 0x16
 _TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -91,10 +97,11 @@ async def _sniff(
 
 async def _first_bytes(accepted: trio.socket.SocketType) -> Address | None:
     """Look at the first bytes; take a PROXY header off and return its source."""
+    pause_s, end = PEEK_PAUSE_S, math.inf
     while True:
         data = await accepted.recv(proxy_header.PEEK_SIZE, socket.MSG_PEEK)
         if not data:
-            raise RemoteProtocolError("it closed before its first byte")
+            raise ConnectionAbortedError("it closed before its first byte")
         if data[0] == TLS_FIRST_BYTE:
             raise RemoteProtocolError(
                 "it speaks TLS, but no certificate is configured here"
@@ -105,7 +112,11 @@ async def _first_bytes(accepted: trio.socket.SocketType) -> Address | None:
         if header is not None:
             await accepted.recv(header.size)
             return header.source
-        await trio.sleep(PEEK_PAUSE_S)
+        end = min(end, trio.current_time() + PEEK_LIMIT_S)
+        if trio.current_time() >= end:
+            raise RemoteProtocolError(f"its PROXY header took over {PEEK_LIMIT_S} s")
+        await trio.sleep(pause_s)
+        pause_s *= 2
 
 
 def _detached(accepted: trio.socket.SocketType) -> socket.socket:

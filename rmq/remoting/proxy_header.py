@@ -16,6 +16,7 @@ V2_START = b"\r\n\r\n\x00\r\nQUIT\n"
 V1_LIMIT = 107
 V2_LIMIT = 16 + 536
 PEEK_SIZE = V2_LIMIT
+MAX_PORT = 65_535
 
 _V2_HEAD = struct.Struct(">12sBBH")
 _PORTS = struct.Struct(">HH")
@@ -59,9 +60,16 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
         return ProxyHeader(size, None)
     try:
         _, _, source, _, port, _ = words
-        return ProxyHeader(size, (str(ipaddress.ip_address(source)), int(port)))
+        return ProxyHeader(size, (str(ipaddress.ip_address(source)), _port(port)))
     except ValueError:
         raise RemoteProtocolError(f"the PROXY line {line!r} names no address") from None
+
+
+def _port(text: str) -> int:
+    """Read a port; one that no record can store would end the whole server."""
+    if not 0 <= int(text) <= MAX_PORT:
+        raise ValueError(text)
+    return int(text)
 
 
 def _parse_v2(data: bytes) -> ProxyHeader | None:

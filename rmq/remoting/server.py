@@ -24,9 +24,12 @@ from rmq.remoting.connection import Connection, now_ms
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.listener import Address, accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
+from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
+MAX_BUFFER_BYTES = 512 * 1024 * 1024
 SCAN_INTERVAL_S = 0.5
 IDLE_SCANS = 10
 """Idle connections are looked for in every tenth scan for expired held replies."""
@@ -73,10 +76,18 @@ class ServerStatistics(NamedTuple):
 class RemotingServer:
     """Known in Java as `NettyRemotingServer`."""
 
-    def __init__(self, *, clock: Clock, max_frame_size: int = MAX_FRAME_SIZE) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        max_frame_size: int = MAX_FRAME_SIZE,
+        max_buffer_bytes: int = MAX_BUFFER_BYTES,
+    ) -> None:
         self.clock = clock
         self.after_drain: list[Callable[[], None]] = []
-        self._reactor = Reactor(max_frame_size=max_frame_size)
+        self._reactor = Reactor(
+            max_frame_size=max_frame_size, max_buffer_bytes=max_buffer_bytes
+        )
         self._dispatcher = Dispatcher(self._reactor)
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
@@ -228,9 +239,9 @@ class RemotingServer:
             if listener.name == name:
                 self._reactor.register_native(listener.index, code, handler)
 
-    def attach_watermark(self, watermark: Watermark) -> None:
-        """Release held answers by this watermark."""
-        self._reactor.attach_watermark(watermark)
+    def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:
+        """Release held answers by it; compiled ones wait at most `timeout_ms`."""
+        self._reactor.attach_watermark(watermark, timeout_ms)
 
     def detach_watermark(self) -> None:
         """Forget the watermark before its store is closed."""

@@ -2,8 +2,8 @@
 
 A log file goes when it was last written `fileReservedTime` ago and it is one of the
 hours of `deleteWhen`, the disk is too full, or somebody asked; on a disk fuller than
-`diskSpaceCleanForciblyRatio` its age does not count.  Never the last file, never one
-that is not durable or not indexed, and always the oldest first.
+`diskSpaceCleanForciblyRatio` neither its age nor who needs it counts.  Never the last
+file, never one that is not durable or not indexed, and always the oldest first.
 Deciding (`take_*`) belongs to the trio thread, which owns the lists of files; `discard`
 is for a worker.  A file that a transfer holds keeps its name until it is released or
 `destroyMapedFileIntervalForcibly` has passed, and its bytes until it is released.
@@ -11,8 +11,9 @@ Crash contract: names go in the order of offsets, so what is left is always a lo
 queues and index files that point before it are harmless and go at the next cleaning.
 """
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.index import MessageIndex
+
+logger = logging.getLogger(__name__)
 
 MANUAL_ROUNDS = 20
 """Cleanings that one request allows, as in Java."""
@@ -45,6 +48,9 @@ class Cleaner:
         self._log = log
         self._queues = queues
         self._index = index
+        self.needed_from: Callable[[], int | None] | None = None
+        """Says from which offset on somebody still needs the log."""
+        self._is_forced = False
         self._manual_rounds = 0
         self._held_since_ms: int | None = None
         self._cleaned_offset = -1
@@ -58,7 +64,10 @@ class Cleaner:
         """Files last written before this time go now; None if none do."""
         config = self._config
         now_ms = self._clock.now_ms()
-        if config.clean_forcibly and used_ratio > config.disk_clean_ratio:
+        self._is_forced = config.clean_forcibly and (
+            used_ratio > config.disk_clean_ratio
+        )
+        if self._is_forced:
             return now_ms
         hour = datetime.fromtimestamp(now_ms / 1000).astimezone().hour
         is_wanted = (
@@ -78,7 +87,7 @@ class Cleaner:
         end = file.base_offset + file.size
         is_indexed = not self._config.index_enabled or self._index.next_offset >= end
         is_durable = self._log.durable.value >= end
-        if not (is_indexed and is_durable):
+        if not (is_indexed and is_durable) or self._is_needed(end):
             return None
         if os.fstat(file.fd).st_mtime * 1000 > expiry_ms:
             return None
@@ -86,6 +95,20 @@ class Cleaner:
             return None
         self._held_since_ms = None
         return files.pop(0)
+
+    def _is_needed(self, end: int) -> bool:
+        """Whether somebody needs what lies before `end`, and there is room for it."""
+        needed_from = None if self.needed_from is None else self.needed_from()
+        if needed_from is None or needed_from >= end:
+            return False
+        if self._is_forced:
+            logger.warning(
+                "the disk is full: the log from %d to %d goes, though somebody still "
+                "needs it",
+                needed_from,
+                end,
+            )
+        return not self._is_forced
 
     def _has_waited(self) -> bool:
         """Whether the oldest file has been held for as long as it may."""

@@ -8,6 +8,7 @@ given.  Called from the trio thread.
 
 from rmq._fastpath import scan_queue
 from rmq.errors import StoreClosed
+from rmq.protocol.message import is_record
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE
@@ -140,11 +141,17 @@ class StoreReader:
         return self._is_hot(queue.entry(offset)[0])
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """Return the record that starts at `physical_offset`, as stored."""
+        """Return the record that starts at `physical_offset`, as stored.
+
+        None if none starts there: strangers ask for any offset, and bytes inside of a
+        record may look like anything.
+        """
         size = self._log.record_size_at(physical_offset)
         if size <= 0 or physical_offset + size > self.confirm_offset:
             return None
-        return self._log.read(physical_offset, size)
+        data = self._log.read(physical_offset, size)
+        is_whole = data is not None and is_record(data, physical_offset)
+        return data if is_whole else None
 
     def query(
         self,

@@ -1,12 +1,48 @@
-"""For tests: of rmq itself, of programs that use it, and of plugins."""
+"""For tests: of rmq itself, of programs that use it, and of plugins.
 
-from rmq.testing.broker import running_name_server, running_node
-from rmq.testing.peer import ManualClock, PeerPair, RawClient
+Names are imported on first use: pytest imports this package in every project beside
+which rmq is installed, also where nobody asks for a broker.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmq.testing.broker import running_name_server, running_node
+    from rmq.testing.conformance import check_plugin
+    from rmq.testing.network import MemoryNetwork
+    from rmq.testing.peer import ManualClock, PeerPair, RawClient
+    from rmq.testing.threads import BrokerThread, NameServerThread
+
+_HOMES = {
+    "BrokerThread": "threads",
+    "ManualClock": "peer",
+    "MemoryNetwork": "network",
+    "NameServerThread": "threads",
+    "PeerPair": "peer",
+    "RawClient": "peer",
+    "check_plugin": "conformance",
+    "running_name_server": "broker",
+    "running_node": "broker",
+}
 
 __all__ = [
+    "BrokerThread",
     "ManualClock",
+    "MemoryNetwork",
+    "NameServerThread",
     "PeerPair",
     "RawClient",
+    "check_plugin",
     "running_name_server",
     "running_node",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    value: object = getattr(module, name)
+    globals()[name] = value
+    return value

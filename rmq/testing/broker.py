@@ -3,8 +3,9 @@
 It comes up and goes down exactly as `rmq broker` does, without signals.
 """
 
+import gc
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -32,19 +33,28 @@ SMALL_SETTINGS = {
 @asynccontextmanager
 async def running_node(
     folder: Path,
-    settings: dict[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
     *,
     clock: Clock | None = None,
+    plugins: Mapping[str, object] | None = None,
 ) -> AsyncIterator[nodes.Node]:
     """Run a broker with its own name server; `settings` are Java's keys.
 
-    It keeps its files in `folder` and is stopped in order at the end.
+    It keeps its files in `folder` and is stopped in order at the end. `plugins` are
+    modules that nobody installed, by name.
     """
-    values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | (settings or {})
+    values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
     config, store = build(BrokerConfig, values), build(StoreConfig, values)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
-        run = partial(nodes.run_broker, config, store, values=values, clock=clock)
+        run = partial(
+            nodes.run_broker,
+            config,
+            store,
+            values=values,
+            clock=clock,
+            more_plugins=plugins,
+        )
         node: nodes.Node = await nursery.start(run)
         try:
             yield node
@@ -52,19 +62,19 @@ async def running_node(
             node.stop()
             with trio.CancelScope(shield=True):
                 await node.finished.wait()
-            sys.setswitchinterval(interval_s)
+            _settle(interval_s)
 
 
 @asynccontextmanager
 async def running_name_server(
     folder: Path,
-    settings: dict[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
     *,
     clock: Clock | None = None,
 ) -> AsyncIterator[nodes.Node]:
     """Run a name server alone; its address is the only one in `name_servers`."""
     values = {"listenPort": "0", "kvConfigPath": str(folder / "kvConfig.json")}
-    config = build(NamesrvConfig, values | (settings or {}))
+    config = build(NamesrvConfig, values | dict(settings or {}))
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
         run = partial(nodes.run_name_server, config, clock=clock)
@@ -73,4 +83,10 @@ async def running_name_server(
             yield node
         finally:
             nursery.cancel_scope.cancel()
-            sys.setswitchinterval(interval_s)
+            _settle(interval_s)
+
+
+def _settle(interval_s: float) -> None:
+    """Give the process back as it was: a node tunes it for itself when it starts."""
+    sys.setswitchinterval(interval_s)
+    gc.unfreeze()

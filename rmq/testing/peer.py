@@ -53,12 +53,15 @@ class RawClient:
         self._opaque += 1
         request.opaque = self._opaque
         await self.send_bytes(encode(request))
+        answer = None
         with trio.fail_after(timeout_s):
-            while True:
+            while answer is None:
                 for command in await self._receive():
                     if command.is_response and command.opaque == request.opaque:
-                        return command
-                    self.pushed.append(command)
+                        answer = command
+                    else:
+                        self.pushed.append(command)
+        return answer
 
     async def _receive(self) -> list[Command]:
         data = await self.stream.receive_some(RECEIVE_SIZE)

@@ -7,6 +7,7 @@ from rmq.broker import clients, housekeeping
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
+from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq.protocol.codes import RequestCode
@@ -123,12 +124,59 @@ def test_producers_come_and_go():
     assert list(table.all()) == []
 
 
-def test_producer_groups_are_bounded(monkeypatch):
-    monkeypatch.setattr(clients, "MAX_PRODUCER_GROUPS", 1)
-    table = ProducerTable()
-    for group in ("P1", "P2"):
-        table.register(group, "c", Peer(), "JAVA", 1, 1)
-    assert [group for group, _, _ in table.all()] == ["P1"]
+def test_producers_are_bounded(monkeypatch):
+    monkeypatch.setattr(clients, "MAX_MEMBERS", 2)
+    table, peer = ProducerTable(), Peer()
+    for group in ("P1", "P2", "P1"):
+        table.register(group, "c", peer, "JAVA", 1, 1)
+    with pytest.raises(RequestRejected, match="knows 2 members"):
+        table.register("P3", "c", peer, "JAVA", 1, 1)
+    assert {group for group, _, _ in table.all()} == {"P1", "P2"}
+    table.unregister("P1", "c", peer)
+    table.register("P3", "c", peer, "JAVA", 1, 1)
+    table.on_close(peer)
+    assert table.connection("c") is None
+    assert list(table.all()) == []
+
+
+def test_a_connection_serves_few_client_ids():
+    table, peer = ProducerTable(), Peer()
+    for number in range(clients.MAX_CLIENT_IDS):
+        table.register("P", f"c{number}", peer, "JAVA", 1, 1)
+    with pytest.raises(RequestRejected, match="at most 64 client ids"):
+        table.register("P", "one more", peer, "JAVA", 1, 1)
+    table.register("P", "c7", peer, "JAVA", 1, 1)
+    other = Peer()
+    table.register("P", "c7", other, "JAVA", 1, 1)
+    table.on_close(peer)
+    assert table.connection("c7") is other
+    assert table.connection("c8") is None
+
+
+def test_consumers_and_what_they_want_are_bounded(consumers, monkeypatch):
+    monkeypatch.setattr(clients, "MAX_MEMBERS", 2)
+    monkeypatch.setattr(clients, "MAX_SUBSCRIPTION_SIZE", 200)
+    peer = Peer()
+    for _ in range(5):
+        join(consumers, peer, data("T", group="G1"))
+        join(consumers, peer, data("T", group="G2"))
+    with pytest.raises(RequestRejected, match="knows 2 members"):
+        join(consumers, peer, data("T", group="G3"))
+    with pytest.raises(RequestRejected, match=r"more do not fit"):
+        join(consumers, peer, data("T", "U" * 100, group="G1"))
+    assert consumers.group("G1").subscriptions.keys() == {"T"}
+    consumers.on_close(peer)
+    join(consumers, Peer(), data("T", "U" * 60, group="G3"))
+
+
+def test_a_client_that_renames_itself_leaves_nothing_behind(consumers):
+    peer = Peer()
+    for number in range(100):
+        join(consumers, peer, data("T"), f"c{number}")
+    assert consumers.client_ids("G") == ["c99"]
+    assert consumers.mismatches.statistics().members == 1
+    consumers.on_close(peer)
+    assert consumers.mismatches.statistics().members == 0
 
 
 async def test_silent_clients_are_closed_and_their_groups_hear_it(

@@ -19,7 +19,7 @@ def test_a_difference_is_logged_once_with_both_sides(caplog):
             mismatches.note("G", "one", wants("A"))
     (line,) = [record.getMessage() for record in caplog.records]
     assert "two wants T TAG B, one wants T TAG A" in line
-    assert mismatches.statistics() == (1, 1)
+    assert mismatches.statistics()[:2] == (1, 1)
 
 
 def test_a_change_is_logged_again_and_agreement_ends_it():
@@ -27,9 +27,9 @@ def test_a_change_is_logged_again_and_agreement_ends_it():
     mismatches.note("G", "one", wants("A"))
     mismatches.note("G", "two", wants("B"))
     mismatches.note("G", "two", wants("C"))
-    assert mismatches.statistics() == (1, 2)
+    assert mismatches.statistics()[:2] == (1, 2)
     mismatches.note("G", "two", wants("A"))
-    assert mismatches.statistics() == (0, 2)
+    assert mismatches.statistics()[:2] == (0, 2)
 
 
 def test_a_member_that_leaves_takes_its_difference_along():
@@ -37,7 +37,7 @@ def test_a_member_that_leaves_takes_its_difference_along():
     mismatches.note("G", "one", wants("A"))
     mismatches.note("G", "two", wants("B"))
     mismatches.keep("G", ["one"])
-    assert mismatches.statistics() == (0, 1)
+    assert mismatches.statistics()[:2] == (0, 1)
     mismatches.keep("G", [])
     mismatches.note("G", "two", wants("B"))
-    assert mismatches.statistics() == (0, 1)
+    assert mismatches.statistics()[:2] == (0, 1)

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import trio
 
+from rmq.broker import housekeeping
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
@@ -129,7 +131,8 @@ def test_tables_fed_from_outside_have_a_limit(topics, tmp_path, clock, monkeypat
     groups = GroupTable(tmp_path, clock, BrokerConfig())
     monkeypatch.setattr("rmq.broker.tables.groups.MAX_GROUPS", 1)
     assert groups.find("G1") is not None
-    assert groups.find("G2") is None
+    with pytest.raises(RequestRejected, match="delete some first"):
+        groups.find("G2")
     with pytest.raises(RequestRejected, match="groups already"):
         groups.update(SubscriptionGroupConfig(group_name="G3"))
     table = offsets(tmp_path, clock)
@@ -138,6 +141,12 @@ def test_tables_fed_from_outside_have_a_limit(topics, tmp_path, clock, monkeypat
     table.commit("c", "G", "T", 1, 1)
     with pytest.raises(RequestRejected, match="have offsets"):
         table.commit("c", "G2", "T", 0, 1)
+    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_OFFSETS", 2)
+    table.commit("c", "G", "T", 1, 5)
+    with pytest.raises(RequestRejected, match="2 queues have offsets"):
+        table.commit("c", "G", "T", 2, 1)
+    table.remove_topic("T")
+    table.commit("c", "G", "T", 2, 1)
 
 
 def test_groups_come_into_being_where_that_is_allowed(tmp_path, clock):
@@ -207,3 +216,14 @@ def test_java_writes_queue_numbers_without_quotes(tmp_path, clock):
     table = offsets(tmp_path, clock)
     assert (table.query("G", "T", 0), table.query("G", "T", 1)) == (7, 8)
     assert table.data_version.counter == 9
+
+
+async def test_a_table_whose_saving_is_cancelled_is_saved_or_dirty(tmp_path, clock):
+    groups = GroupTable(tmp_path, clock, BrokerConfig())
+    groups.find("G1")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await housekeeping.save_now([groups])
+    again = GroupTable(tmp_path, clock, BrokerConfig())
+    again.load()
+    assert groups.is_dirty or again.get("G1") is not None

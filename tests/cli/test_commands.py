@@ -160,3 +160,118 @@ def test_a_traceback_is_part_of_its_json_line():
     line = JsonFormatter().format(record)
     assert "\n" not in line
     assert "ValueError: why" in json.loads(line)["traceback"]
+
+
+@pytest.mark.parametrize("command", ["broker", "namesrv"])
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("listenPort=ten", "listenPort=ten: a whole number is wanted"),
+        ("listenPort=65536", "the greatest value is 65535"),
+        ("listenPort=-1", "the least value is 0"),
+        ("listenPort", "--set listenPort: say KEY=VALUE"),
+    ],
+)
+def test_a_bad_setting_stops_the_start(run, command, setting, said):
+    result = run(command, "--set", setting)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("rmq: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_setting_may_contain_equals_signs_and_blanks(run):
+    result = run("broker", "--set", " msgTraceTopicName = a=b ", "-m")
+    assert result.stdout == "msgTraceTopicName=a=b\n"
+
+
+def test_the_last_setting_of_a_key_wins(run):
+    settings = ["--set", "listenPort=1", "--set", "listenPort=2"]
+    assert run("broker", *settings, "-m").stdout == "listenPort=2\n"
+
+
+def test_flags_of_the_broker_win_over_settings(run):
+    result = run(
+        "broker",
+        *("--set", "rmq.advertise=a:1", "--set", "namesrvAddr=a:2", "-m"),
+        *("--advertise", "b:1", "-n", "b:2", "--strict-store"),
+    )
+    lines = {"rmq.advertise=b:1", "namesrvAddr=b:2", "rmq.strictStore=true"}
+    assert set(result.stdout.split()) == lines
+
+
+def test_a_file_is_also_looked_for_in_java_s_home(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home" / "conf").mkdir(parents=True)
+    (tmp_path / "home" / "conf" / "b.conf").write_text("brokerName=at-home\n")
+    env = {"ROCKETMQ_HOME": str(tmp_path / "home")}
+    assert "brokerName=at-home" in run("broker", "-c", "b.conf", "-m", env=env).stdout
+    missing = run("broker", "-c", "c.conf", "-m", env=env)
+    assert missing.exit_code == 2
+    assert "c.conf and " in missing.stderr
+    assert "do not exist" in missing.stderr
+    (tmp_path / "b.conf").write_text("brokerName=here\n")
+    assert "brokerName=here" in run("broker", "-c", "b.conf", "-m", env=env).stdout
+
+
+def test_notes_and_problems_are_told_in_the_order_of_the_file(run, write):
+    path = write("aclEnable=true\nbrokerIp1=1.2.3.4 # mine\n")
+    result = run("config", "check", path)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("note: aclEnable has no effect in rmq: ")
+    assert lines[1].startswith("problem: brokerIp1: the value contains '#'")
+    assert lines[2] == "problem: unknown key brokerIp1; did you mean brokerIP1?"
+
+
+def test_notes_alone_are_no_problem(run, write):
+    result = run("config", "check", write("aclEnable=true\n"))
+    assert result.exit_code == 0
+    assert "note: aclEnable has no effect in rmq" in result.stdout
+    assert "1 keys, no problem" in result.stdout
+
+
+def test_a_file_is_checked_for_its_role(run, write):
+    path = write("scanNotActiveBrokerInterval=1000\n")
+    assert run("config", "check", path, "--role", "namesrv").exit_code == 0
+    assert run("config", "check", path).exit_code == 1
+    assert run("config", "check", path, "--role", "cat").exit_code == 2
+    assert run("config", "check", "/nowhere.conf").exit_code == 2
+
+
+@pytest.mark.parametrize("command", [["config", "check"], ["config", "print", "-c"]])
+@pytest.mark.parametrize("data", [b"a=\\u12", b"a=\xff", b"listenPort=x"])
+def test_a_file_that_cannot_be_used_is_one_sentence(run, tmp_path, command, data):
+    path = tmp_path / "bad.conf"
+    path.write_bytes(data)
+    result = run(*command, str(path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("rmq: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_the_configuration_in_effect_as_json(run, write):
+    path = write("listenPort=1111\nbindAddress=127.0.0.1\n")
+    env = {"RMQ_BROKER_NAME": "env"}
+    shown = run(
+        "config", "print", "-c", path, "--json", "--diff-defaults", env=env
+    ).stdout
+    assert json.loads(shown) == {"brokerName": "env", "listenPort": "1111"}
+    everything = json.loads(run("config", "print", "--json").stdout)
+    assert everything["flushDiskType"] == "ASYNC_FLUSH"
+    assert everything["autoCreateTopicEnable"] == "true"
+
+
+def test_the_configuration_of_a_name_server_is_shown(run):
+    shown = run("config", "print", "--role", "namesrv").stdout
+    assert "listenPort=9876\n" in shown
+    assert "brokerName" not in shown
+
+
+def test_what_is_printed_can_be_read_again(run, write):
+    path = write("flushDiskType=SYNC_FLUSH\nmessageDelayLevel=1s 2s\nlistenPort=7\n")
+    printed = run("config", "print", "-c", path).stdout
+    again = run("config", "print", "-c", write(printed)).stdout
+    assert again == printed
+    assert run("config", "check", write(printed)).exit_code == 0

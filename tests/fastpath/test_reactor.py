@@ -141,6 +141,8 @@ def fed(stream, cuts, **options):
     for end in [*sorted(cuts), len(stream)]:
         peer.sendall(stream[start:end])
         taken += wire.take()
+        if any(kind != EventKind.FRAME for kind, _, _ in taken):
+            break  # nobody reads any more: more could fill the socket
         start = end
     wire.close()
     assert {number for _, number, _ in taken} <= {token}
@@ -492,6 +494,20 @@ def test_idle_connections_are_found_by_the_time_of_their_last_byte(wire):
     wire.reactor.send(late, b"x")
     assert wire.reactor.idle_since(2_000, 0) == [early]
     assert wire.reactor.idle_since(5_000, 1) == [elsewhere]
+
+
+def test_a_frame_that_comes_too_slowly_makes_its_connection_idle(wire):
+    token, peer = wire.connect()
+    data = frame()
+    for number, byte in enumerate(data[:-1]):
+        peer.sendall(bytes([byte]))
+        wire.take(1_000 + number)
+    assert wire.reactor.idle_since(999, 0) == []
+    assert wire.reactor.idle_since(1_000, 0) == [token]
+    peer.sendall(data[-1:])
+    assert len(wire.take(2_000)) == 1
+    assert wire.reactor.idle_since(1_900, 0) == []
+    assert wire.reactor.buffer_bytes == 0
 
 
 def test_a_connection_of_a_quiet_reactor_is_not_born_idle(wire):

@@ -35,7 +35,37 @@ MESSAGE_ID = re.compile(r"7F0000020000597F[0-9A-F]{16}")
 
 NOT_HERE = "rmq does not have it; its remark says what to use"
 LATER = "not served yet"
-DIFFERS = {}
+KEYS = "rmq has keys of its own, and not all of Java's"
+DIFFERS = {
+    "topicList-c": "no transaction has run, so that their topics have no group yet",
+    "statsAll": "no transaction has run, so that their topics have no group yet",
+    "statsAll-topic": "messages are counted at once, not after a sample",
+    "setConsumeMode": f"POP is {LATER}",
+    "brokerStatus": "both spellings of a rate; delay levels when they are used",
+    "getBrokerConfig": KEYS,
+    "updateBrokerConfig": "the key may not change while the broker runs",
+    "getNamesrvConfig": LATER,
+    "updateNamesrvConfig": LATER,
+    "consumerStatus-jstack": "stacks of other threads",
+    **dict.fromkeys(
+        (
+            "exportPopRecord", "updateStaticTopic", "topicRoute-static",
+            "remappingStaticTopic", "getBrokerEpoch", "getColdDataFlowCtrInfo",
+            "updateColdDataFlowCtrGroupConfig", "removeColdDataFlowCtrGroupConfig",
+            "setCommitLogReadAheadMode", "checkRocksdbCqWriteProgress",
+            "switchTimerEngine", "getBrokerLiteInfo", "resetMasterFlushOffset",
+        ),
+        NOT_HERE,
+    ),
+    **dict.fromkeys(
+        (
+            "createUser", "updateUser", "getUser", "listUser", "createAcl", "updateAcl",
+            "getAcl", "listAcl", "deleteAcl", "deleteUser", "getUser-none",
+        ),
+        LATER,
+    ),
+}  # fmt: skip
+"""Verdicts of calls whose output is not Java's; they stand in the table."""
 
 TABLE: dict[str, str] = {}
 
@@ -52,7 +82,11 @@ class Tools:
     """mqadmin in one JVM, a command at a time."""
 
     def __init__(self, java, home):
-        command = java.command("AdminRun")
+        self._java, self._home = java, home
+        self._start()
+
+    def _start(self):
+        command, home = self._java.command("AdminRun"), self._home
         self._process = subprocess.Popen(
             [command[0], f"-Duser.home={home}", *command[1:]],
             stdin=subprocess.PIPE,
@@ -68,7 +102,11 @@ class Tools:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the JVM is gone"
-        return base64.b64decode(line).decode("utf-8", "replace")
+        output = base64.b64decode(line).decode("utf-8", "replace")
+        if "SHUTDOWN_ALREADY" in output or "NOT FINISHED" in output:
+            self.close()
+            self._start()
+        return output
 
     def close(self):
         self._process.stdin.close()
@@ -139,7 +177,9 @@ def test_every_recorded_call(golden, tmp_path, capsys):
     groups = [{"groupName": name} for name in ("ListG1", "ListG2")]
     (request / "topics.json").write_text(json.dumps(topics))
     (request / "groups.json").write_text(json.dumps(groups))
-    arguments = broker_arguments(tmp_path / "store", f"brokerName={NAME}")
+    arguments = broker_arguments(
+        tmp_path / "store", f"brokerName={NAME}", "traceTopicEnable=true"
+    )
     with serving(*arguments) as server:
         broker = server.address
         ids = make_state(broker)
@@ -178,6 +218,8 @@ def compare(call, tools, replace):
     for old, new in replace.items():
         text = text.replace(old, new)
     output = tools.run(text.split(" "))
+    if "SHUTDOWN_ALREADY" in output:  # a command that can be run once in a process
+        output = tools.run(text.split(" "))
     for old, new in replace.items():
         output = output.replace(new, old)
     ours, java = shape(output), shape(call["output"])
@@ -203,12 +245,21 @@ MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d[,:.]?\d*"), "TIME"),
     (re.compile(r"/?\d+\.\d+\.\d+\.\d+(:\d+)?"), "ADDRESS"),
     (re.compile(r"\b\d+\.\d+\b"), "X"),
-    (re.compile(r"\b\d{3,}\b"), "N"),
+    (re.compile(r"\d{8,}|\b\d\d+\b"), "N"),
+    (
+        re.compile(
+            r"(?<=ffset=)\d+|(?<=Mills=)\d+|(?<= true )\s*\d+|(?<=Diff Total:).*"
+        ),
+        "N",
+    ),
     (re.compile(r"\b\d+ms"), "Nms"),
     (re.compile(r"(=|-)+={5,}"), "=="),
     (re.compile(r"\s+"), " "),
 )
 VALUE = re.compile(r"^([\w.%/@$-]+?)\s*[:=]\s")
+ELSEWHERE = re.compile(r"java(49|55)|^TOOLS_CONSUMER|ListT|^#.*Total:|RMQ_SYS_TRANS")
+"""Topics and groups of other recordings, and of mqadmin itself."""
+
 ERROR = re.compile(r"CODE: (\d+)")
 
 
@@ -219,7 +270,7 @@ def shape(output):
         return {f"error {code}" for code in errors}
     found = set()
     for line in output.splitlines():
-        if not line.strip() or line.startswith("\tat "):
+        if not line.strip() or line.startswith("\tat ") or ELSEWHERE.search(line):
             continue
         match = VALUE.match(line)
         text = f"{match[1]}:" if match else line

@@ -80,6 +80,8 @@ class Java:
 
     version = "5.5.0"
     can = COMMON | {"vip", "binary", "v2", "namespace"}
+    artifacts: tuple[str, ...] = ("tools", "filter")
+    left_out: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.name = f"Java {self.version}"
@@ -91,8 +93,9 @@ class Java:
         return absent("java", "javac", "mvn")
 
     def prepare(self) -> None:
-        download_jars(self._libraries, self.version, "tools", "filter")
+        download_jars(self._libraries, self.version, *self.artifacts)
         sources = sorted((CLIENTS / "java").glob("*.java"))
+        sources = [each for each in sources if each.name not in self.left_out]
         name = f"java-classes-{self.version}-{digest_of(sources)}"
         self._classes = cache_folder() / name
         if not self._classes.exists():
@@ -117,9 +120,11 @@ class Java:
 
 
 class OldJava(Java):
-    """The last client of the 4.x line."""
+    """The last client of the 4.x line; its evaluator of selectors is not published."""
 
     version = "4.9.8"
+    artifacts = ("tools",)
+    left_out = ("Selectors.java",)
     can = Java.can - {"v2"}
 
 
@@ -136,9 +141,11 @@ class JavaServers:
     def prepare(self) -> None:
         download_jars(self._libraries, "5.5.0", "broker", "namesrv")
 
-    def command(self, home: Path, main_class: str, config: Path) -> list[str]:
+    def command(
+        self, home: Path, main_class: str, config: Path, heap_mib: int = 512
+    ) -> list[str]:
         return [
-            "java", "-Xms256m", "-Xmx512m", f"-Duser.home={home}",
+            "java", f"-Xms{heap_mib // 2}m", f"-Xmx{heap_mib}m", f"-Duser.home={home}",
             f"-Drocketmq.home.dir={home}", "-cp", f"{self._libraries}/*",
             f"org.apache.rocketmq.{main_class}", "-c", str(config),
         ]  # fmt: skip

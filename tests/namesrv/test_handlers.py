@@ -1,12 +1,13 @@
 """Requests as they come, and the answers that Java gave to the same ones."""
 
 import base64
+import inspect
 import json
 import lzma
 import zlib
-from types import SimpleNamespace
 
 import pytest
+import trio
 
 from rmq._fastpath import body_crc
 from rmq.errors import RequestRejected
@@ -39,7 +40,11 @@ BROKER = {
     "haServerAddr": "10.0.0.1:10912",
     "brokerId": "0",
 }
-CALLER = SimpleNamespace(local_address="10.0.0.9:9876")
+CALLER = type("Peer", (), {"local_address": "10.0.0.9:9876"})()
+
+
+async def finish(work):
+    return await work
 
 
 class Caller:
@@ -66,7 +71,8 @@ class Caller:
 
     def handle(self, request):
         try:
-            return self.handlers[request.code](request, CALLER)
+            answer = self.handlers[request.code](request, CALLER)
+            return trio.run(finish, answer) if inspect.iscoroutine(answer) else answer
         except RequestRejected as error:
             return request.reply(error.code, error.remark)
 

@@ -1,6 +1,7 @@
 """Values survive a restart, a lost file and a broken one."""
 
 import pytest
+import trio
 
 from rmq.errors import RequestRejected, StoreError
 from rmq.namesrv import kv_config as module
@@ -16,7 +17,7 @@ def saved(path, **values):
     config = KVConfig(path)
     for key, value in values.items():
         config.put("N", key, value)
-        config.save()
+        trio.run(config.save)
     return config
 
 
@@ -65,7 +66,7 @@ def test_deleting_leaves_no_empty_namespace(path):
     config = saved(path, k="v")
     config.delete("N", "k")
     config.delete("unknown", "k")
-    config.save()
+    trio.run(config.save)
     assert b'"N"' not in path.read_bytes()
 
 

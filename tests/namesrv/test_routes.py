@@ -4,7 +4,8 @@ import pytest
 
 from rmq.errors import RequestRejected
 from rmq.namesrv import routes as module
-from rmq.namesrv.routes import Registered, Registration, RouteTable
+from rmq.namesrv.registrations import Registered, Registration
+from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.route import QueueData
 from rmq.protocol.bodies.topics import TopicConfig

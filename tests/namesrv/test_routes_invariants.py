@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import RequestRejected
-from rmq.namesrv.routes import Registration, RouteTable
+from rmq.namesrv.registrations import Registration
+from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.testing import ManualClock

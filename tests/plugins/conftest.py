@@ -10,6 +10,7 @@ import trio
 
 import rmq_plugins.admin
 import rmq_plugins.client
+import rmq_plugins.export
 import rmq_plugins.pull
 import rmq_plugins.query
 import rmq_plugins.relay
@@ -48,6 +49,7 @@ PLUGINS = (
     rmq_plugins.schedule,
     rmq_plugins.reply,
     rmq_plugins.relay,
+    rmq_plugins.export,
 )
 NOON_MS = 1_795_262_400_000
 
@@ -102,6 +104,8 @@ class Caller:
         self.ports: dict[int, tuple[str, ...]] = {}
         self.opaque = 0
         for plugin in PLUGINS:
+            if hasattr(plugin, "rmq_config"):
+                plugin.rmq_config(self.configure)
             if hasattr(plugin, "rmq_handlers"):
                 plugin.rmq_handlers(broker, self.register)
         broker.put.intercept(self.gather("rmq_put_interceptors"))
@@ -119,6 +123,10 @@ class Caller:
             self.broker.arrivals.listen(tuple(listeners))
             self.is_listening = True
         self.broker.arrivals.flush()
+
+    def configure(self, kind: type) -> None:
+        """Keep what a test configured before, else the defaults."""
+        self.broker.plugin_configs.setdefault(kind.__name__, kind())
 
     def register(
         self,

@@ -167,6 +167,6 @@ def test_members_that_differ_are_counted(caller, make_connection):
         connection = make_connection()
         body = {"clientID": f"c@{number}", "consumerDataSet": [consumer("G", topic)]}
         caller.call(34, {}, json.dumps(body).encode(), connection=connection)
-    assert caller.broker.consumers.mismatches.statistics() == (1, 1)
+    assert caller.broker.consumers.mismatches.statistics()[:2] == (1, 1)
     caller.broker.consumers.on_close(connection)
-    assert caller.broker.consumers.mismatches.statistics() == (0, 1)
+    assert caller.broker.consumers.mismatches.statistics()[:2] == (0, 1)

@@ -171,6 +171,14 @@ def test_full_table_is_refused(caller, held, monkeypatch):
     assert held.statistics() == (1, 1, 1, 1, 0, 0, 0)
 
 
+def test_heavy_pulls_are_refused(caller, held, monkeypatch):
+    monkeypatch.setattr(held_pulls, "MAX_SIZE", 10_000)
+    assert caller.pull(nonsense="x" * 9_000, **SUSPEND) is None
+    assert caller.pull(nonsense="x" * 9_000, **SUSPEND).code == 2
+    held.drop(caller.connection)
+    assert caller.pull(nonsense="x" * 9_000, **SUSPEND) is None
+
+
 @pytest.mark.parametrize("wanted", [2**62, 700_000])
 def test_nobody_waits_for_ever(caller, clock, held, wanted):
     caller.pull(sysFlag=6, suspendTimeoutMillis=wanted)

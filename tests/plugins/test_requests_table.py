@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "requests.md"
 ROW = re.compile(
@@ -21,9 +21,14 @@ def test_table_is_true(caller):
     for code, handler in caller.handlers.items():
         _package, plugin, module = handler.__module__.split(".")
         registered[code] = (
-            RequestCode(code).name,
+            name_of(code),
             plugin,
             f"{module}.{handler.__qualname__}",
             ", ".join(caller.ports[code]),
         )
     assert rows == registered
+
+
+def name_of(code: int) -> str:
+    kind = OwnRequestCode if code in set(OwnRequestCode) else RequestCode
+    return kind(code).name

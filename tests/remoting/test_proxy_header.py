@@ -32,6 +32,8 @@ def test_a_header_may_name_nobody(header):
     [
         (b"PROXY TCP4 nowhere 10.0.0.1 1 2\r\n", "names no address"),
         (b"PROXY TCP4 10.1.2.3 10.0.0.1 x 2\r\n", "names no address"),
+        (b"PROXY TCP4 10.1.2.3 10.0.0.1 65536 2\r\n", "names no address"),
+        (b"PROXY TCP4 10.1.2.3 10.0.0.1 -1 2\r\n", "names no address"),
         (b"PROXY " + b"x" * 200, "does not end"),
         (V2_START + struct.pack(">BBH", 0x11, 0x11, 12), "version 1"),
         (V2_START + struct.pack(">BBH", 0x21, 0x11, 9_999), "10015 bytes"),

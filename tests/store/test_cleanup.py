@@ -175,3 +175,30 @@ async def test_a_request_lasts_twenty_rounds(full_store, disk, clock):
     store.cleaner.request()
     allowed = [store.cleaner.expiry_ms(10) is not None for _ in range(21)]
     assert allowed == [True] * 20 + [False]
+
+
+async def test_what_somebody_needs_stays_until_the_disk_is_full(
+    full_store, disk, clock, caplog
+):
+    store = full_store()
+    first, second, third, *_ = bases(store)
+    store.cleaner.needed_from = lambda: third - 1
+    clock.ms += 100 * HOUR_MS
+    store.cleaner.request()
+    await StoreService(store).clean()
+    assert bases(store)[0] == second
+    assert first == 0
+    assert not caplog.records
+    disk(90)
+    await StoreService(store).clean()
+    assert bases(store)[0] > third
+    assert "still needs it" in caplog.text
+
+
+async def test_nobody_needs_anything(full_store, disk, clock):
+    store = full_store()
+    store.cleaner.needed_from = lambda: None
+    clock.ms += 100 * HOUR_MS
+    store.cleaner.request()
+    await StoreService(store).clean()
+    assert len(bases(store)) == 1

@@ -13,12 +13,13 @@ from rmq.broker.context import (
     Service,
 )
 from rmq.hookspecs import hookimpl
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq_plugins.admin.cleaning import CleaningHandler
 from rmq_plugins.admin.configuration import ConfigurationHandler
 from rmq_plugins.admin.connections import ConnectionHandler
 from rmq_plugins.admin.groups import GroupHandler
 from rmq_plugins.admin.offsets import OffsetHandler
+from rmq_plugins.admin.plugins import PluginHandler
 from rmq_plugins.admin.queues import QueueHandler
 from rmq_plugins.admin.replication import ReplicationHandler
 from rmq_plugins.admin.request_modes import RequestModeHandler
@@ -69,6 +70,7 @@ def _register_tables(broker: BrokerContext, register: RegisterHandler) -> None:
     configuration = ConfigurationHandler(broker)
     register(RequestCode.UPDATE_BROKER_CONFIG, configuration.update)
     register(RequestCode.GET_BROKER_CONFIG, configuration.show)
+    register(OwnRequestCode.GET_LOADED_PLUGINS, PluginHandler(broker).show)
 
 
 def _register_views(broker: BrokerContext, register: RegisterHandler) -> None:

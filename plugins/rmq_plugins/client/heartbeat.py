@@ -29,6 +29,9 @@ MAX_GROUPS: Final = 4_096
 MAX_SUBSCRIPTIONS: Final = 4_096
 """Topics of one group."""
 
+MAX_SUBSCRIPTIONS_IN_ALL: Final = 16_384
+"""Topics of all groups of one client."""
+
 MAX_CLIENT_ID_LENGTH: Final = 1_024
 
 _RETRY_PERM: Final = PERM_READ | PERM_WRITE
@@ -177,6 +180,13 @@ def _check(data: HeartbeatData) -> str:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,
             f"HeartbeatData: more than {MAX_GROUPS} groups of one client",
+        )
+    count = sum(len(each.subscription_data_set) for each in data.consumer_data_set)
+    if count > MAX_SUBSCRIPTIONS_IN_ALL:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"HeartbeatData: {count} subscriptions of one client, at most "
+            f"{MAX_SUBSCRIPTIONS_IN_ALL}",
         )
     for producer in data.producer_data_set:
         validate_group(producer.group_name)

@@ -78,7 +78,10 @@ class OffsetHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"QueueId[{header.queue_id}] is illegal, topic is {topic}",
             )
-        assert header.commit_offset is not None, "looked for above"
+        if header.commit_offset is None:  # null, written as a word
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}"
+            )
         if self._offsets.is_reset(group, topic, header.queue_id):
             return request.reply(remark="Offset has been previously reset")
         self._offsets.commit(

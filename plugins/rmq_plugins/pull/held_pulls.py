@@ -5,8 +5,8 @@ takes, when its time is over (noticed at a sweep, so up to one sweep late), when
 connection closes, or when the broker stops. What it then answers is the business of the
 one who holds it: `resume` runs the pull again.
 
-Bounds: `MAX_PER_QUEUE` and `MAX_TOTAL`; `hold` says no beyond them. Called on the trio
-thread only.
+Bounds: `MAX_PER_QUEUE`, `MAX_TOTAL` and `MAX_SIZE`; `hold` says no beyond them.
+Called on the trio thread only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +23,12 @@ MAX_PER_QUEUE: Final = 10_000
 MAX_TOTAL: Final = 100_000
 """About 1 kB each; what Java's pull queue holds."""
 
+MAX_SIZE: Final = 256 * 1024 * 1024
+"""Characters of the fields and bodies of all pulls together."""
+
+FIELD_SIZE: Final = 64
+"""What a field takes besides its characters."""
+
 MAX_SUSPEND_MS: Final = 600_000
 """Clients ask for 15 to 30 seconds; nobody holds a place for longer than this."""
 
@@ -37,6 +43,12 @@ class HeldPull:
     header: PullMessageRequestHeader
     connection: Connection
     deadline_ms: int
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        fields = self.request.ext_fields
+        texts = sum(map(len, fields)) + sum(map(len, fields.values()))
+        self.size = texts + FIELD_SIZE * len(fields) + len(self.request.body)
 
     @property
     def queue(self) -> QueueKey:
@@ -69,20 +81,22 @@ class HeldPulls:
         self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
         self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
         self._is_over = False
-        self._waiting = self._held = self._refused = 0
+        self._waiting = self._size = self._held = self._refused = 0
         self._woken = self._expired = self._dropped = 0
 
     def hold(self, pull: HeldPull) -> bool:
         """Keep a pull; False if there is no room, or the broker stops."""
         in_queue = self._by_queue.get(pull.queue, {})
         is_full = self._waiting >= MAX_TOTAL or len(in_queue) >= MAX_PER_QUEUE
-        if is_full or self._is_over:
+        is_heavy = self._size + pull.size > MAX_SIZE
+        if is_full or is_heavy or self._is_over:
             self._refused += 1
             return False
         assert pull not in in_queue, f"a pull of {pull.queue} is held already"
         self._by_queue.setdefault(pull.queue, in_queue)[pull] = None
         self._by_connection.setdefault(pull.connection, {})[pull] = None
         self._waiting += 1
+        self._size += pull.size
         self._held += 1
         return True
 
@@ -155,5 +169,6 @@ class HeldPulls:
         if not of_connection:
             del self._by_connection[pull.connection]
         self._waiting -= 1
+        self._size -= pull.size
         assert self._waiting >= 0, "a pull was removed twice"
         assert bool(self._waiting) == bool(self._by_queue), "the tables differ"

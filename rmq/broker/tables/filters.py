@@ -76,6 +76,7 @@ class FilterTable(JsonTable):
         )
         self._keep_ms = config.filter_data_clean_time_span_ms
         self._filters: dict[tuple[str, str], ConsumerFilterData] = {}
+        self._topics_of: dict[str, set[str]] = {}
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
         """Return the selector of a group, dead or alive."""
@@ -108,13 +109,13 @@ class FilterTable(JsonTable):
         try:
             compile_selector(expression)
         except SelectorError:
-            self._filters.pop(key, None)
+            self._forget(key)
             return
         if known is not None and known.expression == expression:
             known.client_version, known.dead_time = wanted.sub_version, 0
         else:
             positions = bloom_positions(f"{group}#{topic}", self._shape)
-            self._filters[key] = ConsumerFilterData(
+            data = ConsumerFilterData(
                 consumer_group=group,
                 topic=topic,
                 expression=expression,
@@ -125,11 +126,13 @@ class FilterTable(JsonTable):
                 ),
                 client_version=wanted.sub_version,
             )
+            self._put(key, data)
         self.touch()
 
     def _kill(self, group: str, topics: set[str]) -> None:
-        for (topic, owner), known in self._filters.items():
-            if owner == group and topic not in topics and not known.is_dead:
+        for topic in self._topics_of.get(group, set()) - topics:
+            known = self._filters[topic, group]
+            if not known.is_dead:
                 known.dead_time = max(known.born_time, self._clock.now_ms())
                 assert known.is_dead, f"{group} still wants {topic}"
                 self.touch()
@@ -142,14 +145,26 @@ class FilterTable(JsonTable):
             for group, known in filters.group_filter_data.items():
                 if not known.dead_time:
                     known.dead_time = max(long_ago, known.born_time)
-                self._filters[topic, group] = known
+                self._put((topic, group), known)
+
+    def _put(self, key: tuple[str, str], data: ConsumerFilterData) -> None:
+        self._filters[key] = data
+        self._topics_of.setdefault(key[1], set()).add(key[0])
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        if self._filters.pop(key, None) is None:
+            return
+        topic, group = key
+        self._topics_of[group].discard(topic)
+        if not self._topics_of[group]:
+            del self._topics_of[group]
 
     def _content(self) -> FilterWrapper:
         """Return the file's content; who is dead for too long is forgotten."""
         latest = self._clock.now_ms() - self._keep_ms
         for key, known in list(self._filters.items()):
             if known.is_dead and known.dead_time <= latest:
-                del self._filters[key]
+                self._forget(key)
         content = FilterWrapper()
         for (topic, group), known in self._filters.items():
             filters = content.filter_data_by_topic.setdefault(

@@ -70,7 +70,10 @@ class GroupTable(JsonTable):
         return self._groups.get(name)
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
-        """Return the group, which comes into being if that is allowed."""
+        """Return the group, which comes into being if that is allowed.
+
+        RequestRejected if there are too many of them.
+        """
         group = self._groups.get(name)
         if group is not None:
             return group
@@ -80,8 +83,7 @@ class GroupTable(JsonTable):
             validate_group(name)
         except RequestRejected:
             return None
-        if len(self._groups) >= MAX_GROUPS:
-            return None
+        self._check_room(name)
         group = self._groups[name] = SubscriptionGroupConfig(group_name=name)
         self.touch()
         return group
@@ -93,11 +95,16 @@ class GroupTable(JsonTable):
         assert name is not None
         if self._groups.get(name) == group:
             return False
-        if name not in self._groups and len(self._groups) >= MAX_GROUPS:
-            raise RequestRejected(1, f"this broker has {MAX_GROUPS} groups already")
+        self._check_room(name)
         self._groups[name] = group
         self.touch()
         return True
+
+    def _check_room(self, name: str) -> None:
+        if name not in self._groups and len(self._groups) >= MAX_GROUPS:
+            raise RequestRejected(
+                1, f"this broker has {MAX_GROUPS} groups already: delete some first"
+            )
 
     def delete(self, name: str) -> bool:
         """Remove a group and what it is forbidden; False if there is none."""

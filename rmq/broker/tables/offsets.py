@@ -18,6 +18,9 @@ SEPARATOR = "@"
 MAX_ENTRIES = 1_000_000
 """Pairs of topic and group; a commit can add one."""
 
+MAX_OFFSETS = 4_000_000
+"""Queues of all pairs together: strangers can commit too."""
+
 
 class OffsetTable(JsonTable):
     """Known in Java as `ConsumerOffsetManager`."""
@@ -28,6 +31,7 @@ class OffsetTable(JsonTable):
         self._resets: dict[tuple[str, str, int], int] = {}
         self._version_step = version_step
         self._commits = 0
+        self._count = 0
 
     def _read(self, value: dict[str, Any]) -> None:
         try:
@@ -40,6 +44,7 @@ class OffsetTable(JsonTable):
         except (AttributeError, TypeError, ValueError) as error:
             raise RequestRejected(1, f"offsetTable: {error}") from error
         self._offsets.update(table)
+        self._count = sum(map(len, self._offsets.values()))
 
     def _content(self) -> dict[str, object]:
         return {
@@ -62,6 +67,12 @@ class OffsetTable(JsonTable):
                     1, f"{client}: {MAX_ENTRIES} pairs of topic and group have offsets"
                 )
             queues = self._offsets[key] = {}
+        if queue_id not in queues:
+            if self._count >= MAX_OFFSETS:
+                raise RequestRejected(
+                    1, f"{client}: {MAX_OFFSETS} queues have offsets of some group"
+                )
+            self._count += 1
         queues[queue_id] = offset
         self.is_dirty = True
         self._commits += 1
@@ -136,6 +147,6 @@ class OffsetTable(JsonTable):
     def _remove(self, is_meant: Any) -> None:  # noqa: ANN401 - a predicate on keys
         keys = [key for key in self._offsets if is_meant(key)]
         for key in keys:
-            del self._offsets[key]
+            self._count -= len(self._offsets.pop(key))
         if keys:
             self.touch()

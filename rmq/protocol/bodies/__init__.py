@@ -8,13 +8,16 @@ that are None are left out.
 """
 
 from functools import cache
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from rmq.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
+
+MAX_OBJECTS: Final = 250_000
+"""Two bytes of a document can make 200 bytes of a value."""
 
 
 class Body(msgspec.Struct, kw_only=True, rename="camel"):
@@ -23,6 +26,8 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the document; what is none, or of another shape, rejects the request."""
+        if data.count(b"{") > MAX_OBJECTS:
+            raise _rejected(cls, f"over {MAX_OBJECTS} objects: send them in parts")
         if b"$ref" not in data:
             try:
                 body: Self = _decoder(cls).decode(data)
@@ -31,7 +36,7 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
             else:
                 return body
         try:
-            return cls.from_value(fastjson.loads(data))
+            return cls.from_value(fastjson.loads_strange(data))
         except RemoteProtocolError as error:
             raise _rejected(cls, error) from error
 
@@ -66,6 +71,6 @@ def _without_nulls(value: object) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def _rejected(kind: type[Body], error: Exception) -> RequestRejected:
+def _rejected(kind: type[Body], error: Exception | str) -> RequestRejected:
     remark = f"{kind.__name__}: {error}"
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

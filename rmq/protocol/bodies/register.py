@@ -33,8 +33,11 @@ from rmq.protocol.headers import I32
 
 T = TypeVar("T")
 
-MAX_INFLATED_SIZE: Final = 64 * 1024 * 1024
-"""Four times the largest frame: attributes compress well, bombs far better."""
+MAX_INFLATED_SIZE: Final = 32 * 1024 * 1024
+"""Twice the largest frame: attributes compress well, bombs far better."""
+
+MAX_TEXT_TOPICS: Final = 100_000
+"""Topics in a compressed body; each costs some microseconds."""
 
 _ZLIB_MARK: Final = b"\x78"
 _SIZE: Final = struct.Struct(">i")
@@ -65,7 +68,12 @@ class RegisterBrokerBody(Body, kw_only=True):
     def _inflate(cls, data: bytes) -> Self:
         reader = _Reader(_inflate(data))
         data_version = DataVersion.decode(reader.take())
-        topics = [_topic_from_text(reader.take_text()) for _ in range(reader.count())]
+        count = reader.count()
+        if count > MAX_TEXT_TOPICS:
+            raise _rejected(
+                f"{count} topics are more than {MAX_TEXT_TOPICS}: send them in parts"
+            )
+        topics = [_topic_from_text(reader.take_text()) for _ in range(count)]
         servers = _load(reader.take(), list[str])
         count = reader.count() if reader.has_more else 0
         mappings = [_load(reader.take(), dict[str, Any]) for _ in range(count)]
@@ -119,7 +127,7 @@ def _inflate(data: bytes) -> bytes:
 
 def _load(data: bytes | str, kind: type[T]) -> T:
     try:
-        return msgspec.convert(fastjson.loads(data), kind)
+        return msgspec.convert(fastjson.loads_strange(data), kind)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
         raise _rejected(str(error)) from error
 

@@ -1,0 +1,198 @@
+"""What bench/compare_java.py found, as text, as Markdown and as a plot (SVG)."""
+
+from collections.abc import Iterator
+from html import escape
+from math import log
+from pathlib import Path
+
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+PLOT = "compare-java.svg"
+SERVERS = ("echo", "rmq", "java")
+LABELS = {"echo": "C echo", "rmq": "rmq", "java": "Java"}
+COLOURS = {"echo": "#9aa5b1", "rmq": "#2f7d5b", "java": "#c0562f"}
+NAMES = {
+    "send-4x64": "128 B, 4 x 64",
+    "send-4x64-1k": "1 KiB, 4 x 64",
+    "send-64x16": "128 B, 64 x 16",
+    "send-64x1": "128 B, 64 x 1",
+    "send-1x1": "128 B, 1 x 1",
+}
+COLUMNS = (
+    "case", "server", "messages/s", "CPU s per million", "p50 µs", "p99 µs", "p99.9 µs"
+)  # fmt: skip
+PROCESS_COLUMNS = (
+    "server", "start s", "memory MiB when new", "after the load",
+    "the same with mapped files", "CPU when idle",
+)  # fmt: skip
+
+
+def rows(cases: dict) -> Iterator[tuple[str, ...]]:
+    """A row for each server of each case; the name of a case stands once."""
+    for case, servers in cases.items():
+        name = NAMES.get(case, case)
+        for kind in SERVERS:
+            f = servers[kind]
+            yield (
+                name,
+                LABELS[kind],
+                f"{f['rate']:,.0f}",
+                f"{f['s_per_million']:.2f}",
+                *(f"{f[key]:,.0f}" for key in ("p50_us", "p99_us", "p999_us")),
+            )
+            name = ""
+        yield ("", "rmq : Java", *factors(servers["rmq"], servers["java"]))
+
+
+def factors(rmq: dict, java: dict) -> Iterator[str]:
+    """How many times faster, cheaper and sooner rmq is."""
+    yield f"{rmq['rate'] / java['rate']:.1f} x"
+    for key in ("s_per_million", "p50_us", "p99_us", "p999_us"):
+        yield f"1/{java[key] / rmq[key]:.1f}"
+
+
+def process_rows(processes: dict) -> Iterator[tuple[str, ...]]:
+    """A row for each of the two brokers."""
+    for kind in ("rmq", "java"):
+        process = processes[kind]
+        yield (
+            LABELS[kind],
+            f"{process['start_s']:.2f}",
+            f"{process['new']['own_mib']:,.0f}",
+            f"{process['loaded']['own_mib']:,.0f}",
+            f"{process['loaded']['with_files_mib']:,.0f}",
+            f"{process['idle_percent']:.1f} %",
+        )
+
+
+def tables(result: dict) -> Iterator[tuple[str, tuple, list[tuple]]]:
+    """Title, head and rows of each table."""
+    for mode, cases in result["modes"].items():
+        yield f"Sends under {mode}", COLUMNS, list(rows(cases))
+        yield (
+            f"Processes under {mode}",
+            PROCESS_COLUMNS,
+            list(process_rows(result["processes"][mode])),
+        )
+
+
+def text(result: dict) -> str:
+    """The tables for a terminal."""
+    parts = []
+    for title, head, body in tables(result):
+        widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
+        parts.append(title)
+        for row in [head, *body]:
+            cells = (
+                cell.ljust(width) if index < 2 else cell.rjust(width)
+                for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            parts.append("  ".join(cells).rstrip())
+        parts.append("")
+    return "\n".join(parts)
+
+
+def markdown(result: dict) -> str:
+    """The tables and the machine for docs/performance.md."""
+    parts = [f"![rates and CPU of rmq, Java and the C echo]({PLOT})\n"]
+    for title, head, body in tables(result):
+        rule = ["---" if index < 2 else "---:" for index in range(len(head))]
+        lines = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
+        parts.append("\n".join([f"### {title}\n", *lines]) + "\n")
+    facts = "\n".join(f"| {k} | {v} |" for k, v in result["machine"].items())
+    parts.append(f"### Machine\n\n| | |\n|---|---|\n{facts}\n")
+    parts.append(
+        f"Measured on {result['when']}: medians of {result['rounds']} rounds of "
+        f"{result['seconds']:g} s for each case and server.\n"
+    )
+    return "\n".join(parts)
+
+
+# -- the plot: two panels of bars, logarithmic
+
+
+WIDTH, BAR, GAP, LABEL_WIDTH, PANEL_WIDTH = 980, 13, 12, 150, 330
+TOP, PANEL_GAP = 76, 80
+
+
+def svg(result: dict) -> str:
+    """Rates to the left, CPU per million to the right, a group for each case."""
+    groups = [
+        (f"{NAMES.get(case, case)}{' (sync)' if mode == 'SYNC_FLUSH' else ''}", servers)
+        for mode, cases in result["modes"].items()
+        for case, servers in cases.items()
+    ]
+    height = TOP + len(groups) * (len(SERVERS) * BAR + GAP) + 10
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        *legend(),
+    ]
+    for index, (name, _) in enumerate(groups):
+        y = TOP + index * (len(SERVERS) * BAR + GAP) + len(SERVERS) * BAR / 2 + 4
+        parts.append(label(LABEL_WIDTH - 10, y, name, "end"))
+    left = LABEL_WIDTH
+    for title, key in (
+        ("messages per second (longer is better)", "rate"),
+        ("CPU seconds per million (shorter is better)", "s_per_million"),
+    ):
+        parts += panel(left, title, [(name, f, key) for name, f in groups])
+        left += PANEL_WIDTH + PANEL_GAP
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def legend() -> Iterator[str]:
+    for index, kind in enumerate(SERVERS):
+        x = LABEL_WIDTH + index * 90
+        yield f'<rect x="{x}" y="16" width="12" height="12" fill="{COLOURS[kind]}"/>'
+        yield label(x + 18, 27, LABELS[kind])
+    yield label(LABEL_WIDTH + 290, 27, "logarithmic; (sync) is SYNC_FLUSH")
+
+
+def panel(left: float, title: str, groups: list[tuple[str, dict, str]]) -> list[str]:
+    values = [f[kind][key] for _, f, key in groups for kind in SERVERS]
+    low, high = decade_below(min(values)), max(values)
+    parts = [label(left, TOP - 14, title)]
+    for index, (_, figures, key) in enumerate(groups):
+        y = TOP + index * (len(SERVERS) * BAR + GAP)
+        for row, kind in enumerate(SERVERS):
+            value = figures[kind][key]
+            width = PANEL_WIDTH * log_share(value, low, high)
+            at = y + row * BAR
+            parts.append(
+                f'<rect x="{left}" y="{at}" width="{width:.1f}" height="{BAR - 2}" '
+                f'fill="{COLOURS[kind]}"/>'
+            )
+            shown = f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+            parts.append(label(left + width + 4, at + BAR - 3, shown, size=10))
+    return parts
+
+
+def decade_below(value: float) -> float:
+    """Return the power of ten where the axis begins, so that no bar is empty."""
+    decade = 1e-6
+    while decade * 10 < value:
+        decade *= 10
+    return decade
+
+
+def log_share(value: float, low: float, high: float) -> float:
+    return log(value / low) / log(high / low)
+
+
+def label(x: float, y: float, words: str, anchor: str = "start", size: int = 12) -> str:
+    return (
+        f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" font-size="{size}" '
+        f'fill="#222222">{escape(words)}</text>'
+    )
+
+
+def renew(folder: Path, result: dict) -> None:
+    """Put the figures into performance.md, between its marks, and the plot by it."""
+    path = folder / "performance.md"
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{path.name} has lost its marks {BEGIN} and {END}")
+    path.write_text(f"{before}{BEGIN}\n\n{markdown(result)}\n{END}{after}")
+    (folder / PLOT).write_text(svg(result))

@@ -1,0 +1,193 @@
+"""Rows per second and CPU per million rows: scans, exports, and what to compare with.
+
+    python bench/spark/run.py [--rows 5000000] [--rounds 3] [--data FOLDER]
+
+CPU seconds are those of the JVM, of the Python workers, and of both, per million rows;
+on a shared machine they say more than the clock.  Each figure is the median of the
+rounds after a first one that is not counted; the variants take turns.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "spark")]
+os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+
+from rmq._fastpath import decode_record  # noqa: E402
+from rmq.errors import RmqError  # noqa: E402
+from rmq.protocol.message import host_text  # noqa: E402
+from rmq.protocol.properties import decode_properties  # noqa: E402
+from rmq_spark.commit_log import find_end, find_segments  # noqa: E402
+from rmq_spark.exporter import Exporter, Limits, SparkRunner  # noqa: E402
+from rmq_spark.manifest import Settings  # noqa: E402
+from rmq_spark.options import Options  # noqa: E402
+from rmq_spark.plan import plan_ranges  # noqa: E402
+from rmq_spark.schema import EXPORTED, columns_of  # noqa: E402
+from rmq_spark.segments import read_range, reading_of  # noqa: E402
+from rmq_spark.session import start_session  # noqa: E402
+from tests.spark.stores import orders, write_store  # noqa: E402
+
+SEGMENT_BYTES = 1 << 30
+PLAIN_ROWS = 100_000
+TICKS = os.sysconf("SC_CLK_TCK")
+Case = tuple[str, Callable[[], object]]
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """CPU used so far below this process: (JVM, Python workers and this process)."""
+    jvm = python = 0.0
+    family = {os.getpid()}
+    stats = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = path.read_text().split("(", 1)[1].rsplit(")", 1)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        fields = rest.split()
+        stats.append((int(path.parent.name), int(fields[1]), name, fields))
+    for _ in range(5):
+        family |= {pid for pid, parent, _, _ in stats if parent in family}
+    for pid, _, name, fields in stats:
+        if pid in family:
+            used = sum(map(int, fields[11:15])) / TICKS
+            jvm, python = (
+                (jvm + used, python) if name == "java" else (jvm, python + used)
+            )
+    return jvm, python
+
+
+def measure(cases: list[Case], rows: int, rounds: int) -> None:
+    """Run the cases in turns and print a row for each."""
+    results: dict[str, list[tuple[float, float, float]]] = {n: [] for n, _ in cases}
+    for number in range(rounds + 1):
+        for name, job in cases:
+            before, start = cpu_seconds(), time.perf_counter()
+            job()
+            seconds = time.perf_counter() - start
+            after = cpu_seconds()
+            if number:
+                results[name].append(
+                    (seconds, after[0] - before[0], after[1] - before[1])
+                )
+    print("| case | k rows/s | JVM | Python | CPU-s/Mrow |\n|---|---|---|---|---|")
+    for name, found in results.items():
+        seconds, jvm, python = map(statistics.median, zip(*found, strict=True))
+        million = rows / 1e6
+        print(
+            f"| {name} | {rows / seconds / 1e3:,.0f} | {jvm / million:.2f} "
+            f"| {python / million:.2f} | {(jvm + python) / million:.2f} |",
+            flush=True,
+        )
+
+
+def decode_only(store: Path, **given: str) -> None:
+    """The decoder in this process, without Spark."""
+    options = Options({"store": str(store), **given})
+    reading = reading_of(options, columns_of(options))
+    for part in plan_ranges(store, 0, find_end(store), split_bytes=128 << 20):
+        for _ in read_range(reading, part):
+            pass
+
+
+def plain_python(store: Path) -> float:
+    """Microseconds a row of a decoder that makes a Python object of each."""
+    with open(find_segments(store)[0].path, "rb") as file:
+        data = file.read(300 * PLAIN_ROWS)
+    position = rows = 0
+    start = time.process_time()
+    while rows < PLAIN_ROWS and position < len(data) - 1_000:
+        record = decode_record(data, position)
+        decode_properties(record.properties.decode())
+        host_text(record.born_host)
+        position += record.size
+        rows += 1
+    return (time.process_time() - start) / rows * 1e6
+
+
+def main() -> int:
+    """Generate a store if there is none, then measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", type=Path)
+    chosen = parser.parse_args()
+    data = chosen.data or Path(tempfile.mkdtemp(prefix="rmq-bench-"))
+    try:
+        run(data, chosen.rows, chosen.rounds)
+    except RmqError as error:
+        print(f"bench-spark: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if chosen.data is None:
+            shutil.rmtree(data, ignore_errors=True)
+    return 0
+
+
+def run(data: Path, rows: int, rounds: int) -> None:
+    """Measure scans, then exports."""
+    spark = start_session("local[2]", {"spark.driver.memory": "3g"})
+    store, parquet, out = data / f"store-{rows}", data / "parquet", data / "out"
+    if not store.exists():
+        write_store(store, orders(rows), SEGMENT_BYTES)
+    print(f"pyspark {spark.version}, {rows:,} rows, {find_end(store):,} bytes of log\n")
+
+    def scan(**given: str) -> Callable[[], object]:
+        frame = spark.read.format("rmq").options(**given).load(str(store))
+        return lambda: frame.write.format("noop").mode("overwrite").save()
+
+    text = {"propertiesFormat": "string"}
+    if not parquet.exists():
+        frame = spark.read.format("rmq").options(**text).load(str(store))
+        frame.write.parquet(str(parquet))
+    saved = spark.read.parquet(str(parquet))
+    measure(
+        [
+            ("all columns, properties as string", scan(**text)),
+            ("all columns, properties as map", scan()),
+            ("seven columns", scan(columns="slim")),
+            (
+                "Parquet of the same rows",
+                lambda: saved.write.format("noop").mode("overwrite").save(),
+            ),
+            ("decoder alone, as string", lambda: decode_only(store, **text)),
+            (
+                "decoder alone, seven columns",
+                lambda: decode_only(store, columns="slim"),
+            ),
+        ],
+        rows,
+        rounds,
+    )
+    print(f"\nplain Python: {plain_python(store):.1f} CPU-s/Mrow (first part)\n")
+
+    settings = Settings("broker-a", "parquet", list(EXPORTED), "string", False)
+
+    def export() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        limits = Limits(batch_bytes=1 << 40)
+        Exporter(store, out, settings, SparkRunner(spark), limits).run_batch()
+
+    def partition_by() -> None:
+        frame = spark.read.format("rmq").options(**text).load(str(store))
+        frame.selectExpr("*", "to_date(storeTimestamp) AS dt").write.mode(
+            "overwrite"
+        ).partitionBy("topic", "dt").parquet(str(data / "spark-out"))
+
+    measure(
+        [("rmq-spark export", export), ("Spark's partitionBy writer", partition_by)],
+        rows,
+        max(1, rounds - 1),
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

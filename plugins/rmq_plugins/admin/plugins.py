@@ -1,0 +1,27 @@
+"""Request 20001: the plugins of this broker with versions, hooks and codes."""
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.protocol.bodies.plugins import LoadedPlugin, LoadedPluginsBody
+from rmq.protocol.command import Command
+
+
+class PluginHandler:
+    """Java's brokers have no plugins to list."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+
+    def show(self, request: Command, connection: Connection) -> Command:
+        """Answer every plugin in the order of loading."""
+        body = LoadedPluginsBody(
+            plugins=[
+                LoadedPlugin(
+                    name=each.name,
+                    version=each.version,
+                    hooks=list(each.hooks),
+                    codes=list(each.codes),
+                )
+                for each in self._broker.plugins
+            ]
+        )
+        return request.reply(body=body.encode())

@@ -1,0 +1,42 @@
+"""ExportHandler: request 20002 REPORT_EXPORT.
+
+Fields: `exporter`, a name, with `offset`, the physical offset up to which its table is
+complete; or with `forget=true`.  Without fields nothing is noted.
+Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
+"""
+
+from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
+from rmq.protocol import fastjson
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq_plugins.export.positions import ExportPositions
+
+
+class ExportHandler:
+    """Listens to exporters and tells anyone how far they are behind."""
+
+    def __init__(self, broker: BrokerContext, positions: ExportPositions) -> None:
+        self._store = broker.store
+        self._positions = positions
+
+    def report(self, request: Command, _connection: Connection) -> Command:
+        """Note a position or forget an exporter; answer with all of them."""
+        name = request.ext_fields.get("exporter")
+        end_offset = self._store.end_offset
+        if name is not None and request.ext_fields.get("forget") == "true":
+            self._positions.forget(name)
+        elif name is not None:
+            self._positions.report(name, self._offset(request, end_offset))
+        lags = self._positions.lags(end_offset)
+        return request.reply(body=fastjson.dumps({"exporters": lags}))
+
+    @staticmethod
+    def _offset(request: Command, end_offset: int) -> int:
+        text = request.ext_fields.get("offset", "")
+        if not text.isdecimal() or int(text) > end_offset:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset {text!r} is no place in this log, which ends at {end_offset}",
+            )
+        return int(text)

@@ -1,0 +1,84 @@
+"""ExportPositions: how far each exporter has come in the log.
+
+Kept in `config/exportPositions.json`, so that a restart does not forget whom the log is
+kept for.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from rmq.broker.context import JsonTable
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+
+MAX_EXPORTERS = 64
+_NAME = re.compile(r"[\w.:%-]{1,127}", re.ASCII)
+
+
+class ExportPositions(JsonTable):
+    """Exporter → physical offset before which it needs nothing, and time of report."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(folder / "exportPositions.json", clock)
+        self._reports: dict[str, tuple[int, int]] = {}
+
+    def _read(self, value: dict[str, Any]) -> None:
+        try:
+            self._reports = {
+                str(name): (int(report["offset"]), int(report["reportedMs"]))
+                for name, report in value["exporters"].items()
+            }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"exporters: {error!r}"
+            ) from error
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "exporters": {
+                name: {"offset": offset, "reportedMs": reported_ms}
+                for name, (offset, reported_ms) in self._reports.items()
+            }
+        }
+
+    def report(self, name: str, offset: int) -> None:
+        """Note where an exporter is; going back is allowed, a table may start anew."""
+        if not _NAME.fullmatch(name):
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"exporter {name!r}: a name has 1 to 127 of letters, digits, _ . : % -",
+            )
+        if name not in self._reports and len(self._reports) >= MAX_EXPORTERS:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"{MAX_EXPORTERS} exporters are known already; forget one first",
+            )
+        self._reports[name] = offset, self._clock.now_ms()
+        self.touch()
+
+    def forget(self, name: str) -> None:
+        """Keep nothing for an exporter any more."""
+        if self._reports.pop(name, None) is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"no exporter {name!r} is known, only {sorted(self._reports)}",
+            )
+        self.touch()
+
+    def lowest(self) -> int | None:
+        """Where the slowest exporter is; None without any."""
+        return min((offset for offset, _ in self._reports.values()), default=None)
+
+    def lags(self, end_offset: int) -> dict[str, dict[str, int]]:
+        """Exporter → offset, bytes behind the end of the log, ms since its report."""
+        now_ms = self._clock.now_ms()
+        return {
+            name: {
+                "offset": offset,
+                "lagBytes": max(0, end_offset - offset),
+                "silentMs": now_ms - reported_ms,
+            }
+            for name, (offset, reported_ms) in self._reports.items()
+        }

@@ -1,0 +1,69 @@
+"""What brokers say of themselves, and what a name server keeps of it."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.remoting.connection import Connection
+
+DEFAULT_TIMEOUT_MS = 120_000
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """A registration that has not expired."""
+
+    broker_name: str
+    last_update_ms: int
+    timeout_ms: int
+    data_version: DataVersion
+    connection: Connection | None
+    ha_address: str
+
+
+@dataclass(slots=True)
+class BrokerGroup:
+    """A master with its slaves: one broker name."""
+
+    cluster: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+    @property
+    def least_id(self) -> int:
+        """The id whose holder stands in for a master."""
+        return min(self.addresses)
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself."""
+
+    cluster: str
+    address: str
+    broker_name: str
+    broker_id: int
+    ha_address: str
+    topics: dict[str, TopicConfig]
+    data_version: DataVersion
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+    mappings: dict[str, Any] | None = None
+
+
+class LeastIdChange(NamedTuple):
+    """Another broker of a group has the least id now; the rest may want to know."""
+
+    group: BrokerGroup
+    broker_name: str
+    offline_address: str | None
+    ha_address: str | None
+
+
+class Registered(NamedTuple):
+    """What a slave is told: where its master is."""
+
+    master_address: str | None = None
+    ha_address: str | None = None

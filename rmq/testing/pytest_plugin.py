@@ -1,0 +1,40 @@
+"""The fixtures `rmq_broker` and `rmq_namesrv`, for any project beside rmq.
+
+pytest finds this module by its entry point. It imports rmq only when a fixture is
+asked for, so that a project without a broker in its tests pays for nothing.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rmq.testing.threads import BrokerThread, NameServerThread
+
+
+@pytest.fixture
+def rmq_broker_settings() -> dict[str, str]:
+    """Keys of `broker.conf` for `rmq_broker`; a project overrides this fixture."""
+    return {}
+
+
+@pytest.fixture
+def rmq_broker(
+    tmp_path: Path, rmq_broker_settings: dict[str, str]
+) -> "Iterator[BrokerThread]":
+    """A broker with a name server of its own, on free ports, empty for each test."""
+    from rmq.testing.threads import BrokerThread
+
+    with BrokerThread(tmp_path / "rmq-broker", rmq_broker_settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def rmq_namesrv(tmp_path: Path) -> "Iterator[NameServerThread]":
+    """A name server alone, on a free port."""
+    from rmq.testing.threads import NameServerThread
+
+    with NameServerThread(tmp_path / "rmq-namesrv") as name_server:
+        yield name_server

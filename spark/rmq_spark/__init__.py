@@ -1,0 +1,1 @@
+"""RocketMQ's log as DataFrames, streams and exported tables."""

@@ -1,0 +1,92 @@
+"""Asking a broker where its readable log ends, telling it how far an export has come.
+
+Requests 28 and 20002 (of its plugin `export`), each over a socket of its own.
+"""
+
+import json
+import socket
+import struct
+from typing import Final
+
+from rmq.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import decode, encode
+
+TIMEOUT_S: Final = 10.0
+_END: Final = "commitLogMaxOffset"
+_MAX_ANSWER: Final = 1 << 20
+"""The table has some hundred short texts."""
+_LENGTH: Final = struct.Struct(">I")
+
+
+def ask_end(address: str) -> int:
+    """The end of the log of the broker at `host:port`."""
+    answer = _ask(
+        _parsed(address), Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    )
+    if answer.code != ResponseCode.SUCCESS:
+        raise RmqError(
+            f"the broker at {address} does not tell where its log ends: {answer.code} "
+            f"{answer.remark}"
+        )
+    try:
+        return int(json.loads(answer.body)["table"][_END])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RemoteProtocolError(
+            f"the broker at {address} answers without {_END}: {error}"
+        ) from error
+
+
+def report_offset(address: str, exporter: str, offset: int) -> None:
+    """Tell the broker that the table of `exporter` is complete up to `offset`."""
+    _report(address, {"exporter": exporter, "offset": str(offset)})
+
+
+def forget_exporter(address: str, exporter: str) -> None:
+    """Tell the broker that `exporter` will not come back."""
+    _report(address, {"exporter": exporter, "forget": "true"})
+
+
+def _report(address: str, fields: dict[str, str]) -> None:
+    answer = _ask(_parsed(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
+    if answer.code != ResponseCode.SUCCESS:
+        raise RmqError(
+            f"the broker at {address} does not take the report of "
+            f"{fields['exporter']}: {answer.code} {answer.remark}"
+        )
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"broker {address!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+def _ask(address: tuple[str, int], request: Command) -> Command:
+    try:
+        with socket.create_connection(address, TIMEOUT_S) as connection:
+            connection.sendall(encode(request))
+            head = _received(connection, _LENGTH.size)
+            (size,) = _LENGTH.unpack(head)
+            if size > _MAX_ANSWER:
+                raise RemoteProtocolError(
+                    f"{address[0]}:{address[1]} is no broker: it announces an answer "
+                    f"of {size} bytes"
+                )
+            return decode(head + _received(connection, size))
+    except OSError as error:
+        raise ConnectFailed(
+            f"cannot ask the broker at {address[0]}:{address[1]}: {error}"
+        ) from error
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise RemoteProtocolError("the broker closed the connection unasked")
+        data += more
+    return data

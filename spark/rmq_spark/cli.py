@@ -1,0 +1,306 @@
+"""The command line: `rmq-spark export | status | forget | vacuum | optimize`.
+
+Exit codes: 0 success, 1 refused or failed with one sentence on stderr, 2 usage.
+"""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from rmq import __version__
+from rmq.errors import RmqError
+from rmq_spark import commit_log
+from rmq_spark.broker import forget_exporter, report_offset
+from rmq_spark.commit import FORMATS
+from rmq_spark.exporter import (
+    Exporter,
+    Limits,
+    LocalRunner,
+    Runner,
+    SparkRunner,
+    find_end,
+    follow,
+)
+from rmq_spark.manifest import ExportLog, Manifest, Settings
+from rmq_spark.options import parse_bytes
+from rmq_spark.schema import EXPORTED
+from rmq_spark.session import start_session
+from rmq_spark.upkeep import status, vacuum
+
+FAILED: Final = 1
+_INTERVAL: Final = re.compile(r"(\d+)(ms|s|m|h)?")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_BAR: Final = 30
+
+
+def _size(value: str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not {error}") from error
+
+
+def _seconds(value: str) -> float:
+    match = _INTERVAL.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not an interval such as 30s")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rmq-spark")
+def main() -> None:
+    """Export the log of a RocketMQ store to tables, each message exactly once."""
+
+
+def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--out", required=True, metavar="DIR", help="Folder of the export."
+        ),
+        click.option(
+            "--store", required=True, metavar="DIR", help="Folder of the store."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _end(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--broker", metavar="HOST:PORT", help="Broker to ask where its log ends."
+        ),
+        click.option(
+            "--confirm-offset", type=int, help="Where it ends, if you know it."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@main.command()
+@_folders
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(FORMATS),
+    default="parquet",
+    show_default=True,
+    help="Format of the table.",
+)
+@click.option(
+    "--continuous",
+    type=_seconds,
+    metavar="INTERVAL",
+    help="Look for more every 30s, until stopped; else end when nothing is new.",
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Spark master; `none` runs in this process, without Java.",
+)
+@click.option("--broker-name", default="broker-a", show_default=True, help="For names.")
+@click.option("--columns", default=",".join(EXPORTED), help="Columns of the table.")
+@click.option(
+    "--properties-format",
+    type=click.Choice(["map", "string", "none"]),
+    default="map",
+    show_default=True,
+    help="Properties as map or as one string.",
+)
+@click.option("--include-system-topics", is_flag=True, help="Also the broker's own.")
+@_end
+@click.option(
+    "--report-as",
+    metavar="NAME",
+    help="Tell the broker under this name how far the table is.",
+)
+@click.option("--batch-bytes", type=_size, default="1g", help="Log of one commit.")
+@click.option("--split-bytes", type=_size, default="128m", help="Log of one task.")
+@click.option("--allow-loss", is_flag=True, help="Go on if segments are gone.")
+@click.option("--skip-corrupt", is_flag=True, help="Pass over bad records.")
+def export(
+    store: str,
+    out: str,
+    master: str,
+    continuous: float | None,
+    report_as: str | None,
+    **given: Any,  # noqa: ANN401 - options, each of its type
+) -> None:
+    """Export what is new in a store: plan, write, commit, batch after batch."""
+    settings = Settings(
+        given["broker_name"],
+        given["table_format"],
+        given["columns"].split(","),
+        given["properties_format"],
+        given["include_system_topics"],
+    )
+    limits = Limits(
+        given["batch_bytes"],
+        given["split_bytes"],
+        given["confirm_offset"],
+        given["broker"],
+        given["allow_loss"],
+        given["skip_corrupt"],
+    )
+    if report_as and not limits.broker:
+        raise click.UsageError("--report-as needs --broker: whom to tell")
+    with _sentences():
+        commit_log.find_segments(store)
+        runner: Runner = LocalRunner()
+        if master != "none":
+            runner = SparkRunner(start_session(master))
+        exporter = Exporter(store, out, settings, runner, limits)
+        report = _Report(store, limits, report_as)
+        report.tell(exporter.position())
+        follow(exporter, interval_s=continuous, done=report.batch)
+        report.finish()
+
+
+@main.command("status")
+@_folders
+@_end
+def show_status(
+    store: str, out: str, confirm_offset: int | None, broker: str | None
+) -> None:
+    """Show how far an export has come: lag in bytes, rows and seconds, as JSON."""
+    with _sentences():
+        limits = Limits(confirm_offset=confirm_offset, broker=broker)
+        click.echo(json.dumps(status(store, out, limits), indent=2))
+
+
+@main.command()
+@click.option("--broker", required=True, metavar="HOST:PORT", help="Broker to tell.")
+@click.option("--report-as", required=True, metavar="NAME", help="Which exporter.")
+def forget(broker: str, report_as: str) -> None:
+    """Tell a broker that an exporter will not come back: it keeps nothing for it."""
+    with _sentences():
+        forget_exporter(broker, report_as)
+
+
+@main.command("vacuum")
+@click.option("--out", required=True, metavar="DIR", help="Folder of the export.")
+@click.option(
+    "--older-than-hours",
+    type=float,
+    default=24.0,
+    show_default=True,
+    help="Keep younger files: a writer may be at work.",
+)
+def remove_orphans(out: str, older_than_hours: float) -> None:
+    """Remove files that are not part of the table."""
+    with _sentences():
+        removed = vacuum(out, older_than_hours=older_than_hours, now=time.time())
+        for path in removed:
+            click.echo(path)
+        click.echo(f"{len(removed)} files removed", err=True)
+
+
+@main.command()
+@_folders
+def optimize(store: str, out: str) -> None:
+    """Merge the small files of days that are over.
+
+    Until the next vacuum a plain reader of the folder sees both old and new files; a
+    reader of the manifests sees each row once.
+    """
+    with _sentences():
+        last = ExportLog(out).last()
+        if last is None:
+            click.echo(f"{out} holds no export", err=True)
+            return
+        exporter = Exporter(store, out, last.settings, LocalRunner())
+        manifest = exporter.optimize()
+        merged = len(manifest.removed) if manifest else 0
+        click.echo(
+            f"{merged} files merged into {len(manifest.added) if manifest else 0}"
+        )
+
+
+class _sentences:
+    """Turns an expected error into one sentence and exit code 1."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, RmqError):
+            _fail(str(error))
+        if error is not None and type(error).__module__.startswith(("pyspark", "py4j")):
+            _fail(_of_worker(str(error)))
+
+
+def _fail(sentence: str) -> None:
+    click.echo(f"rmq-spark: {sentence}", err=True)
+    sys.exit(FAILED)
+
+
+def _of_worker(trace: str) -> str:
+    """The sentence in the traceback of a worker."""
+    found = re.findall(r"^rmq[\w.]*\.\w+: (.+)$", trace, re.MULTILINE)
+    return found[-1] if found else trace
+
+
+class _Report:
+    """A progress bar on a terminal, else one JSON line for each batch."""
+
+    def __init__(self, store: str, limits: Limits, exporter: str | None) -> None:
+        self._store = store
+        self._limits = limits
+        self._exporter = exporter
+        self._start = time.monotonic()
+        self._rows = self._bytes = 0
+
+    def tell(self, position: int) -> None:
+        """Tell the broker how far the table is, if it is to know."""
+        if self._exporter and self._limits.broker:
+            report_offset(self._limits.broker, self._exporter, position)
+
+    def batch(self, manifest: Manifest) -> None:
+        """Note a batch that is committed."""
+        self.tell(manifest.end)
+        self._rows += sum(file.rows for file in manifest.added)
+        self._bytes += manifest.end - manifest.start
+        seconds = max(time.monotonic() - self._start, 1e-6)
+        lag = max(0, find_end(self._store, self._limits) - manifest.end)
+        if sys.stderr.isatty():
+            self._draw(lag, seconds)
+            return
+        line = {
+            "batch": manifest.seq,
+            "end": manifest.end,
+            "files": len(manifest.added),
+            "rows": sum(file.rows for file in manifest.added),
+            "rows_per_second": round(self._rows / seconds),
+            "lag_bytes": lag,
+            "lost": manifest.lost,
+        }
+        click.echo(json.dumps(line))
+
+    def finish(self) -> None:
+        """End the bar, and say how much it was."""
+        if sys.stderr.isatty():
+            click.echo("", err=True)
+        click.echo(f"{self._rows} rows exported", err=True)
+
+    def _draw(self, lag: int, seconds: float) -> None:
+        part = self._bytes / max(1, self._bytes + lag)
+        left = seconds * lag / max(1, self._bytes)
+        bar = "#" * round(_BAR * part)
+        click.echo(
+            f"\r[{bar:<{_BAR}}] {part:4.0%} {self._rows:,} rows "
+            f"{self._rows / seconds:,.0f}/s {left:.0f} s left ",
+            err=True,
+            nl=False,
+        )
+
+
+if __name__ == "__main__":
+    main()

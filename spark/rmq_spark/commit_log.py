@@ -1,0 +1,303 @@
+"""The log of a store: its segments, where it ends, and parts of it.
+
+A segment is a file named by the physical offset of its first byte, in 20 digits.  It
+ends with a blank record or with fewer than 8 bytes; the next one starts at its base
+offset plus its size.
+
+Where the log ends: at `confirm_offset` if somebody knows it; else where the walk over
+the last segment, with CRC, finds no record.  A broker that runs may be writing right
+there, so the walk is believed only `SETTLE_MS` later: by then the copy of a record that
+was under way has ended.
+"""
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from rmq._fastpath import RecordStatus, walk_chain
+from rmq.errors import CorruptLog, StoreError
+
+SETTLE_MS: Final = 50
+CHUNK_BYTES: Final = 16 << 20
+MAX_RECORD_BYTES: Final = 256 << 20
+"""No broker stores a record this long; a longer one is damage."""
+NAME_DIGITS: Final = 20
+_TAIL_BYTES: Final = 1 << 20
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of the log."""
+
+    path: str
+    base_offset: int
+    size: int
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next segment starts."""
+        return self.base_offset + self.size
+
+
+class LostData(StoreError):
+    """Segments are missing between those that were asked for."""
+
+
+def find_segments(store: str | Path) -> list[Segment]:
+    """The segments of a store, or of a folder that holds them, oldest first."""
+    folder = log_folder(store)
+    segments = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if len(entry.name) == NAME_DIGITS and entry.name.isdecimal():
+                    found = _segment(entry)
+                    if found is not None:
+                        segments.append(found)
+    except OSError as error:
+        raise StoreError(f"cannot read {folder}: {error.strerror}") from error
+    segments.sort(key=lambda segment: segment.base_offset)
+    for one, two in pairwise(segments):
+        if one.end_offset > two.base_offset:
+            raise StoreError(
+                f"{one.path} ends at {one.end_offset}, behind the start of {two.path}: "
+                "segments of two stores, or one that was damaged; remove the wrong one"
+            )
+    return segments
+
+
+def _segment(entry: os.DirEntry[str]) -> Segment | None:
+    """None: the broker removed it meanwhile, or it is no file."""
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Segment(entry.path, int(entry.name), status.st_size)
+
+
+def log_folder(store: str | Path) -> Path:
+    """The folder of the segments; a sentence says why there is none."""
+    root = Path(store)
+    for folder in (root / "commitlog", root):
+        if folder.is_dir() and (
+            folder is not root
+            or any(len(n) == NAME_DIGITS and n.isdecimal() for n in os.listdir(root))
+        ):
+            return folder
+    if not root.exists():
+        raise StoreError(f"there is no store at {root}: the folder does not exist")
+    raise StoreError(f"{root} is no store: it has neither commitlog/ nor segments")
+
+
+def min_offset(segments: list[Segment]) -> int:
+    """The first physical offset that can be read."""
+    return segments[0].base_offset if segments else 0
+
+
+class open_segment:
+    """A descriptor for reading; a file that is gone is `LostData`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> int:
+        try:
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise LostData(
+                f"{self._path} is gone: the broker removed it before it was read"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"cannot read {self._path}: {error.strerror}") from error
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def find_end(store: str | Path, confirm_offset: int | None = None) -> int:
+    """The physical offset at which the readable log ends."""
+    if confirm_offset is not None:
+        return confirm_offset
+    end = walked_end(find_segments(store))
+    if (Path(store) / "abort").exists():
+        time.sleep(SETTLE_MS / 1000)
+    return end
+
+
+def walked_end(segments: list[Segment]) -> int:
+    """Follow the last segment that holds records, with CRC, to the end of them."""
+    for segment in reversed(segments):
+        end = follow(segment, segment.base_offset, segment.end_offset, check_crc=True)
+        if end > segment.base_offset:
+            return end
+    return min_offset(segments)
+
+
+def follow(
+    segment: Segment, start: int, stop_at: int, *, check_crc: bool = False
+) -> int:
+    """Follow records to the first boundary at or behind `stop_at`, or to their end.
+
+    A blank record leads to the end of the file.
+    """
+    with open_segment(segment.path) as descriptor:
+        return follow_in(descriptor, segment, start, stop_at, check_crc)
+
+
+def follow_in(
+    descriptor: int, segment: Segment, position: int, stop_at: int, check_crc: bool
+) -> int:
+    """`follow` in an open file."""
+    base, size = segment.base_offset, CHUNK_BYTES
+    while position < stop_at:
+        data = os.pread(descriptor, size, position - base)
+        status, walked, _ = walk_chain(
+            data,
+            0,
+            len(data),
+            base_offset=position,
+            check_crc=check_crc,
+            stop_at=stop_at - position,
+        )
+        position += walked
+        if status is RecordStatus.BLANK:
+            return segment.end_offset
+        if status is RecordStatus.SHORT and position - base + 8 > segment.size:
+            return segment.end_offset
+        if status not in (RecordStatus.OK, RecordStatus.SHORT) or not data:
+            return position
+        if walked == 0:
+            if len(data) < size or size >= MAX_RECORD_BYTES:
+                return position
+            size *= 2
+    return position
+
+
+def covered(
+    segments: list[Segment], start: int, end: int, *, fail_on_loss: bool = True
+) -> Iterator[tuple[Segment, int, int]]:
+    """Cut [start, end) at the segments; a gap is an error, or noted and passed over."""
+    at = start
+    for segment in segments:
+        if segment.end_offset <= at or segment.base_offset >= end:
+            continue
+        if segment.base_offset > at:
+            lose(at, segment.base_offset, fail_on_loss)
+            at = segment.base_offset
+        stop = min(end, segment.end_offset)
+        yield segment, at, stop
+        at = stop
+    if at < end:
+        lose(at, end, fail_on_loss)
+
+
+def lose(start: int, end: int, fail: bool) -> None:
+    """Tell that a part of the log is gone, by an error or a warning."""
+    text = f"the log from {start} to {end} is gone: the broker removed the segments"
+    if fail:
+        raise LostData(f"{text}; failOnDataLoss=false goes on behind them")
+    _log.warning("%s; going on at %d", text, end)
+
+
+def last_record(segments: list[Segment], start: int, end: int) -> tuple[int, bytes]:
+    """Place and bytes of the last record of [start, end); no bytes: there is none."""
+    for segment in reversed(segments):
+        first, stop = max(start, segment.base_offset), min(end, segment.end_offset)
+        if first < stop:
+            found = _last_of(segment, first, stop)
+            if found[1]:
+                return found
+    return end, b""
+
+
+def _last_of(segment: Segment, start: int, end: int) -> tuple[int, bytes]:
+    with open_segment(segment.path) as descriptor:
+        at = before = start
+        while end - at > _TAIL_BYTES:
+            data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
+            near = max(1, min(len(data), end - at) - _TAIL_BYTES)
+            _, walked, _ = walk_chain(data, 0, len(data), base_offset=at, stop_at=near)
+            if walked == 0:
+                break
+            before, at = at, at + walked
+        return _step_to_last(descriptor, segment, before if at == end else at, end)
+
+
+def _step_to_last(
+    descriptor: int, segment: Segment, at: int, end: int
+) -> tuple[int, bytes]:
+    data = os.pread(descriptor, end - at, at - segment.base_offset)
+    position, last = 0, b""
+    place = at
+    while at + position < end:
+        _, after, count = walk_chain(
+            data, position, len(data), base_offset=at, stop_at=position + 1
+        )
+        if not count:
+            break
+        place, last = at + position, data[position:after]
+        position = after
+    return place, last
+
+
+def read_bytes(segments: list[Segment], offset: int, size: int) -> bytes | None:
+    """Bytes of the log; None if no segment holds them."""
+    for segment in segments:
+        if segment.base_offset <= offset and offset + size <= segment.end_offset:
+            with open_segment(segment.path) as descriptor:
+                return os.pread(descriptor, size, offset - segment.base_offset)
+    return None
+
+
+def make_durable(segments: list[Segment], start: int, end: int) -> None:
+    """Write out what a broker has put into [start, end) and not flushed yet."""
+    for segment in segments:
+        if segment.end_offset > start and segment.base_offset < end:
+            with open_segment(segment.path) as descriptor:
+                os.fsync(descriptor)
+
+
+def count_records(store: str | Path, start: int, end: int) -> int:
+    """How many records stand in [start, end)."""
+    total = 0
+    for segment, first, last in covered(
+        find_segments(store), start, end, fail_on_loss=False
+    ):
+        with open_segment(segment.path) as descriptor:
+            at = first
+            while at < last:
+                data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
+                _, walked, count = walk_chain(
+                    data, 0, min(len(data), last - at), base_offset=at
+                )
+                total += count
+                at = at + walked if walked else last
+    return total
+
+
+def bad_record(path: str, offset: int, status: RecordStatus, reason: str) -> CorruptLog:
+    """The error for a record that is none."""
+    text = reason or _REASONS.get(status, status.name)
+    return CorruptLog(path, offset, f"{text}; corruptRecords=skip passes over it")
+
+
+_REASONS: Final = {
+    RecordStatus.BLANK: "the segment ends here, before the range does",
+    RecordStatus.END: "nothing was written here, before the range ends",
+    RecordStatus.SHORT: "the record reaches beyond the range",
+    RecordStatus.BAD_MAGIC: "no record starts here",
+    RecordStatus.BAD_SIZE: "the size of the record is too small",
+    RecordStatus.BAD_LENGTHS: "the lengths in the record do not add up to its size",
+    RecordStatus.BAD_CRC: "the CRC of the body is wrong",
+    RecordStatus.BAD_OFFSET: "the record belongs to another place of the log",
+}

@@ -1,0 +1,306 @@
+"""The worker's side of an export: one range of the log becomes files.
+
+A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`, named after a
+range of a log that never changes: whoever writes it again writes the same rows.  It is
+written under a hidden name of its own, synced, renamed, and its folder synced.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rmq.errors import StoreError
+from rmq_spark.commit_log import LostData
+from rmq_spark.manifest import DataFile, Settings, sync_folder, writer_name
+from rmq_spark.options import Options
+from rmq_spark.plan import SegmentRange
+from rmq_spark.schema import columns_of
+from rmq_spark.segments import Reading, read_range, reading_of
+
+BATCH_ROWS: Final = 65_536
+MAX_OPEN_FILES: Final = 512
+"""Topics and days that one range may have; more need more descriptors."""
+_MAX_NAME: Final = 255
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
+_NEEDED: Final = ("topic", "storeTimestamp", "physicalOffset", "queueId", "queueOffset")
+_PLAIN: Final = frozenset({"body", "keys", "msgId", "offsetMsgId", "properties"})
+"""Columns whose values hardly repeat: a dictionary would only cost."""
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """What the workers need to know."""
+
+    out: str
+    settings: Settings
+    skip_corrupt: bool = False
+    allow_loss: bool = False
+
+    @property
+    def reading(self) -> Reading:
+        """How the log is read for this table."""
+        settings = self.settings
+        options = Options(
+            {
+                "store": "-",
+                "columns": ",".join(settings.columns),
+                "propertiesFormat": settings.properties_format,
+                "includeSystemTopics": str(settings.with_system_topics).lower(),
+                "corruptRecords": "skip" if self.skip_corrupt else "fail",
+                "brokerName": settings.broker_name,
+            }
+        )
+        missing = [n for n in _NEEDED if n not in {c.name for c in columns_of(options)}]
+        if missing:
+            raise StoreError(f"an export needs the columns {', '.join(missing)}")
+        return reading_of(options, columns_of(options))
+
+    @property
+    def keeps_topic(self) -> bool:
+        """True if `topic` is a column of the files; else it is in their path only."""
+        return self.settings.table_format == "iceberg"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What became of one range."""
+
+    files: list[DataFile]
+    lost: tuple[int, int] | None = None
+
+
+def export_range(job: ExportJob, part: SegmentRange) -> Exported:
+    """Write the files of one range."""
+    name = range_name(job.settings.broker_name, part.start, part.end)
+    writers: dict[tuple[str, str], _FileWriter] = {}
+    try:
+        for batch in read_range(job.reading, part, batch_rows=BATCH_ROWS):
+            for topic, day, rows in split_batch(batch):
+                writer = writers.get((topic, day))
+                if writer is None:
+                    _check_count(len(writers), part)
+                    writer = _FileWriter(job, topic, day, name)
+                    writers[topic, day] = writer
+                writer.add(rows)
+        return Exported([writer.finish() for writer in writers.values()])
+    except LostData:
+        if not job.allow_loss:
+            raise
+        return Exported(_adopt(job, name), (part.start, part.end))
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {error.filename or job.out}: {error.strerror or error}; "
+            "nothing of this batch is part of the table, run the export again"
+        ) from error
+    finally:
+        for writer in writers.values():
+            writer.abandon()
+
+
+def range_name(broker_name: str, start: int, end: int) -> str:
+    """The name of the files of a range."""
+    return f"{_escaped(broker_name)}-{start:020d}-{end:020d}.parquet"
+
+
+def split_batch(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
+    """The rows of a batch by topic and day, each part in the order of the log."""
+    topics = pc.dictionary_encode(batch.column("topic"))
+    dates = pc.cast(batch.column("storeTimestamp"), pa.date32())
+    days = pc.cast(pc.cast(dates, pa.int32()), pa.int64())
+    keys = pc.add(pc.multiply(days, len(topics.dictionary)), topics.indices)
+    runs = pc.run_end_encode(keys)
+    if len(runs.values) > len(pc.unique(keys)):
+        order = pc.array_sort_indices(keys)
+        batch, keys = batch.take(order), keys.take(order)
+        runs = pc.run_end_encode(keys)
+    start = 0
+    for end, key in zip(
+        runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True
+    ):
+        day, topic = divmod(key, len(topics.dictionary))
+        yield (
+            topics.dictionary[topic].as_py(),
+            _day(day),
+            batch.slice(start, end - start),
+        )
+        start = end
+
+
+def _day(number: int) -> str:
+    """The day of a number of days since 1970; absurd ones are the first or last."""
+    ordinal = _EPOCH + number
+    return date.fromordinal(min(max(ordinal, 1), date.max.toordinal())).isoformat()
+
+
+class _FileWriter:
+    """One file under its hidden name."""
+
+    def __init__(self, job: ExportJob, topic: str, day: str, name: str) -> None:
+        folder = f"topic={_escaped(topic)}/dt={day}"
+        self._file = DataFile(f"{folder}/{name}", topic, day, 0, 0, -1, -1, -1, -1, {})
+        self._out = Path(job.out)
+        self._folder = self._out / folder
+        self._final = self._folder / name
+        self._draft = self._folder / f".{name}.{writer_name()}.tmp"
+        self._keeps_topic = job.keeps_topic
+        self._writer: pq.ParquetWriter | None = None
+        self._summary = _Summary()
+        if len(os.fsencode(f"topic={_escaped(topic)}")) > _MAX_NAME:
+            raise StoreError(f"topic {topic[:40]}... is too long for a folder name")
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._summary.add(rows)
+        if not self._keeps_topic:
+            rows = rows.drop_columns(["topic"])
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = _parquet_writer(self._draft, rows.schema)
+        self._writer.write_batch(rows)
+
+    def finish(self) -> DataFile:
+        """Close, sync, and give the file its name."""
+        assert self._writer is not None, "a file is made by its first rows"
+        self._writer.close()
+        self._writer = None
+        with self._draft.open("rb") as file:
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+        self._draft.replace(self._final)
+        for folder in (self._folder, self._folder.parent, self._out):
+            sync_folder(folder)
+        return self._summary.of(self._file, size)
+
+    def abandon(self) -> None:
+        """Remove what was not finished."""
+        if self._writer is not None:
+            # the error that led here is the one to tell
+            with contextlib.suppress(OSError):
+                self._writer.close()
+        self._draft.unlink(missing_ok=True)
+
+
+class _Summary:
+    """Rows, offsets and times of one file."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._offsets: list[int] = []
+        self._times: list[int] = []
+        self._queues: dict[str, list[int]] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.num_rows
+        self._offsets += _ends(rows.column("physicalOffset"))
+        self._times += _ends(pc.cast(rows.column("storeTimestamp"), pa.int64()))
+        table = pa.table(
+            {"id": rows.column("queueId"), "offset": rows.column("queueOffset")}
+        )
+        grouped = table.group_by("id").aggregate([("offset", "min"), ("offset", "max")])
+        for row in grouped.to_pylist():
+            known = self._queues.setdefault(str(row["id"]), [])
+            known += [row["offset_min"], row["offset_max"]]
+            known[:] = [min(known), max(known)]
+        self._offsets = [min(self._offsets), max(self._offsets)]
+        self._times = [min(self._times), max(self._times)]
+
+    def of(self, file: DataFile, size: int) -> DataFile:
+        return DataFile(
+            file.path,
+            file.topic,
+            file.dt,
+            self._rows,
+            size,
+            self._offsets[0],
+            self._offsets[1],
+            self._times[0] // 1000,
+            self._times[1] // 1000,
+            self._queues,
+        )
+
+
+def describe(out: str, path: str) -> DataFile:
+    """The entry of a file that is there, from its rows."""
+    topic, day = (unquote(part.partition("=")[2]) for part in path.split("/")[:2])
+    summary = _Summary()
+    columns = ["storeTimestamp", "physicalOffset", "queueId", "queueOffset"]
+    full = Path(out) / path
+    with pq.ParquetFile(full) as file:
+        for batch in file.iter_batches(columns=columns):
+            summary.add(batch)
+    return summary.of(
+        DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {}), full.stat().st_size
+    )
+
+
+def merged_name(paths: list[str]) -> str:
+    """The name of the file that takes the place of these, in the order of the log."""
+    folder, _, first = paths[0].rpartition("/")
+    start = first[: -len(f"-{0:020d}.parquet")]
+    end = paths[-1][-len(f"{0:020d}.parquet") :]
+    return f"{folder}/{start}-{end}"
+
+
+def merge_files(out: str, target: str, sources: list[str]) -> DataFile:
+    """Write the rows of files of one topic and day to one file."""
+    root = Path(out)
+    final = root / target
+    draft = final.with_name(f".{final.name}.{writer_name()}.tmp")
+    try:
+        with pq.ParquetFile(root / sources[0]) as first:
+            schema = first.schema_arrow
+        with _parquet_writer(draft, schema) as writer:
+            for source in sources:
+                with pq.ParquetFile(root / source) as file:
+                    for batch in file.iter_batches(BATCH_ROWS):
+                        writer.write_batch(batch)
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(final)
+        sync_folder(final.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+    return describe(out, target)
+
+
+def _parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        str(path),
+        schema,
+        compression="snappy",
+        use_dictionary=[n for n in schema.names if n not in _PLAIN],
+    )
+
+
+def _adopt(job: ExportJob, name: str) -> list[DataFile]:
+    """Files of a range that is gone, written by a run before this one."""
+    found = sorted(Path(job.out).glob(f"topic=*/dt=*/{name}"))
+    return [describe(job.out, p.relative_to(job.out).as_posix()) for p in found]
+
+
+def _ends(values: pa.Array) -> list[int]:
+    bounds = pc.min_max(values).as_py()
+    return [bounds["min"], bounds["max"]]
+
+
+def _check_count(count: int, part: SegmentRange) -> None:
+    if count >= MAX_OPEN_FILES:
+        raise StoreError(
+            f"the log from {part.start} to {part.end} has more than {MAX_OPEN_FILES} "
+            "topics and days: export with a smaller --split-bytes"
+        )
+
+
+def _escaped(name: str) -> str:
+    """As Hive does, so that any reader of partitioned folders finds the name again."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", name)

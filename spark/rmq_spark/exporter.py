@@ -1,0 +1,374 @@
+"""The exporter: batches of the log become files and manifests, each exactly once.
+
+A batch is planned, written by the workers, committed.  Before a plan is published, its
+part of the log is synced, so that no power loss takes back what was exported; the CRC
+of its last record goes into plan and manifest, so that a store that does not continue
+the export is refused.
+"""
+
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from rmq.errors import StoreError
+from rmq_spark import commit_log
+from rmq_spark import plan as planning
+from rmq_spark.broker import ask_end
+from rmq_spark.commit import check_mergeable, committer_of
+from rmq_spark.commit_log import LostData, Segment
+from rmq_spark.export import (
+    Exported,
+    ExportJob,
+    describe,
+    export_range,
+    merge_files,
+    merged_name,
+    range_name,
+)
+from rmq_spark.manifest import (
+    DataFile,
+    ExportLog,
+    LastRecord,
+    Manifest,
+    Plan,
+    Settings,
+)
+from rmq_spark.plan import SegmentRange
+from rmq_spark.schema import arrow_schema
+
+BATCH_BYTES: Final = 1 << 30
+SPLIT_BYTES: Final = 128 << 20
+
+
+class Runner(Protocol):
+    """Runs the tasks of a batch somewhere."""
+
+    def map(
+        self, task: Callable[[SegmentRange], Exported], parts: list[SegmentRange]
+    ) -> Iterable[Exported]:
+        """The outcome of each part."""
+
+
+class LocalRunner:
+    """Runs the tasks in this process, one after another."""
+
+    def map(
+        self, task: Callable[[SegmentRange], Exported], parts: list[SegmentRange]
+    ) -> Iterator[Exported]:
+        """The outcome of each part."""
+        return map(task, parts)
+
+
+class SparkRunner:
+    """Runs the tasks in the Python workers of a Spark session."""
+
+    def __init__(self, spark: Any) -> None:  # noqa: ANN401 - pyspark is an extra
+        self._context = spark.sparkContext
+
+    def map(
+        self, task: Callable[[SegmentRange], Exported], parts: list[SegmentRange]
+    ) -> Iterable[Exported]:
+        """The outcome of each part."""
+        if not parts:
+            return []
+        done: list[Exported] = (
+            self._context.parallelize(parts, len(parts)).map(task).collect()
+        )
+        return done
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes of a batch and of a task, and what to do about damage."""
+
+    batch_bytes: int = BATCH_BYTES
+    split_bytes: int = SPLIT_BYTES
+    confirm_offset: int | None = None
+    broker: str | None = None
+    allow_loss: bool = False
+    skip_corrupt: bool = False
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Exporter:
+    """Exports one store to one folder."""
+
+    def __init__(
+        self,
+        store: str | Path,
+        out: str | Path,
+        settings: Settings,
+        runner: Runner,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.log = ExportLog(out)
+        self._store = Path(store).resolve()
+        self._out = Path(out).resolve()
+        self._settings = settings
+        self._runner = runner
+        self._limits = limits
+
+    def run_batch(self) -> Manifest | None:
+        """Finish the batch that is pending, or make the next one; None: nothing new."""
+        self.log.prepare()
+        last = self.log.last()
+        self._check_settings(last)
+        plan = self.log.pending()
+        if plan is None:
+            plan = self._next_plan(last)
+            if plan is None:
+                return None
+            if not self.log.write_plan(plan):
+                return self.run_batch()
+        self._check_continues(plan, plan.last)
+        return self._run(plan)
+
+    def position(self) -> int:
+        """Place in the log up to which the table is complete."""
+        last = self.log.last()
+        if last is not None:
+            return last.end
+        return commit_log.min_offset(commit_log.find_segments(self._store))
+
+    def optimize(self, *, now: datetime | None = None) -> Manifest | None:
+        """Merge the files of each topic and day that is over; None: nothing to do."""
+        self.log.prepare()
+        last = self.log.last()
+        if last is None:
+            return None
+        if self.log.pending() is not None:
+            raise StoreError(
+                f"a batch of {self._out} is not finished: run the export first"
+            )
+        files = self.log.files()
+        check_mergeable(last.settings.table_format, list(files.values()))
+        today = (now or datetime.now(UTC)).date().isoformat()
+        merges = list(_merges(files.values(), today))
+        if not merges:
+            return None
+        plan = Plan(
+            last.seq + 1, "optimize", last.settings, last.store, last.end, last.end, [],
+            last.last, merges,
+        )  # fmt: skip
+        if not self.log.write_plan(plan):
+            raise StoreError(f"another exporter has begun a batch of {self._out}")
+        return self._run(plan)
+
+    def _run(self, plan: Plan) -> Manifest:
+        manifest = (
+            self._run_export(plan) if plan.kind == "export" else self._run_merge(plan)
+        )
+        with self.log.committing():
+            last = self.log.last()
+            if last is not None and last.seq >= plan.seq:
+                return last
+            schema = arrow_schema(self._job(plan.settings).reading.columns)
+            committer_of(plan.settings.table_format, self._out, schema).commit(manifest)
+            self.log.write_manifest(manifest)
+        return manifest
+
+    def _run_export(self, plan: Plan) -> Manifest:
+        parts = list(self._parts(plan))
+        lost = list(_gaps(plan, parts))
+        if lost and not self._limits.allow_loss:
+            raise LostData(
+                f"the log from {lost[0][0]} to {lost[0][1]} of {self._store} is gone "
+                "before it was exported; --allow-loss goes on without it"
+            )
+        task = partial(export_range, self._job(plan.settings))
+        done = list(self._runner.map(task, parts))
+        lost += [list(one.lost) for one in done if one.lost is not None]
+        added = list(chain.from_iterable(one.files for one in done))
+        added += self._adopted(plan, parts)
+        return self._manifest(plan, added, [], sorted(lost))
+
+    def _adopted(self, plan: Plan, parts: list[SegmentRange]) -> list[DataFile]:
+        """Files of ranges that are gone, written by a run that was killed."""
+        there = {(part.start, part.end) for part in parts}
+        names = [
+            range_name(plan.settings.broker_name, start, end)
+            for _, start, end, _ in plan.ranges
+            if (start, end) not in there
+        ]
+        paths = chain.from_iterable(
+            self._out.glob(f"topic=*/dt=*/{name}") for name in names
+        )
+        return [
+            describe(str(self._out), path.relative_to(self._out).as_posix())
+            for path in sorted(paths)
+        ]
+
+    def _run_merge(self, plan: Plan) -> Manifest:
+        added, removed = [], []
+        for target, *sources in plan.merges:
+            added.append(merge_files(str(self._out), target, sources))
+            removed += sources
+        known = self.log.files()
+        before = sum(known[path].rows for path in removed)
+        after = sum(file.rows for file in added)
+        assert before == after, f"{before} rows became {after}"
+        return self._manifest(plan, added, removed, [])
+
+    def _manifest(
+        self,
+        plan: Plan,
+        added: list[DataFile],
+        removed: list[str],
+        lost: list[list[int]],
+    ) -> Manifest:
+        return Manifest(
+            plan.seq, plan.settings, str(self._store), plan.start, plan.end, plan.last,
+            added, removed, lost,
+        )  # fmt: skip
+
+    def _next_plan(self, last: Manifest | None) -> Plan | None:
+        segments = commit_log.find_segments(self._store)
+        end = find_end(self._store, self._limits)
+        earliest = commit_log.min_offset(segments)
+        start = self.position()
+        if last is not None:
+            self._check_continues(last, last.last)
+            self._check_end(start, end, last.store)
+        if start >= end:
+            return None
+        first = max(start, earliest)
+        if first > start and not self._limits.allow_loss:
+            raise LostData(
+                f"{self._store} begins at {earliest}, the export has come to {start} "
+                "only: the broker removed segments before they were exported; "
+                "--allow-loss goes on without them"
+            )
+        end = self._batch_end(first, end)
+        commit_log.make_durable(segments, first, end)
+        ranges = planning.plan_ranges(
+            self._store,
+            first,
+            end,
+            split_bytes=self._limits.split_bytes,
+            fail_on_loss=not self._limits.allow_loss,
+            use_queues=False,
+        )
+        return Plan(
+            0 if last is None else last.seq + 1,
+            "export",
+            self._settings,
+            str(self._store),
+            start,
+            end,
+            [[r.base_offset, r.start, r.end, r.check_crc] for r in ranges],
+            _last_record(segments, first, end) or (last.last if last else None),
+            [],
+        )
+
+    def _batch_end(self, start: int, end: int) -> int:
+        try:
+            return planning.align(
+                self._store,
+                start,
+                end,
+                max_bytes=self._limits.batch_bytes,
+                max_records=None,
+            )
+        except LostData:
+            if self._limits.allow_loss:
+                return end
+            raise
+
+    def _parts(self, plan: Plan) -> Iterator[SegmentRange]:
+        """The ranges of the plan whose segments are there."""
+        segments = {s.base_offset: s for s in commit_log.find_segments(self._store)}
+        for base, start, end, check_crc in plan.ranges:
+            segment = segments.get(base)
+            if segment is not None and end <= segment.end_offset:
+                yield SegmentRange(
+                    segment.path, base, segment.size, start, end, bool(check_crc)
+                )
+
+    def _check_settings(self, last: Manifest | None) -> None:
+        if last is not None and last.settings != self._settings:
+            raise StoreError(
+                f"{self._out} was begun with {last.settings}, now it would be "
+                f"{self._settings}: use the same options, or another folder"
+            )
+
+    def _check_end(self, start: int, end: int, exported: str) -> None:
+        if end < start:
+            raise StoreError(
+                f"the log of {self._store} ends at {end}, the export {self._out} has "
+                f"come to {start} in {exported}: the store was cut back, or is another"
+            )
+
+    def _check_continues(self, made: Plan | Manifest, last: LastRecord | None) -> None:
+        """Compare the record before the end with the one that was there."""
+        segments = commit_log.find_segments(self._store)
+        if last is None or last.offset < commit_log.min_offset(segments):
+            return
+        data = commit_log.read_bytes(segments, last.offset, last.size)
+        if data is None or zlib.crc32(data) != last.crc:
+            raise StoreError(
+                f"the store {self._store} does not continue the export {self._out}: "
+                f"its record at {last.offset} is not the one seen in {made.store}; "
+                "the store was cut back, or is another"
+            )
+
+    def _job(self, settings: Settings) -> ExportJob:
+        return ExportJob(
+            str(self._out), settings, self._limits.skip_corrupt, self._limits.allow_loss
+        )
+
+
+def find_end(store: str | Path, limits: Limits) -> int:
+    """Where the readable log ends: as told, as the broker says, or as walked."""
+    told = limits.confirm_offset
+    if told is None and limits.broker:
+        told = ask_end(limits.broker)
+    return commit_log.find_end(store, told)
+
+
+def _last_record(segments: list[Segment], start: int, end: int) -> LastRecord | None:
+    offset, data = commit_log.last_record(segments, start, end)
+    return LastRecord(offset, len(data), zlib.crc32(data)) if data else None
+
+
+def _gaps(plan: Plan, parts: list[SegmentRange]) -> Iterator[list[int]]:
+    """What of the plan no part covers."""
+    at = plan.start
+    for part in sorted(parts, key=lambda part: part.start):
+        if part.start > at:
+            yield [at, part.start]
+        at = part.end
+    if at < plan.end:
+        yield [at, plan.end]
+
+
+def _merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
+    groups: dict[tuple[str, str], list[DataFile]] = {}
+    for file in files:
+        if file.dt < today:
+            groups.setdefault((file.topic, file.dt), []).append(file)
+    for group in groups.values():
+        if len(group) > 1:
+            paths = [f.path for f in sorted(group, key=lambda file: file.min_offset)]
+            yield [merged_name(paths), *paths]
+
+
+def follow(
+    exporter: Exporter, *, interval_s: float | None, done: Callable[[Manifest], None]
+) -> None:
+    """Export batch after batch until nothing is new; with an interval, for ever."""
+    while True:
+        manifest = exporter.run_batch()
+        if manifest is not None:
+            done(manifest)
+        elif interval_s is None:
+            return
+        else:
+            time.sleep(interval_s)

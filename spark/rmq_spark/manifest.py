@@ -1,0 +1,251 @@
+"""The log of an export: a folder of plans and manifests that only grows.
+
+`_rmq_manifest/<seq20>.plan` says what batch `seq` will do, `<seq20>.json` that it is
+done.  Both are JSON of one object with a CRC of the rest in `crc`.  A file gets its
+name by `link`, which fails if the name is taken: the first of two exporters wins.
+Contents and folder are synced before and after.
+
+Crash contract: a file under its final name is whole.  A plan without its manifest is
+run again, with the same ranges and names, by whoever comes next; so a batch leaves
+either nothing but files of its plan, or its manifest.  Manifests follow one another:
+each one starts where the one before it ended.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import uuid
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rmq.errors import StoreError
+
+FOLDER: Final = "_rmq_manifest"
+FORMAT: Final = 1
+_PLAN: Final = ".plan"
+_DONE: Final = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """What identifies the end of a part of the log: the record before it."""
+
+    offset: int
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One exported file; `queues` are the first and last offset by queue id."""
+
+    path: str
+    topic: str
+    dt: str
+    rows: int
+    bytes: int
+    min_offset: int
+    max_offset: int
+    min_store_ms: int
+    max_store_ms: int
+    queues: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every batch of one export has in common."""
+
+    broker_name: str
+    table_format: str
+    columns: list[str]
+    properties_format: str
+    with_system_topics: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a batch will do; `kind` is `export` or `optimize`."""
+
+    seq: int
+    kind: str
+    settings: Settings
+    store: str
+    start: int
+    end: int
+    ranges: list[list[int]]
+    last: LastRecord | None
+    merges: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a batch has done; `lost` are parts of the log that were gone."""
+
+    seq: int
+    settings: Settings
+    store: str
+    start: int
+    end: int
+    last: LastRecord | None
+    added: list[DataFile]
+    removed: list[str]
+    lost: list[list[int]]
+
+
+class ExportLog:
+    """Plans and manifests of one output folder."""
+
+    def __init__(self, out: str | Path) -> None:
+        self.out = Path(out)
+        self._folder = self.out / FOLDER
+
+    def prepare(self) -> None:
+        """Make the folder; refuse one that holds something else."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        names = os.listdir(self.out)
+        if names and FOLDER not in names:
+            raise StoreError(
+                f"{self.out} is neither empty nor an export of rmq-spark: choose a "
+                "folder of its own"
+            )
+        self._folder.mkdir(exist_ok=True)
+        sync_folder(self.out)
+
+    def last(self) -> Manifest | None:
+        """The newest manifest."""
+        done = self._numbers(_DONE)
+        return self._manifest(done[-1]) if done else None
+
+    def pending(self) -> Plan | None:
+        """The plan that has no manifest yet."""
+        plans, done = self._numbers(_PLAN), self._numbers(_DONE)
+        number = done[-1] + 1 if done else 0
+        if number not in plans:
+            return None
+        values = self._read(number, _PLAN)
+        return Plan(
+            **values
+            | {
+                "settings": Settings(**values["settings"]),
+                "last": _last(values["last"]),
+            }
+        )
+
+    def manifests(self) -> list[Manifest]:
+        """All manifests; one that is missing or does not follow is an error."""
+        found = [self._manifest(number) for number in self._numbers(_DONE)]
+        for index, manifest in enumerate(found):
+            before = found[index - 1].end if index else manifest.start
+            if manifest.seq != index or manifest.start != before:
+                raise StoreError(
+                    f"{self._path(manifest.seq, _DONE)} does not follow the one before "
+                    "it: a manifest was removed or changed"
+                )
+        return found
+
+    def files(self) -> dict[str, DataFile]:
+        """The files that are part of the table, by path."""
+        files: dict[str, DataFile] = {}
+        for manifest in self.manifests():
+            for path in manifest.removed:
+                files.pop(path, None)
+            files.update((file.path, file) for file in manifest.added)
+        return files
+
+    def write_plan(self, plan: Plan) -> bool:
+        """Publish a plan; False if somebody else has taken its number."""
+        return self._publish(plan.seq, _PLAN, asdict(plan))
+
+    def write_manifest(self, manifest: Manifest) -> bool:
+        """Publish a manifest; False if somebody else has taken its number."""
+        return self._publish(manifest.seq, _DONE, asdict(manifest))
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Held while a batch becomes part of the table; one exporter at a time."""
+        with (self._folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _manifest(self, number: int) -> Manifest:
+        values = self._read(number, _DONE)
+        return Manifest(
+            **values
+            | {
+                "settings": Settings(**values["settings"]),
+                "last": _last(values["last"]),
+                "added": [DataFile(**file) for file in values["added"]],
+            }
+        )
+
+    def _numbers(self, suffix: str) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(
+            int(path.stem)
+            for path in self._folder.iterdir()
+            if path.suffix == suffix and path.stem.isdecimal()
+        )
+
+    def _path(self, number: int, suffix: str) -> Path:
+        return self._folder / f"{number:020d}{suffix}"
+
+    def _read(self, number: int, suffix: str) -> dict[str, Any]:
+        path = self._path(number, suffix)
+        try:
+            values: dict[str, Any] = json.loads(path.read_text())
+            crc, version = values.pop("crc"), values.pop("format")
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise StoreError(f"{path} cannot be read: {error}") from error
+        if version != FORMAT or crc != _crc(values):
+            raise StoreError(
+                f"{path} is not as rmq-spark wrote it: it was edited, or is of another "
+                "version; restore it from a copy"
+            )
+        return values
+
+    def _publish(self, number: int, suffix: str, values: dict[str, Any]) -> bool:
+        text = json.dumps(
+            values | {"format": FORMAT, "crc": _crc(values)}, ensure_ascii=False
+        )
+        final = self._path(number, suffix)
+        draft = final.with_name(f"{final.name}.{writer_name()}.tmp")
+        try:
+            with draft.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, final)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+            sync_folder(self._folder)
+        return True
+
+
+def writer_name() -> str:
+    """A name that no other writer uses, for drafts."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def sync_folder(path: Path) -> None:
+    """Make created, renamed and removed names durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _last(values: dict[str, int] | None) -> LastRecord | None:
+    return None if values is None else LastRecord(**values)
+
+
+def _crc(values: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())

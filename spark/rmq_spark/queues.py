@@ -1,0 +1,187 @@
+"""Reading a few topics by their consume queues: only their records are touched.
+
+The queues are an index that may lag behind the log, and hold neither prepared nor
+rolled-back messages.  So this is for those who ask for it, and an export never does.
+
+Entry, 20 bytes: i64 physical offset, i32 record size, i64 tags code.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from rmq._fastpath import QueueEntryLayout, RecordLayout, RecordStatus
+from rmq.errors import ConfigError
+from rmq_spark.commit_log import (
+    LostData,
+    Segment,
+    bad_record,
+    find_segments,
+    open_segment,
+)
+from rmq_spark.options import Options
+from rmq_spark.segments import BatchBuilder, Reading
+
+_ENTRY: Final = struct.Struct(">qiq")
+_OFFSET_AT: Final = int(RecordLayout.PHYSICAL_OFFSET_AT)
+_NAME_DIGITS: Final = 20
+_BATCH_RECORDS: Final = 16_384
+_BATCH_BYTES: Final = 16 << 20
+Place = tuple[int, int]
+"""Physical offset and size of a record."""
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RecordList:
+    """Records of one segment in the order of the log: offset and size of each."""
+
+    path: str
+    base_offset: int
+    places: list[Place]
+    check_crc: bool = False
+
+
+def plan_records(
+    options: Options, start: int, end: int, *, split_bytes: int
+) -> list[RecordList]:
+    """The records of the chosen topics in [start, end), in lists of `split_bytes`."""
+    store = Path(options["store"])
+    entries: list[Place] = []
+    for folder in _chosen_queues(options, store / "consumequeue"):
+        entries += [
+            (offset, size) for offset, size in _entries(folder) if start <= offset < end
+        ]
+    entries.sort()
+    return [
+        RecordList(s.path, s.base_offset, chunk, options["verifyCrc"] == "all")
+        for s, places in _by_segment(find_segments(store), entries)
+        for chunk in _chunks(places, split_bytes)
+    ]
+
+
+def _chosen_queues(options: Options, root: Path) -> Iterator[Path]:
+    """The folders of the queues; the topics must have been named."""
+    assigned = options["assign"]
+    topics = options["subscribe"]
+    if assigned is not None:
+        broker = options["brokerName"]
+        for topic, name, queue in sorted(assigned):
+            if name == broker:
+                yield _existing(root / topic / str(queue), topic)
+    elif topics is not None:
+        for topic in topics:
+            yield from sorted(_existing(root / topic, topic).iterdir())
+    else:
+        raise ConfigError("readFrom=queues needs option subscribe or assign")
+
+
+def _existing(folder: Path, topic: str) -> Path:
+    if not folder.is_dir():
+        raise ConfigError(
+            f"topic {topic} has no consume queue at {folder}: read it with readFrom=log"
+        )
+    return folder
+
+
+def _entries(folder: Path) -> Iterator[Place]:
+    """Offset and size of each entry that was written; fillers are passed over."""
+    for path in sorted(folder.iterdir()):
+        if not path.name.isdecimal() or len(path.name) != _NAME_DIGITS:
+            continue
+        data = path.read_bytes()
+        whole = len(data) - len(data) % QueueEntryLayout.ENTRY_SIZE
+        for offset, size, _ in _ENTRY.iter_unpack(data[:whole]):
+            if size <= 0 or offset < 0:
+                break
+            if size != QueueEntryLayout.FILLER_SIZE:
+                yield offset, size
+
+
+def _by_segment(
+    segments: list[Segment], entries: list[Place]
+) -> Iterator[tuple[Segment, list[Place]]]:
+    """Part sorted entries by segment; those of removed segments are left out."""
+    at = 0
+    for segment in segments:
+        first = at
+        while at < len(entries) and entries[at][0] < segment.end_offset:
+            at += 1
+        inside = [e for e in entries[first:at] if e[0] >= segment.base_offset]
+        if inside:
+            yield segment, inside
+
+
+def _chunks(
+    places: list[Place], max_bytes: int, max_count: int = 1 << 62
+) -> Iterator[list[Place]]:
+    """Cut where one of the limits is reached."""
+    chunk: list[Place] = []
+    size = 0
+    for place in places:
+        chunk.append(place)
+        size += place[1]
+        if size >= max_bytes or len(chunk) == max_count:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def read_records(reading: Reading, part: RecordList) -> Iterator[pa.RecordBatch]:
+    """The rows of a list; a place where no such record stands is an error."""
+    try:
+        with open_segment(part.path) as descriptor:
+            for places in _chunks(part.places, _BATCH_BYTES, _BATCH_RECORDS):
+                yield from _read_batch(reading, part, descriptor, places)
+    except LostData:
+        if reading.fail_on_loss:
+            raise
+        _log.warning("%s is gone: its records are not read", part.path)
+
+
+def _read_batch(
+    reading: Reading, part: RecordList, descriptor: int, places: list[Place]
+) -> Iterator[pa.RecordBatch]:
+    records = []
+    for offset, size in places:
+        data = os.pread(descriptor, size, offset - part.base_offset)
+        if _is_record(data, offset, size):
+            records.append(data)
+        else:
+            error = bad_record(part.path, offset, RecordStatus.BAD_OFFSET, "")
+            if not reading.skip_corrupt:
+                raise error
+            _log.warning("%s", error)
+    decoder, builder = reading.decoder(), BatchBuilder(reading)
+    joined = b"".join(records)
+    at = 0
+    while at < len(joined):
+        found = decoder.measure(joined, at, len(joined), check_crc=part.check_crc)
+        if found.rows:
+            yield from builder.build(decoder, found)
+        at = found.position
+        if found.status is not RecordStatus.OK:
+            offset = int.from_bytes(
+                joined[at + _OFFSET_AT : at + _OFFSET_AT + 8], "big"
+            )
+            error = bad_record(part.path, offset, found.status, found.reason)
+            if not reading.skip_corrupt:
+                raise error
+            _log.warning("%s", error)
+            at += int.from_bytes(joined[at : at + 4], "big")
+
+
+def _is_record(data: bytes, offset: int, size: int) -> bool:
+    """True if the bytes claim to be the record that the queue names."""
+    return (
+        len(data) == size
+        and data[:4] == size.to_bytes(4, "big")
+        and (data[_OFFSET_AT : _OFFSET_AT + 8] == offset.to_bytes(8, "big"))
+    )

@@ -1,0 +1,147 @@
+"""Which rows a reader wants: topics, queues, offsets of queues, store times."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq.protocol.topics import is_dlq_topic, is_retry_topic, is_system_topic
+from rmq_spark.options import Options, Position, QueueNumbers
+
+ROW_SOURCES: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
+"""Decoded for a choice of rows, whether or not they are columns."""
+_EARLIEST: Final = -2
+_LATEST: Final = -1
+_NEVER: Final = (1 << 63) - 1
+
+Queue = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Which topics; all but those of the system if nothing was said."""
+
+    names: frozenset[str] | None = None
+    pattern: re.Pattern[str] | None = None
+    with_system: bool = False
+
+    def wants(self, topic: str) -> bool:
+        """True if rows of this topic are read; a topic that is named always is."""
+        if self.names is not None:
+            return topic in self.names
+        if self.pattern is not None and not self.pattern.fullmatch(topic):
+            return False
+        return self.with_system or not is_internal(topic)
+
+
+def is_internal(topic: str) -> bool:
+    """True for what the broker keeps for itself and for consumer groups."""
+    return (
+        is_system_topic(topic)
+        or topic.startswith("RMQ_SYS_")
+        or is_retry_topic(topic)
+        or is_dlq_topic(topic)
+    )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Bounds of rows within the topics; [start, end) by queue offset and store time."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    queues: frozenset[Queue] | None = None
+    start_offsets: dict[Queue, int] = field(default_factory=dict)
+    end_offsets: dict[Queue, int] = field(default_factory=dict)
+    start_times: dict[Queue, int] = field(default_factory=dict)
+    end_times: dict[Queue, int] = field(default_factory=dict)
+
+    @property
+    def is_everything(self) -> bool:
+        """True if no row is left out."""
+        return self == Rows()
+
+    def mask(self, arrays: dict[str, pa.Array]) -> pa.Array:
+        """Which rows are wanted, out of the arrays of ROW_SOURCES."""
+        ms = pc.divide(pc.cast(arrays["storeTimestamp"], pa.int64()), 1000)
+        offsets = arrays["queueOffset"]
+        wanted = pa.repeat(True, len(offsets))
+        if self.start_ms is not None:
+            wanted = pc.and_(wanted, pc.greater_equal(ms, self.start_ms))
+        if self.end_ms is not None:
+            wanted = pc.and_(wanted, pc.less(ms, self.end_ms))
+        if self.queues is not None:
+            chosen = pa.repeat(False, len(offsets))
+            for queue in sorted(self.queues):
+                chosen = pc.or_(chosen, _is_queue(arrays, queue))
+            wanted = pc.and_(wanted, chosen)
+        for numbers, table, keep in (
+            (offsets, self.start_offsets, pc.greater_equal),
+            (ms, self.start_times, pc.greater_equal),
+            (offsets, self.end_offsets, pc.less),
+            (ms, self.end_times, pc.less),
+        ):
+            for queue, bound in table.items():
+                other = pc.invert(_is_queue(arrays, queue))
+                wanted = pc.and_(wanted, pc.or_(other, keep(numbers, bound)))
+        return wanted
+
+
+def _is_queue(arrays: dict[str, pa.Array], queue: Queue) -> pa.Array:
+    topic, queue_id = queue
+    return pc.and_(
+        pc.equal(arrays["topic"], topic), pc.equal(arrays["queueId"], queue_id)
+    )
+
+
+def topics_of(options: Options) -> Topics:
+    """The topics that the options ask for."""
+    names = options["subscribe"]
+    if options["assign"]:
+        names = {topic for topic, _, _ in options["assign"]}
+    return Topics(
+        None if names is None else frozenset(names),
+        options["subscribePattern"],
+        options["includeSystemTopics"],
+    )
+
+
+def rows_of(options: Options) -> Rows:
+    """The bounds that the options set; time goes before times of queues and offsets."""
+    broker = options["brokerName"]
+    assigned = options["assign"]
+    return Rows(
+        start_ms=options["startingTimestamp"],
+        end_ms=options["endingTimestamp"],
+        queues=None
+        if assigned is None
+        else frozenset((t, q) for t, name, q in assigned if name == broker),
+        **_bounds(options, "start", "starting", {_EARLIEST: 0, _LATEST: _NEVER}),
+        **_bounds(options, "end", "ending", {_EARLIEST: 0, _LATEST: _NEVER}),
+    )
+
+
+def _bounds(
+    options: Options, side: str, prefix: str, words: dict[int, int]
+) -> dict[str, Any]:
+    if options[f"{prefix}Timestamp"] is not None:
+        return {}
+    times: QueueNumbers | None = options[f"{prefix}OffsetsByTimestamp"]
+    if times is not None:
+        return {f"{side}_times": _of_broker(options, times)}
+    position: Position | None = options[f"{prefix}Offsets"]
+    if position is None or position.queues is None:
+        return {}
+    numbers = _of_broker(options, position.queues)
+    return {
+        f"{side}_offsets": {
+            queue: words.get(number, number) for queue, number in numbers.items()
+        }
+    }
+
+
+def _of_broker(options: Options, numbers: QueueNumbers) -> dict[Queue, int]:
+    broker = options["brokerName"]
+    return {(t, q): n for (t, name, q), n in numbers.items() if name == broker}

@@ -1,0 +1,84 @@
+"""Spark sessions as this package needs them, and what is missing to start one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MIN_JAVA: Final = 17
+_JAVA_TIMEOUT_S: Final = 30
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def missing() -> str:
+    """A sentence about what Spark lacks here; empty if nothing."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return "pyspark is not installed: pip install 'rmq[spark]'"
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return (
+            f"Spark needs Java {MIN_JAVA} or newer and there is none: install one, or "
+            "set JAVA_HOME"
+        )
+    version = _java_version(java)
+    if version < MIN_JAVA:
+        return f"Spark needs Java {MIN_JAVA} or newer, {java} is {version}"
+    return ""
+
+
+def _java_version(java: str) -> int:
+    done = subprocess.run(
+        [java, "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_JAVA_TIMEOUT_S,
+    )
+    for line in done.stderr.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "java.specification.version":
+            return int(value.strip().removeprefix("1."))
+    return 0
+
+
+def start_session(
+    master: str, settings: dict[str, str] | None = None
+) -> "SparkSession":
+    """A session whose workers run this Python; a sentence says what is missing."""
+    problem = missing()
+    if problem:
+        raise ConfigError(problem)
+    from pyspark.sql import SparkSession
+
+    workers = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if shutil.which(workers) is None:
+        raise ConfigError(
+            f"PYSPARK_PYTHON={workers} cannot be run: name a Python that has rmq and "
+            "pyarrow, or unset it"
+        )
+    builder = SparkSession.builder.master(master).appName("rmq-spark")
+    for name, value in (SETTINGS | (settings or {})).items():
+        builder = builder.config(name, value)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config(
+            "spark.driver.host", "127.0.0.1"
+        )
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

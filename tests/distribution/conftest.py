@@ -1,0 +1,71 @@
+"""rmq as others get it: a wheel in a fresh environment, outside of this checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_LIMIT_S = 900
+
+
+class Environment:
+    """A virtual environment with rmq installed, and a folder to work in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.python = str(folder / "venv" / "bin" / "python")
+
+    def run(
+        self, *arguments: str, cwd: Path | None = None, is_good: bool = True
+    ) -> str:
+        """Run its Python; return all that was written."""
+        return run([self.python, *arguments], cwd or self.folder, is_good=is_good)
+
+    def install(self, *what: str) -> None:
+        self.run("-m", "pip", "install", "-q", "--disable-pip-version-check", *what)
+
+
+def run(command: Sequence[str], cwd: Path, *, is_good: bool = True) -> str:
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "PYTEST", "RMQ_", "VIRTUAL_ENV"))
+    }
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_LIMIT_S,
+    )
+    output = done.stdout + done.stderr
+    assert (done.returncode == 0) is is_good, output[-6000:]
+    return output
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory) -> Environment:
+    """Build the wheel of this checkout and install it beside pytest."""
+    folder = tmp_path_factory.mktemp("distribution")
+    listing = run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], ROOT
+    )
+    for line in listing.splitlines():
+        if (ROOT / line).is_file() and not line.startswith(("tests/", "bench/")):
+            target = folder / "source" / line
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / line, target)
+    wheel = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "."]
+    run([sys.executable, *wheel, "-w", str(folder)], folder / "source")
+    (built,) = folder.glob("rmq-*.whl")
+    run([sys.executable, "-m", "venv", "venv"], folder)
+    made = Environment(folder)
+    made.install(str(built), "pytest", "setuptools>=77", "cython>=3.1")
+    return made

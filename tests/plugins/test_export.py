@@ -1,0 +1,81 @@
+"""Reports of exporters, and what is kept for them."""
+
+import json
+
+import pytest
+
+from rmq.protocol.codes import OwnRequestCode, ResponseCode
+from rmq_plugins.export.config import ExportConfig
+from rmq_plugins.export.positions import MAX_EXPORTERS, ExportPositions
+
+REPORT = OwnRequestCode.REPORT_EXPORT
+
+
+def known(answer):
+    assert answer.code == 0, answer.remark
+    return json.loads(answer.body)["exporters"]
+
+
+def test_reports_are_noted_and_told(caller, clock):
+    caller.send(body=bytes(100))
+    end = caller.broker.store.end_offset
+    assert known(caller.call(REPORT)) == {}
+    caller.call(REPORT, {"exporter": "lake", "offset": end})
+    caller.send(body=bytes(100))
+    clock.ms += 250
+    grown = caller.broker.store.end_offset - end
+    caller.call(REPORT, {"exporter": "copy", "offset": 0})
+    assert known(caller.call(REPORT)) == {
+        "lake": {"offset": end, "lagBytes": grown, "silentMs": 250},
+        "copy": {"offset": 0, "lagBytes": end + grown, "silentMs": 0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "word"),
+    [
+        ({"exporter": "../x", "offset": 0}, ResponseCode.INVALID_PARAMETER, "name"),
+        ({"exporter": "x" * 128, "offset": 0}, ResponseCode.INVALID_PARAMETER, "name"),
+        ({"exporter": "x"}, ResponseCode.INVALID_PARAMETER, "no place"),
+        ({"exporter": "x", "offset": -1}, ResponseCode.INVALID_PARAMETER, "no place"),
+        ({"exporter": "x", "offset": 1}, ResponseCode.INVALID_PARAMETER, "ends at 0"),
+        ({"exporter": "x", "forget": "true"}, ResponseCode.QUERY_NOT_FOUND, "known"),
+    ],
+)
+def test_what_is_no_report_is_refused(caller, fields, code, word):
+    answer = caller.call(REPORT, fields)
+    assert (answer.code, word in answer.remark) == (code, True), answer.remark
+    assert known(caller.call(REPORT)) == {}
+
+
+def test_the_table_has_a_limit(caller):
+    for number in range(MAX_EXPORTERS):
+        known(caller.call(REPORT, {"exporter": f"e{number}", "offset": 0}))
+    refused = caller.call(REPORT, {"exporter": "more", "offset": 0})
+    assert "forget one" in refused.remark
+    known(caller.call(REPORT, {"exporter": "e0", "offset": 0}))
+    known(caller.call(REPORT, {"exporter": "e0", "forget": "true"}))
+    known(caller.call(REPORT, {"exporter": "more", "offset": 0}))
+
+
+def test_a_restart_forgets_nobody(tmp_path, clock):
+    positions = ExportPositions(tmp_path, clock)
+    assert positions.lowest() is None
+    positions.report("lake", 700)
+    positions.report("copy", 300)
+    assert positions.lowest() == 300
+    positions.write(positions.snapshot())
+    again = ExportPositions(tmp_path, clock)
+    again.load()
+    assert again.lags(1_000) == positions.lags(1_000)
+    again.forget("copy")
+    assert again.lowest() == 700
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_the_log_is_kept_only_if_that_is_configured(broker, make_caller_of, is_held):
+    broker.plugin_configs["ExportConfig"] = ExportConfig(hold=is_held)
+    caller = make_caller_of(broker)
+    known(caller.call(REPORT, {"exporter": "lake", "offset": 0}))
+    needed_from = broker.store.cleaner.needed_from
+    assert (needed_from is not None and needed_from() == 0) == is_held

@@ -1,0 +1,230 @@
+"""Accepting: taken ports, lack of descriptors, and what the first bytes decide."""
+
+import contextlib
+import logging
+import os
+import resource
+import socket
+import struct
+
+import pytest
+import trio
+
+from rmq.errors import ConfigError, PeerClosed
+from rmq.protocol.frames import encode
+from rmq.remoting.listener import BACK_OFF_S, open_listener
+from rmq.remoting.proxy_header import V2_START
+from rmq.remoting.server import raise_descriptor_limit
+
+CODE = 10
+V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 40001 10911\r\n"
+V1_NOBODY = b"PROXY UNKNOWN\r\n"
+V2 = V2_START + struct.pack(
+    ">BBH4s4sHH", 0x21, 0x11, 12, b"\n\1\2\3", b"\n\0\0\1", 40_001, 10_911
+)
+
+
+def echo(request, connection):
+    return request.reply(remark=connection.remote_address)
+
+
+async def received(client):
+    """All that comes until the server closes."""
+    with contextlib.suppress(trio.BrokenResourceError):
+        return await client.stream.receive_some(100)
+    return b""
+
+
+@contextlib.contextmanager
+def no_more_descriptors():
+    """Take every descriptor that the limit leaves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+    taken = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_taken_port_is_refused_with_advice():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is in use"):
+            await open_listener("127.0.0.1", port)
+
+
+async def test_an_address_of_another_machine_is_refused():
+    with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:0"):
+        await open_listener("192.0.2.1", 0)
+
+
+async def test_without_descriptors_the_caller_waits_and_is_then_served(
+    serving, until, request_of, caplog, mock_clock
+):
+    def complaints():
+        return [r for r in caplog.records if "cannot accept" in r.message]
+
+    async with serving() as served:
+        served.register(CODE, echo)
+        waiting = trio.socket.socket()
+        with waiting, no_more_descriptors():
+            host, _, port = served.address.rpartition(":")
+            await waiting.connect((host, int(port)))
+            await waiting.send(encode(request_of(CODE)))
+            await until(complaints)
+            for _ in range(100):
+                await trio.lowlevel.checkpoint()
+            assert len(complaints()) == 1, "it tried again without a pause"
+            mock_clock.jump(BACK_OFF_S + 0.01)
+            await until(lambda: len(complaints()) == 2)
+        # the descriptors are back; `waiting` was closed with its request in flight
+        mock_clock.jump(BACK_OFF_S + 0.01)
+        async with served.client() as client:
+            assert (await client.call(request_of(CODE))).code == 0
+    assert all(r.levelno == logging.ERROR for r in complaints())
+
+
+async def test_frames_are_served_as_they_are(serving, request_of):
+    async with serving() as served, served.client() as client:
+        served.register(CODE, echo)
+        host, port = client.stream.socket.getsockname()
+        assert (await client.call(request_of(CODE))).remark == f"{host}:{port}"
+
+
+@pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("cut", [0, 1, 5, 13, 27])
+async def test_a_proxy_header_names_the_client(
+    serving, until, request_of, mock_clock, header, cut
+):
+    async with serving() as served, served.client() as client:
+        served.register(CODE, echo)
+        first, rest = header[:cut], header[cut:]
+        if first:
+            await client.send_bytes(first)
+            mock_clock.jump(0.02)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            assert not list(served.server.connections("main"))
+        await client.send_bytes(rest + encode(request_of(CODE)))
+        while not list(served.server.connections("main")):
+            mock_clock.jump(0.02)
+            await trio.lowlevel.checkpoint()
+        assert (await client.call(request_of(CODE))).remark == "10.1.2.3:40001"
+
+
+async def test_a_proxy_header_may_name_nobody(serving, request_of):
+    async with serving() as served, served.client() as client:
+        served.register(CODE, echo)
+        await client.send_bytes(V1_NOBODY)
+        host, port = client.stream.socket.getsockname()
+        assert (await client.call(request_of(CODE))).remark == f"{host}:{port}"
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"\x16\x03\x01\x02\x00", "it speaks TLS"),
+        (b"PROXY TCP4 nowhere 10.0.0.1 1 2\r\n", "names no address"),
+        (b"PROXY TCP4 10.1.2.3 10.0.0.1 99999999999 2\r\n", "names no address"),
+        (b"PROXY TCP4 10.1.2.3 10.0.0.1 -1 2\r\n", "names no address"),
+        (b"PROXY " + b"x" * 200, "does not end"),
+    ],
+)
+async def test_bad_first_bytes_close_that_connection_only(
+    serving, request_of, caplog, first, said
+):
+    async with serving() as served:
+        served.register(CODE, echo)
+        async with served.client() as bad:
+            await bad.send_bytes(first)
+            assert await received(bad) == b""
+        assert said in caplog.text
+        async with served.client() as good:
+            assert (await good.call(request_of(CODE))).code == 0
+
+
+async def test_a_caller_that_leaves_before_its_first_byte_is_forgotten(
+    serving, until, request_of, caplog
+):
+    async with serving() as served:
+        served.register(CODE, echo)
+        async with served.client():
+            pass
+        await until(lambda: "it closed before its first byte" in caplog.text)
+        async with served.client() as good:
+            assert (await good.call(request_of(CODE))).code == 0
+
+
+async def test_a_caller_that_resets_before_its_first_byte_is_forgotten(
+    serving, until, request_of, caplog
+):
+    caplog.set_level(logging.DEBUG)
+    async with serving() as served:
+        served.register(CODE, echo)
+        async with served.client() as rude:
+            await trio.testing.wait_all_tasks_blocked()
+            rude.stream.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+        await until(lambda: "broke before its first byte" in caplog.text)
+        async with served.client() as good:
+            assert (await good.call(request_of(CODE))).code == 0
+
+
+async def test_a_server_may_have_all_descriptors_that_are_allowed():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+    try:
+        raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_caller_that_says_nothing_is_closed(serving, until, caplog, mock_clock):
+    caplog.set_level(logging.INFO)
+    async with serving(idle_timeout_s=7) as served, served.client() as silent:
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+        mock_clock.jump(6.9)
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+        assert "sent nothing" not in caplog.text
+        mock_clock.jump(0.2)
+        assert await received(silent) == b""
+        assert "sent nothing for 7.0 s" in caplog.text
+
+
+async def test_ipv6_is_served(serving, request_of):
+    try:
+        await (await open_listener("::1", 0)).aclose()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    async with serving("::1") as served:
+        served.register(CODE, echo)
+        async with served.client() as client:
+            answer = await client.call(request_of(CODE))
+            assert answer.remark == f"::1:{client.stream.socket.getsockname()[1]}"
+
+
+async def test_nobody_is_served_after_the_stop_of_accepting(serving, request_of):
+    async with serving() as served:
+        served.register(CODE, echo)
+        async with served.client() as client:
+            assert (await client.call(request_of(CODE))).code == 0
+            served.server.stop_accepting("other")
+            async with served.client() as another:
+                assert (await another.call(request_of(CODE))).code == 0
+            served.server.stop_accepting()
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises((OSError, PeerClosed)):
+                async with served.client() as late:
+                    await late.call(request_of(CODE))
+            assert (await client.call(request_of(CODE))).code == 0

@@ -1,0 +1,134 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from rmq_spark import cli, session
+from rmq_spark.cli import main
+from rmq_spark.options import options_table
+from tests.spark.stores import orders
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+
+
+def test_commands_and_options_stand_in_the_manual():
+    text = DOCUMENT.read_text()
+    assert options_table() in text
+    for name, command in main.commands.items():
+        assert f"rmq-spark {name}" in text
+        for parameter in command.params:
+            assert any(f"`{option}" in text for option in parameter.opts), parameter
+
+
+@pytest.fixture
+def folders(writer, tmp_path):
+    writer.append(orders(1_000))
+    return ["--store", str(writer.root), "--out", str(tmp_path / "out")]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_export_and_status_and_vacuum_and_optimize(folders, writer, tmp_path):
+    result = run("export", *folders, "--master", "none", "--batch-bytes", "100k")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["batch"] for line in lines] == list(range(len(lines)))
+    assert sum(line["rows"] for line in lines) == 1_000
+    assert lines[-1]["lag_bytes"] == 0
+    assert "1000 rows exported" in result.stderr
+    seen = json.loads(run("status", *folders).stdout)
+    assert (seen["rows"], seen["lag_rows"]) == (1_000, 0)
+    assert "files merged into 4" in run("optimize", *folders).stdout
+    removed = run("vacuum", *folders[2:], "--older-than-hours", "0").stdout.split()
+    assert len(removed) == seen["files"]
+    files = (tmp_path / "out").rglob("*.parquet")
+    assert sum(pq.read_metadata(path).num_rows for path in files) == 1_000
+
+
+def test_a_bar_is_drawn_on_a_terminal(folders, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main(["export", *folders, "--master", "none"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr()
+    assert "[##############################] 100% 1,000 rows" in shown.err
+    assert "s left" in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--store", "/nowhere", "--out", "x"], "there is no store at /nowhere"),
+        (["--store", "/usr", "--out", "x"], "/usr is no store"),
+    ],
+)
+def test_refusals_are_one_sentence(arguments, sentence):
+    result = run("export", *arguments, "--master", "none", code=1)
+    assert result.stderr.startswith(f"rmq-spark: {sentence}")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--continuous", "soon"],
+        ["--batch-bytes", "lots"],
+        ["--format", "csv"],
+    ],
+)
+def test_wrong_usage(folders, arguments):
+    run("export", *folders, *arguments, code=2)
+
+
+def test_without_java_one_sentence_says_so(folders, monkeypatch, tmp_path):
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = run("export", *folders, "--master", "local[1]", code=1)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("rmq-spark: Spark needs Java 17 or newer and there is none")
+
+
+def test_an_old_java_is_refused(monkeypatch, tmp_path):
+    pytest.importorskip("pyspark")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\necho "  java.specification.version = 1.8" >&2\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert session.missing().endswith(f"{java} is 8")
+
+
+def test_a_wrong_python_for_the_workers_is_told(folders, monkeypatch):
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(session, "missing", lambda: "")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/no/python")
+    result = run("export", *folders, "--master", "local[1]", code=1)
+    assert "PYSPARK_PYTHON=/no/python cannot be run" in result.stderr
+
+
+def test_the_sentence_of_a_worker_is_found_in_its_traceback():
+    trace = (
+        "Traceback (most recent call last):\n  File x\n"
+        "rmq.errors.CorruptLog: /s at offset 5: no record starts here\n\n\tat org"
+    )
+    assert cli._of_worker(trace) == "/s at offset 5: no record starts here"
+
+
+def test_the_module_runs(writer):
+    done = subprocess.run(
+        [sys.executable, "-m", "rmq_spark.cli", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "exactly once" in done.stdout

@@ -1,0 +1,488 @@
+import os
+import random
+import threading
+import zlib
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rmq.errors import StoreError
+from rmq_spark import commit_log, export, plan
+from rmq_spark.commit_log import LostData
+from rmq_spark.export import split_batch
+from rmq_spark.exporter import Exporter, Limits, LocalRunner
+from rmq_spark.manifest import FOLDER, ExportLog, Settings
+from rmq_spark.schema import EXPORTED
+from rmq_spark.upkeep import status, vacuum
+from tests.spark.stores import START_MS, Sent, StoreWriter, orders
+
+SETTINGS = Settings("broker-a", "parquet", list(EXPORTED), "map", False)
+SMALL = Limits(batch_bytes=150_000, split_bytes=40_000)
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def exporter(writer, out, limits=SMALL, runner=None, settings=SETTINGS):
+    return Exporter(writer.root, out, settings, runner or LocalRunner(), limits)
+
+
+def export_all(one):
+    batches = []
+    while (manifest := one.run_batch()) is not None:
+        batches.append(manifest)
+    return batches
+
+
+def keys_in(out, paths):
+    """How often each key occurs in these files."""
+    counts = Counter()
+    for path in paths:
+        counts.update(pq.read_table(out / path, columns=["keys"])["keys"].to_pylist())
+    return counts
+
+
+def folder_files(out):
+    """What a plain reader of the folder sees: hidden files are not data."""
+    return [
+        path.relative_to(out).as_posix()
+        for path in out.glob("topic=*/dt=*/*.parquet")
+        if not path.name.startswith(".")
+    ]
+
+
+def check_exact(out, count):
+    """Folder and manifests hold the same files, and in them each key once."""
+    files = ExportLog(out).files()
+    assert sorted(folder_files(out)) == sorted(files)
+    counts = keys_in(out, files)
+    assert counts == Counter(f"k{i}" for i in range(count))
+    assert sum(file.rows for file in files.values()) == count
+
+
+def test_a_store_is_exported_in_batches(writer, out):
+    writer.append(orders(3_000))
+    batches = export_all(exporter(writer, out))
+    assert len(batches) >= 5
+    assert batches[0].start == 0
+    assert batches[-1].end == writer.end
+    check_exact(out, 3_000)
+    assert exporter(writer, out).run_batch() is None
+
+
+def test_what_is_new_is_added(writer, out):
+    for i in range(4):
+        writer.append(orders(500, start=500 * i))
+        export_all(exporter(writer, out))
+        check_exact(out, 500 * (i + 1))
+
+
+def test_manifest_entries_describe_their_files(writer, out):
+    writer.append(orders(1_000))
+    export_all(exporter(writer, out))
+    for path, file in ExportLog(out).files().items():
+        table = pq.read_table(out / path)
+        offsets = table["physicalOffset"].to_pylist()
+        assert offsets == sorted(offsets)
+        assert (file.min_offset, file.max_offset) == (offsets[0], offsets[-1])
+        assert file.bytes == (out / path).stat().st_size
+        assert path.startswith(f"topic={file.topic}/dt={file.dt}/broker-a-")
+        times = [t.timestamp() * 1000 for t in table["storeTimestamp"].to_pylist()]
+        assert (file.min_store_ms, file.max_store_ms) == (min(times), max(times))
+        for queue, (first, last) in file.queues.items():
+            found = [
+                row["queueOffset"]
+                for row in table.select(["queueId", "queueOffset"]).to_pylist()
+                if row["queueId"] == int(queue)
+            ]
+            assert (min(found), max(found)) == (first, last)
+        assert export.describe(str(out), path) == file
+
+
+def test_rows_are_parted_by_topic_and_day(writer, out, read):
+    chance = random.Random(5)
+    sent = [
+        Sent(
+            chance.choice([b"a", b"b%x", b"c"]),
+            body=b"%d" % i,
+            store_ms=chance.choice([0, START_MS, START_MS + DAY_MS, -1, 1 << 60]),
+        )
+        for i in range(500)
+    ]
+    writer.append(sent)
+    export_all(exporter(writer, out))
+    days = {0: "1970-01-01", START_MS: "2025-11-13", START_MS + DAY_MS: "2025-11-14"}
+    days |= {-1: "1969-12-31", 1 << 60: "9999-12-31"}
+    found = []
+    for path, file in ExportLog(out).files().items():
+        folder = path.split("/")[0]
+        assert folder == f"topic={file.topic.replace('%', '%25')}"
+        bodies = pq.read_table(out / path, columns=["body"])["body"].to_pylist()
+        found += [(file.topic.encode(), file.dt, body) for body in bodies]
+        assert bodies == sorted(bodies, key=int)
+    assert sorted(found) == sorted((s.topic, days[s.store_ms], s.body) for s in sent)
+
+
+def test_a_batch_of_one_topic_is_not_copied(writer, read):
+    from rmq_spark.options import Options
+    from rmq_spark.schema import columns_of
+    from rmq_spark.segments import read_range, reading_of
+
+    writer.append([Sent(b"a")] * 10)
+    options = Options({"store": str(writer.root)})
+    (part,) = plan.plan_ranges(writer.root, 0, writer.end, split_bytes=1 << 20)
+    (batch,) = read_range(reading_of(options, columns_of(options)), part)
+    ((topic, day, rows),) = split_batch(batch)
+    assert (topic, day) == ("a", "2025-11-13")
+    body = rows.schema.get_field_index("queueId")
+    assert (
+        rows.column(body).buffers()[1].address
+        == batch.column(body).buffers()[1].address
+    )
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing may catch it."""
+
+
+def killing(monkeypatch, chance):
+    """Make one of the steps of a batch the last one."""
+    steps = {
+        "plan": (ExportLog, "write_plan"),
+        "write": (export._FileWriter, "add"),
+        "rename": (export._FileWriter, "finish"),
+        "commit": (ExportLog, "write_manifest"),
+    }
+    name = chance.choice(sorted(steps))
+    owner, method = steps[name]
+    real, left = getattr(owner, method), [chance.randrange(1, 6)]
+    after = chance.random() < 0.5
+
+    def step(*args):
+        left[0] -= 1
+        if left[0]:
+            return real(*args)
+        if after:
+            real(*args)
+        raise Killed(name)
+
+    monkeypatch.setattr(owner, method, step)
+    monkeypatch.setattr(export._FileWriter, "abandon", lambda _: None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_kill_at_any_step_loses_and_repeats_nothing(writer, out, monkeypatch, seed):
+    chance = random.Random(seed)
+    count = kills = 0
+    for _ in range(4):
+        more = chance.randrange(100, 700)
+        writer.append(orders(more, start=count))
+        count += more
+        with monkeypatch.context() as patch:
+            killing(patch, chance)
+            try:
+                export_all(exporter(writer, out))
+            except Killed:
+                kills += 1
+    export_all(exporter(writer, out))
+    assert kills
+    check_exact(out, count)
+
+
+def test_a_plan_is_run_again_though_the_log_has_grown(writer, out, monkeypatch):
+    writer.append(orders(300))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out).run_batch()
+    planned = ExportLog(out).pending()
+    before = set(folder_files(out))
+    writer.append(orders(300, start=300))
+    manifest = exporter(writer, out).run_batch()
+    assert (manifest.start, manifest.end) == (planned.start, planned.end)
+    assert set(folder_files(out)) == before
+    export_all(exporter(writer, out))
+    check_exact(out, 600)
+
+
+def test_two_exporters_at_once(writer, out):
+    writer.append(orders(3_000))
+    failures = []
+
+    def run():
+        try:
+            export_all(exporter(writer, out))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    check_exact(out, 3_000)
+
+
+def test_segments_removed_before_they_were_exported(writer, out):
+    writer.append(orders(2_000))
+    exporter(writer, out).run_batch()
+    done = ExportLog(out).last().end
+    writer.delete_before(400_000)
+    with pytest.raises(LostData, match=f"has come to {done} only.*--allow-loss"):
+        exporter(writer, out).run_batch()
+    lenient = Limits(150_000, 40_000, allow_loss=True)
+    batches = export_all(exporter(writer, out, lenient))
+    assert batches[0].lost == [[done, 400_000]]
+    assert sum(len(batch.lost) for batch in batches) == 1
+    counts = keys_in(out, ExportLog(out).files())
+    assert set(counts.values()) == {1}
+    assert status(writer.root, out)["lost"] == [[done, 400_000]]
+
+
+def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
+    writer.append(orders(2_000))
+    limits = Limits(1 << 30, 40_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out, limits).run_batch()
+    removed = [path for i, path in enumerate(sorted(folder_files(out))) if i % 3 == 0]
+    for path in removed:
+        (out / path).unlink()
+    writer.delete_before(300_000)
+    with pytest.raises(LostData, match="gone before it was exported"):
+        exporter(writer, out, limits).run_batch()
+    manifest = exporter(
+        writer, out, Limits(1 << 30, 40_000, allow_loss=True)
+    ).run_batch()
+    assert manifest.lost == [[0, 300_000]]
+    files = ExportLog(out).files()
+    assert sorted(folder_files(out)) == sorted(files)
+    counts = keys_in(out, files)
+    assert set(counts.values()) == {1}
+    assert {f"k{i}" for i in range(1_500, 2_000)} <= counts.keys()
+    assert sum(file.rows for file in files.values()) == sum(counts.values())
+
+
+def test_another_store_and_a_store_that_was_cut_back_are_refused(tmp_path, out):
+    writer = StoreWriter(tmp_path / "one", 100_000)
+    writer.append(orders(900))
+    export_all(exporter(writer, out))
+    other = StoreWriter(tmp_path / "two", 100_000)
+    other.append(orders(2_000, start=7))
+    with pytest.raises(StoreError, match="does not continue") as raised:
+        exporter(other, out).run_batch()
+    for name in (other.root, out, writer.root):
+        assert str(name) in str(raised.value)
+    short = StoreWriter(tmp_path / "three", 100_000)
+    short.append(orders(500))
+    with pytest.raises(StoreError, match="was cut back"):
+        exporter(short, out).run_batch()
+    check_exact(out, 900)
+
+
+def test_a_store_cut_back_under_a_plan_is_refused(writer, out, monkeypatch):
+    writer.append(orders(900))
+    export_all(exporter(writer, out))
+    end = writer.end
+    writer.append(orders(100, start=900))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out).run_batch()
+    segment = commit_log.find_segments(writer.root)[-1]
+    with open(segment.path, "r+b") as file:
+        os.pwrite(
+            file.fileno(), bytes(segment.end_offset - end), end - segment.base_offset
+        )
+    with pytest.raises(StoreError, match="does not continue"):
+        exporter(writer, out).run_batch()
+    assert keys_in(out, ExportLog(out).files()) == Counter(f"k{i}" for i in range(900))
+
+
+def test_other_settings_are_refused(writer, out):
+    writer.append(orders(100))
+    export_all(exporter(writer, out))
+    other = Settings("broker-b", "parquet", list(EXPORTED), "map", False)
+    with pytest.raises(StoreError, match="use the same options"):
+        exporter(writer, out, settings=other).run_batch()
+    few = Settings("broker-a", "parquet", ["topic", "body"], "map", False)
+    with pytest.raises(StoreError, match="needs the columns storeTimestamp"):
+        exporter(writer, out.with_name("few"), settings=few).run_batch()
+
+
+def test_a_full_disk_commits_nothing(writer, out, monkeypatch):
+    writer.append(orders(900))
+
+    def full(*_):
+        raise OSError(28, "No space left on device", str(out))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pq.ParquetWriter, "write_batch", full)
+        with pytest.raises(StoreError, match=r"No space left.*nothing of this batch"):
+            exporter(writer, out).run_batch()
+    assert ExportLog(out).last() is None
+    assert not list(out.glob("topic=*/dt=*/*"))
+    export_all(exporter(writer, out))
+    check_exact(out, 900)
+
+
+def test_corrupt_records_are_refused_or_passed_over(writer, out):
+    writer.append(orders(900))
+    first = commit_log.find_segments(writer.root)[0]
+    with open(first.path, "r+b") as file:
+        os.pwrite(file.fileno(), b"\xff", commit_log.follow(first, 0, 5_000) + 4)
+    end = writer.end
+    with pytest.raises(StoreError, match="no record starts here"):
+        export_all(exporter(writer, out, Limits(1 << 30, 1 << 30, end)))
+    lenient = Limits(1 << 30, 1 << 30, end, skip_corrupt=True)
+    export_all(exporter(writer, out, lenient))
+    assert len(keys_in(out, ExportLog(out).files())) == 899
+
+
+def test_the_log_is_synced_before_it_is_planned(writer, out, monkeypatch):
+    writer.append(orders(900))
+    synced = []
+    real = os.fsync
+
+    def fsync(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").resolve().as_posix())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    exporter(writer, out, Limits()).run_batch()
+    logs = [segment.path for segment in commit_log.find_segments(writer.root)]
+    assert synced[: len(logs) + 1][-len(logs) :] == logs
+    assert any(path.endswith(".plan.tmp") or ".plan." in path for path in synced)
+
+
+def test_vacuum_removes_what_is_part_of_nothing(writer, out, monkeypatch):
+    writer.append(orders(900))
+    export_all(exporter(writer, out))
+    keep = set(folder_files(out))
+    folder = (out / next(iter(keep))).parent
+    (folder / "broker-a-1-2.parquet").write_bytes(b"x")
+    (folder / ".broker-a-1-2.parquet.h-1-a.tmp").write_bytes(b"x")
+    (folder / "notes.txt").write_bytes(b"x")
+    now = datetime.now(UTC).timestamp()
+    assert vacuum(out, older_than_hours=1, now=now) == []
+    assert len(vacuum(out, older_than_hours=1, now=now + 3_700)) == 2
+    assert set(folder_files(out)) == keep
+    assert (folder / "notes.txt").exists()
+
+
+def test_vacuum_keeps_the_files_of_a_plan(writer, out, monkeypatch):
+    writer.append(orders(300))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out).run_batch()
+    assert folder_files(out)
+    assert vacuum(out, older_than_hours=0, now=4e9) == []
+
+
+def test_optimize_merges_the_files_of_days_that_are_over(writer, out):
+    writer.append(orders(2_000))
+    export_all(exporter(writer, out))
+    before = ExportLog(out).files()
+    one = exporter(writer, out)
+    assert one.optimize(now=datetime(2025, 11, 13, tzinfo=UTC)) is None
+    manifest = one.optimize()
+    assert len(manifest.added) == 4
+    assert len(manifest.removed) == len(before)
+    assert keys_in(out, ExportLog(out).files()) == Counter(
+        f"k{i}" for i in range(2_000)
+    )
+    for path in ExportLog(out).files():
+        offsets = pq.read_table(out / path)["physicalOffset"].to_pylist()
+        assert offsets == sorted(offsets)
+    assert vacuum(out, older_than_hours=0, now=4e9) == sorted(before)
+    check_exact(out, 2_000)
+    writer.append(orders(500, start=2_000))
+    export_all(exporter(writer, out))
+    check_exact(out, 2_500)
+    assert one.optimize() is not None
+    assert one.optimize() is None
+
+
+def test_a_kill_in_optimize_is_finished_by_the_next_export(writer, out, monkeypatch):
+    writer.append(orders(2_000))
+    export_all(exporter(writer, out))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out).optimize()
+    with pytest.raises(StoreError, match="run the export first"):
+        exporter(writer, out).optimize()
+    export_all(exporter(writer, out))
+    vacuum(out, older_than_hours=0, now=4e9)
+    check_exact(out, 2_000)
+
+
+def test_status_counts_what_is_left(writer, out):
+    writer.append(orders(1_000))
+    assert status(writer.root, out)["lag_rows"] == 1_000
+    assert status(writer.root, out)["lag_seconds"] is None
+    export_all(exporter(writer, out))
+    seen = status(writer.root, out)
+    assert (seen["lag_bytes"], seen["lag_rows"], seen["lag_seconds"]) == (0, 0, 0)
+    assert (seen["rows"], seen["position"]) == (1_000, writer.end)
+    writer.append(orders(250, start=1_000))
+    seen = status(writer.root, out)
+    assert seen["lag_rows"] == 250
+    assert seen["lag_bytes"] == writer.end - seen["position"]
+    assert seen["lag_seconds"] == 0.005
+
+
+def table_rows(table):
+    return Counter(table.column("keys").to_pylist())
+
+
+def test_a_delta_table_is_read_by_its_own_library(writer, out, monkeypatch):
+    deltalake = pytest.importorskip("deltalake")
+    settings = Settings("broker-a", "delta", list(EXPORTED), "map", False)
+    writer.append(orders(900))
+    writer.append([Sent(b"odd%|x", body=b"b", properties=b"KEYS\1k900\2")])
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out, settings=settings).run_batch()
+    export_all(exporter(writer, out, settings=settings))
+    table = deltalake.DeltaTable(str(out))
+    assert table.transaction_version("rmq-export") == ExportLog(out).last().seq
+    rows = table.to_pyarrow_table()
+    assert table_rows(rows) == Counter(f"k{i}" for i in range(901))
+    assert "odd%|x" in rows.column("topic").to_pylist()
+    with pytest.raises(StoreError, match="by its own library"):
+        exporter(writer, out, settings=settings).optimize()
+
+
+def test_an_iceberg_table_is_read_by_its_own_library(writer, out, monkeypatch):
+    catalog = pytest.importorskip("pyiceberg.catalog.sql")
+    settings = Settings("broker-a", "iceberg", list(EXPORTED), "map", False)
+    writer.append(orders(900))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out, settings=settings).run_batch()
+    export_all(exporter(writer, out, settings=settings))
+    table = catalog.SqlCatalog(
+        "rmq", uri=f"sqlite:///{out}/{FOLDER}/iceberg.db", warehouse=f"file://{out}"
+    ).load_table("rmq.messages")
+    rows = table.scan().to_arrow()
+    assert table_rows(rows) == Counter(f"k{i}" for i in range(900))
+    assert Counter(rows.column("topic").to_pylist())["orders_01"] == 225
+
+
+def test_packed_bodies_are_plain_in_the_files(writer, out):
+    writer.append([Sent(b"T", body=zlib.compress(b"plain"), sys_flag=0x301)])
+    export_all(exporter(writer, out))
+    (path,) = ExportLog(out).files()
+    assert pq.read_table(out / path)["body"].to_pylist() == [b"plain"]

@@ -1,0 +1,109 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from rmq.errors import StoreError
+from rmq_spark.manifest import (
+    FOLDER,
+    DataFile,
+    ExportLog,
+    LastRecord,
+    Manifest,
+    Plan,
+    Settings,
+)
+
+SETTINGS = Settings("broker-a", "parquet", ["topic"], "map", False)
+LAST = LastRecord(90, 10, 7)
+FILE = DataFile("topic=T/dt=D/f.parquet", "T", "D", 1, 2, 3, 4, 5, 6, {"0": [1, 2]})
+PLAN = Plan(
+    0, "export", SETTINGS, "/s", 0, 100, [[0, 0, 100, 1]], LAST, [["a", "b", "c"]]
+)
+MANIFEST = Manifest(0, SETTINGS, "/s", 0, 100, LAST, [FILE], [], [[5, 6]])
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = ExportLog(tmp_path / "out")
+    log.prepare()
+    return log
+
+
+def next_manifest(number, **changes):
+    start = 100 * number
+    return replace(MANIFEST, seq=number, start=start, end=start + 100, **changes)
+
+
+def test_plans_and_manifests_come_back(log):
+    assert log.last() is None
+    assert log.pending() is None
+    assert log.write_plan(PLAN)
+    assert log.pending() == PLAN
+    assert log.write_manifest(MANIFEST)
+    assert log.pending() is None
+    assert log.last() == MANIFEST
+    assert log.write_plan(replace(PLAN, seq=1, last=None))
+    assert log.pending() == replace(PLAN, seq=1, last=None)
+
+
+def test_the_first_of_two_writers_wins(log):
+    assert log.write_plan(PLAN)
+    assert not log.write_plan(replace(PLAN, end=200))
+    assert log.pending() == PLAN
+    assert log.write_manifest(MANIFEST)
+    assert not log.write_manifest(replace(MANIFEST, end=200))
+    assert log.last() == MANIFEST
+
+
+def test_nothing_but_named_files_is_left_or_looked_at(log):
+    log.write_plan(PLAN)
+    log.write_plan(PLAN)
+    folder = log.out / FOLDER
+    assert [path.suffix for path in folder.iterdir()] == [".plan"]
+    (folder / f"{0:020d}.json.host-1-ab.tmp").write_text("half a manif")
+    (folder / "notes.json").write_text("?")
+    assert log.last() is None
+
+
+def test_files_are_added_and_removed(log):
+    other = replace(FILE, path="other")
+    log.write_manifest(MANIFEST)
+    log.write_manifest(next_manifest(1, added=[other]))
+    assert set(log.files()) == {FILE.path, "other"}
+    merged = replace(FILE, path="merged")
+    log.write_manifest(next_manifest(2, added=[merged], removed=[FILE.path, "other"]))
+    assert log.files() == {"merged": merged}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace('"end": 100', '"end": 200'),
+        lambda text: text[:-5],
+        lambda _: "[]",
+        lambda _: "",
+        lambda text: json.dumps(json.loads(text) | {"format": 2}),
+    ],
+)
+def test_an_edited_manifest_is_refused(log, edit):
+    log.write_manifest(MANIFEST)
+    path = log.out / FOLDER / f"{0:020d}.json"
+    path.write_text(edit(path.read_text()))
+    with pytest.raises(StoreError, match=f"{path}.*(edited|cannot be read)"):
+        log.last()
+
+
+def test_a_missing_manifest_is_noticed(log):
+    for number in range(3):
+        log.write_manifest(next_manifest(number))
+    assert len(log.manifests()) == 3
+    (log.out / FOLDER / f"{1:020d}.json").unlink()
+    with pytest.raises(StoreError, match="was removed or changed"):
+        log.manifests()
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("x")
+    with pytest.raises(StoreError, match="neither empty nor an export"):
+        ExportLog(tmp_path).prepare()
