@@ -4,8 +4,6 @@ Limits: a full registration 20 ms of CPU, a route query 30 µs (through the hand
 with header and answer, without the socket).
 """
 
-from types import SimpleNamespace
-
 import pytest
 
 from rmq.namesrv.config import NamesrvConfig
@@ -23,7 +21,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 
 BROKERS, TOPICS = 1_000, 2_000
-CALLER = SimpleNamespace(local_address="10.0.0.9:9876")
+CALLER = type("Peer", (), {"local_address": "10.0.0.9:9876"})()
 
 
 def body(counter):

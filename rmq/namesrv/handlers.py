@@ -296,6 +296,7 @@ class NameServerHandlers:
         """100: set a value."""
         header = request.header(headers.PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
+        self.answers.forget()
         return self._saved(request)
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
@@ -313,11 +314,11 @@ class NameServerHandlers:
         """102: remove a value."""
         header = request.header(headers.DeleteKVConfigRequestHeader)
         self._kv.delete(header.namespace, header.key)
+        self.answers.forget()
         return self._saved(request)
 
     async def _saved(self, request: Command) -> Command:
         await self._kv.save()
-        self.answers.forget()
         return request.reply()
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:
