@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_the_document_gets_tables_machine_and_plot_and_keeps_its_text(result, tm
     assert "old" not in text
     assert text.count("| 128 B, 4 x 64 | C echo | 4,000,000 | 0.25 |") == 1
     assert "| rmq | 0.25 | 20 | 40 | 1,500 | 0.0 % |" in text
-    root = ElementTree.parse(tmp_path / side_by_side.PLOT).getroot()
+    root = ET.parse(tmp_path / side_by_side.PLOT).getroot()
     bars = [e for e in root.iter() if e.tag.endswith("rect")]
     assert len(bars) == 1 + 3 + 2 * 2 * 3, (
         "background, legend, and a bar for each figure"
