@@ -183,7 +183,7 @@ def machine_facts(folder: Path) -> dict[str, str]:
         "4 KiB write and fdatasync": f"{sync_us(folder):.0f} µs",
         "Python": platform.python_version(),
         "rmq": importlib.metadata.version("rmq"),
-        "Java": re.sub(r"\s*\(.*", "", java[1]) if len(java) > 1 else java[0],
+        "Java": java[0],
         "RocketMQ": f"5.5.0, heap {HEAP_MIB} MiB",
     }
 
