@@ -6,11 +6,11 @@ of the machine hits each of them. Nothing is pinned. Java is warmed up for 20 s 
 stays; rmq and its files are new for each case, which bounds the disk in use. Both
 append to fresh log files. No transaction is ever sent: after one, Java's broker spins.
 
-Prints a table and writes JSON to bench/results/; `--docs` also renews the table and the
-plot of docs/performance.md. Exit code 2 if Java or Maven is not on this machine, or if
-the run is void because the echo was too slow.
+Prints a table and writes JSON to bench/results/; bench/side_by_side.py puts that into
+docs/performance.md. Exit code 2 if Java or Maven is not on this machine, or if the run
+is void: the echo was too slow, or other processes took over 10 % of the machine.
 
-    python bench/compare_java.py [--rounds 5] [--seconds 2] [--docs]
+    python bench/compare_java.py [--rounds 5] [--seconds 2]
 """
 
 import argparse
@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -49,6 +50,9 @@ JAVA_SETTINGS = {
     # a cold JVM would refuse what waits longer than 200 ms; a warm one never gets there
     "waitTimeMillsInSendQueue": "5000",
 }
+OTHERS_LIMIT = 0.10
+"""Share of all cores that processes outside the comparison may take."""
+
 WARM_UP_CASE = "send-4x64"
 CASES = {
     "ASYNC_FLUSH": ("send-4x64", "send-4x64-1k", "send-64x16", "send-64x1", "send-1x1"),
@@ -90,7 +94,8 @@ def java_broker(home: Path, settings: dict[str, str]) -> Iterator[run.Server]:
             while b"boot success" not in output.read_bytes():
                 late = time.perf_counter() - began > JAVA_START_LIMIT_S
                 if late or process.poll() is not None:
-                    raise SystemExit(f"Java did not start:\n{output.read_text()}")
+                    end = output.read_text()[-2000:]
+                    raise SystemExit(f"Java did not start:\n…{end}")
                 time.sleep(0.01)
             yield run.Server(process.pid, port, time.perf_counter() - began)
         finally:
@@ -138,6 +143,29 @@ def cpu_seconds(pid: int) -> float:
 # -- the machine
 
 
+class OtherProcesses:
+    """Watches what share of all cores goes to others than our servers and generator."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self._began = time.perf_counter()
+        self._before = self._taken()
+
+    def share(self) -> float:
+        """Return their share since this object was made, 0 to 1."""
+        seconds = (time.perf_counter() - self._began) * os.cpu_count()
+        return max(0.0, (self._taken() - self._before) / seconds)
+
+    def _taken(self) -> float:
+        """CPU seconds of the whole machine without ours; time stolen from it counts."""
+        line = Path("/proc/stat").read_text().partition("\n")[0]
+        user, nice, system, _, _, *rest = (int(word) for word in line.split()[1:9])
+        busy = (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        servers = sum(cpu_seconds(pid) for pid in self._pids)
+        return busy - children.ru_utime - children.ru_stime - servers
+
+
 def machine_facts(folder: Path) -> dict[str, str]:
     cpus = Path("/proc/cpuinfo").read_text()
     memory = Path("/proc/meminfo").read_text()
@@ -155,7 +183,7 @@ def machine_facts(folder: Path) -> dict[str, str]:
         "4 KiB write and fdatasync": f"{sync_us(folder):.0f} µs",
         "Python": platform.python_version(),
         "rmq": importlib.metadata.version("rmq"),
-        "Java": re.sub(r"\s*\(.*", "", java[1]) if len(java) > 1 else java[0],
+        "Java": java[0],
         "RocketMQ": f"5.5.0, heap {HEAP_MIB} MiB",
     }
 
@@ -246,7 +274,10 @@ def play_case(
         run.play(servers[kind], profile, BRIEF_WARM_UP_S, None)
     for _ in range(options.rounds):
         for kind, server in servers.items():
-            rounds[kind].append(run.play(server, profile, options.seconds, None))
+            others = OtherProcesses([each.pid for each in servers.values()])
+            figures = run.play(server, profile, options.seconds, None)
+            figures["others_share"] = others.share()
+            rounds[kind].append(figures)
     figures = {kind: run.medians(each) for kind, each in rounds.items()}
     rates = ", ".join(f"{kind} {f['rate']:,.0f}/s" for kind, f in figures.items())
     print(f"  {case}: {rates}", flush=True)
@@ -264,12 +295,25 @@ def combined(processes: list[dict]) -> dict:
     }
 
 
-def is_void(result: dict) -> bool:
-    """Whether the machine was too busy or too slow for the figures to mean anything."""
-    return any(
-        cases[run.ECHO_PROFILE]["echo"]["s_per_million"] > run.ECHO_LIMIT_S_PER_MILLION
-        for cases in result["modes"].values()
+def doubts(result: dict) -> str:
+    """Why the machine was too busy or too slow for the figures to mean much, or ""."""
+    modes = result["modes"].values()
+    echo = max(cases[run.ECHO_PROFILE]["echo"]["s_per_million"] for cases in modes)
+    others = statistics.median(
+        figures["others_share"]
+        for cases in modes
+        for servers in cases.values()
+        for figures in servers.values()
     )
+    found = []
+    if others > OTHERS_LIMIT:
+        found.append(f"other processes took {others:.0%} of the machine")
+    if echo > run.ECHO_LIMIT_S_PER_MILLION:
+        found.append(
+            f"the echo needed {echo:.2f} CPU seconds per million at 4 x 64, "
+            f"not {run.ECHO_LIMIT_S_PER_MILLION}"
+        )
+    return " and ".join(found)
 
 
 def main() -> int:
@@ -285,9 +329,6 @@ def main() -> int:
         "--modes", type=lambda text: text.split(","), default=list(CASES)
     )
     parser.add_argument("--directory", help="where the temporary stores go")
-    parser.add_argument(
-        "--docs", action="store_true", help="renew docs/performance.md and its plot"
-    )
     options = parser.parse_args()
     if not 0 < options.seconds <= 60 or set(options.modes) - set(CASES):
         parser.error(f"seconds are 0…60, modes are {', '.join(CASES)}")
@@ -298,17 +339,15 @@ def main() -> int:
     JavaServers().prepare()
     run.build()
     result = measure(options)
-    result["is_void"] = is_void(result)
+    result["doubts"] = doubts(result)
     run.RESULTS.mkdir(exist_ok=True)
     path = run.RESULTS / f"compare-java-{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     print("\n" + side_by_side.text(result))
     print(f"written to {path.relative_to(ROOT)}")
-    if result["is_void"]:
-        print(f"VOID: echo above {run.ECHO_LIMIT_S_PER_MILLION} s/M at 4 x 64")
+    if result["doubts"]:
+        print(f"VOID: {result['doubts']}")
         return 2
-    if options.docs:
-        side_by_side.renew(ROOT / "docs", result)
     return 0
 
 

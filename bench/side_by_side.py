@@ -1,5 +1,12 @@
-"""What bench/compare_java.py found, as text, as Markdown and as a plot (SVG)."""
+"""What bench/compare_java.py found, as text, as Markdown and as a plot (SVG).
 
+Puts the tables of a result, and its doubts, into docs/performance.md, with the plot.
+
+    python bench/side_by_side.py bench/results/compare-java-….json
+"""
+
+import argparse
+import json
 from collections.abc import Iterator
 from html import escape
 from math import log
@@ -104,6 +111,13 @@ def markdown(result: dict) -> str:
         f"Measured on {result['when']}: medians of {result['rounds']} rounds of "
         f"{result['seconds']:g} s for each case and server.\n"
     )
+    if result["doubts"]:
+        parts.insert(
+            0,
+            f"**Void as a measurement of speed: {result['doubts']}.** All servers were "
+            "slowed down in turns, so what stands is which of them is ahead, not by "
+            "how much; measure on a quiet machine before quoting a figure.\n",
+        )
     return "\n".join(parts)
 
 
@@ -196,3 +210,15 @@ def renew(folder: Path, result: dict) -> None:
         raise SystemExit(f"{path.name} has lost its marks {BEGIN} and {END}")
     path.write_text(f"{before}{BEGIN}\n\n{markdown(result)}\n{END}{after}")
     (folder / PLOT).write_text(svg(result))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("result", type=Path)
+    options = parser.parse_args()
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    renew(docs, json.loads(options.result.read_text()))
+
+
+if __name__ == "__main__":
+    main()

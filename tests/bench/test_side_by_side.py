@@ -33,6 +33,7 @@ def result():
     return {
         "when": "2026-01-01",
         "machine": {"processor": "a <b> & c", "cores": "2"},
+        "doubts": "",
         "rounds": 5,
         "seconds": 2.0,
         "modes": {"ASYNC_FLUSH": {"send-4x64": case}, "SYNC_FLUSH": {"new": case}},
@@ -68,6 +69,13 @@ def test_the_document_gets_tables_machine_and_plot_and_keeps_its_text(result, tm
         "background, legend, and a bar for each figure"
     )
     assert all(float(bar.get("width")) > 0 for bar in bars)
+
+
+def test_doubts_stand_before_the_figures(result):
+    result["doubts"] = "the machine was busy"
+    text = side_by_side.markdown(result)
+    assert text.startswith("**Void as a measurement of speed: the machine was busy.**")
+    assert "Void" not in side_by_side.markdown({**result, "doubts": ""})
 
 
 def test_a_document_without_marks_is_not_touched(result, tmp_path):
