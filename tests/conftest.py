@@ -6,7 +6,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("rmq", deadline=None)
+EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", "40"))
+
+hypothesis.settings.register_profile("rmq", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("rmq")
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -328,7 +328,7 @@ def test_a_key_like_no_other_is_told_without_a_guess():
     [
         ("useEpollNativeSelector", False),
         ("sendMessageThreadPoolNums", False),
-        ("aclEnable", True),
+        ("enableControllerMode", True),
     ],
 )
 def test_a_key_of_java_without_effect_is_told_with_the_reason(key, is_problem):

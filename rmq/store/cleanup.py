@@ -103,6 +103,7 @@ class Cleaner:
     def _is_needed(self, end: int) -> bool:
         """Whether somebody needs what lies before `end`, and there is room for it."""
         needed_from = None if self.needed_from is None else self.needed_from()
+        assert needed_from is None or needed_from >= 0, needed_from
         if needed_from is None or needed_from >= end:
             return False
         if self._is_forced:

@@ -259,6 +259,7 @@ class StoreWriter:
     def used_ratio(self) -> int:
         """Percent of the disk in use, rounded up; of what we may have, as df counts."""
         usage = shutil.disk_usage(self._log.files.folder)
+        assert usage.used + usage.free > 0, f"a disk of no size: {usage}"
         return -(-usage.used * 100 // (usage.used + usage.free))
 
     def check_disk(self) -> None:

@@ -197,7 +197,7 @@ def placed(records, base=0):
         lambda p: st.integers(0, len(p)).map(lambda n: p[:n])
     ),
 )
-@settings(max_examples=200)
+@settings(max_examples=settings.default.max_examples * 2)
 def test_any_records_are_columns_as_in_the_model(records, base, names):
     records, data = placed(records, base)
     reader = ColumnReader(names)
@@ -364,7 +364,7 @@ def test_an_inner_batch_cannot_ask_for_any_amount_of_memory():
 
 
 @given(records=RECORDS.filter(bool), data=st.data(), check_crc=st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=settings.default.max_examples)
 def test_damage_ends_a_batch_where_the_record_check_says(records, data, check_crc):
     records, stored = placed(records)
     damaged = bytearray(stored)

@@ -245,7 +245,7 @@ def forget_oldest(side):
 
 
 @settings(
-    max_examples=80,
+    max_examples=settings.default.max_examples // 3,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -172,7 +172,7 @@ def cut(draw, data):
 
 
 @settings(
-    max_examples=60,
+    max_examples=settings.default.max_examples // 2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -25,7 +25,6 @@ EXCEPTIONS = {
     ("broker", 29): "a batch whose lengths lie is illegal (13), not an exception (1)",
     ("broker", 84): "what a pull wants is not kept for groups without members",
     ("broker", 101): "tags newer than the heartbeat are served unfiltered, not 25",
-    ("broker", 157): "a group that is not online is 206, not a NullPointerException",
     ("broker", 169): "unknown keys are refused by name, not passed over",
     ("broker", 170): "keys that cannot change while the broker runs are refused",
     ("broker", 173): "reads of old messages are not slowed down",
@@ -33,7 +32,6 @@ EXCEPTIONS = {
     ("broker", 175): "there is no RocksDB to ask about",
     ("broker", 209): "there is no controller",
     ("broker", 211): "there are no lite topics",
-    ("broker", 156): "the group is still there, because nothing deletes groups yet",
 }
 
 

@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode
+
+OWN = set(OwnRequestCode)
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "requests.md"
 ROW = re.compile(
@@ -21,7 +23,7 @@ def test_table_is_true(caller):
     for code, handler in caller.handlers.items():
         _package, plugin, module = handler.__module__.split(".")
         registered[code] = (
-            RequestCode(code).name,
+            (OwnRequestCode if code in OWN else RequestCode)(code).name,
             plugin,
             f"{module}.{handler.__qualname__}",
             ", ".join(caller.ports[code]),

@@ -211,6 +211,7 @@ def test_a_plan_is_run_again_though_the_log_has_grown(writer, out, monkeypatch):
     check_exact(out, 600)
 
 
+@pytest.mark.slow
 def test_two_exporters_at_once(writer, out):
     writer.append(orders(3_000))
     failures = []
@@ -388,6 +389,7 @@ def test_vacuum_keeps_the_files_of_a_plan(writer, out, monkeypatch):
     assert vacuum(out, older_than_hours=0, now=4e9) == []
 
 
+@pytest.mark.slow
 def test_optimize_merges_the_files_of_days_that_are_over(writer, out):
     writer.append(orders(2_000))
     export_all(exporter(writer, out))
@@ -412,6 +414,7 @@ def test_optimize_merges_the_files_of_days_that_are_over(writer, out):
     assert one.optimize() is None
 
 
+@pytest.mark.slow
 def test_a_kill_in_optimize_is_finished_by_the_next_export(writer, out, monkeypatch):
     writer.append(orders(2_000))
     export_all(exporter(writer, out))
@@ -464,6 +467,7 @@ def test_a_delta_table_is_read_by_its_own_library(writer, out, monkeypatch):
         exporter(writer, out, settings=settings).optimize()
 
 
+@pytest.mark.slow
 def test_an_iceberg_table_is_read_by_its_own_library(writer, out, monkeypatch):
     catalog = pytest.importorskip("pyiceberg.catalog.sql")
     settings = Settings("broker-a", "iceberg", list(EXPORTED), "map", False)

@@ -103,7 +103,10 @@ def test_a_flipped_bit_of_a_record_is_found(filled, field):
     assert not verify(filled).damages
 
 
-@pytest.mark.parametrize("number", [0, 50, 99])
+@pytest.mark.parametrize(
+    "number",
+    [50, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 99))],
+)
 def test_a_flipped_bit_of_a_queue_entry_is_found(filled, number):
     """Every bit: a sign that turns must not pass for an entry of a cleaned record."""
     path = filled / "consumequeue" / "Topic" / "1" / f"{0:020d}"

@@ -55,6 +55,7 @@ class ExportPositions(JsonTable):
                 ResponseCode.SYSTEM_ERROR,
                 f"{MAX_EXPORTERS} exporters are known already; forget one first",
             )
+        assert offset >= 0, f"{name} is at {offset}, before any log"
         self._reports[name] = offset, self._clock.now_ms()
         self.touch()
 
