@@ -176,7 +176,9 @@ def killing(monkeypatch, chance):
     monkeypatch.setattr(export._FileWriter, "abandon", lambda _: None)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12))]
+)
 def test_a_kill_at_any_step_loses_and_repeats_nothing(writer, out, monkeypatch, seed):
     chance = random.Random(seed)
     count = kills = 0

@@ -32,7 +32,9 @@ def keys_of(rows):
 
 
 @pytest.mark.parametrize("chunk_bytes", [300, 4_096, 1 << 20])
-@pytest.mark.parametrize("split_bytes", [5_000, 1 << 20])
+@pytest.mark.parametrize(
+    "split_bytes", [pytest.param(5_000, marks=pytest.mark.slow), 1 << 20]
+)
 def test_every_row_once_in_the_order_of_the_log(
     store, read, monkeypatch, chunk_bytes, split_bytes
 ):
