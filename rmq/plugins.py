@@ -62,17 +62,23 @@ class PluginSet:
                 f"no plugin is installed (no entry point of the group {GROUP}), so "
                 "that no request can be served: install the package, or run `make dev`"
             )
+        versions: dict[int, str] = {}
         for point in sorted(installed, key=lambda point: point.name):
             is_wanted = wanted is None or point.name in wanted
             if is_wanted and point.name not in left_out:
-                self._load_one(point)
+                self._load_one(point, versions)
 
-    def _load_one(self, point: EntryPoint) -> None:
+    def _load_one(self, point: EntryPoint, versions: dict[int, str]) -> None:
+        """Load a plugin; `versions` keeps what is read from a distribution's files."""
         try:
             module = point.load()
         except Exception as error:  # the loader's supervisor: name the plugin
             raise PluginError(point.name, f"cannot be loaded: {error!r}") from error
-        version = point.dist.version if point.dist is not None else "unknown"
+        version = "unknown"
+        if point.dist is not None:
+            if id(point.dist) not in versions:
+                versions[id(point.dist)] = point.dist.version
+            version = versions[id(point.dist)]
         self.add(module, name=point.name, version=version)
 
     def add(self, module: object, *, name: str, version: str = "unknown") -> None:

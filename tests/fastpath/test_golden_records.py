@@ -19,6 +19,7 @@ from rmq._fastpath import (
     valid_entries_end,
     walk_log,
 )
+from tests.archives import SAFELY
 
 LOG_SIZE = 1 << 20
 QUEUE_SIZE = 2_000
@@ -39,7 +40,7 @@ class GoldenStore:
                 for member in archive
                 if member.name.split("/")[1:2] in (["commitlog"], ["consumequeue"])
             ]
-            archive.extractall(folder, wanted, filter="data")
+            archive.extractall(folder, wanted, **SAFELY)
         self._root = folder / name
         with lzma.open(golden / "stores" / f"{name}.expected.jsonl.xz", "rt") as lines:
             expected = [json.loads(line) for line in lines]
@@ -196,7 +197,7 @@ def test_damaged_stores_end_where_java_ends_them(golden, tmp_path, name, end):
     damaged = tmp_path / name
     with tarfile.open(golden / "stores" / f"{name}.tar.xz") as archive:
         wanted = [m for m in archive if "/commitlog" in m.name]
-        archive.extractall(tmp_path, wanted, filter="data")
+        archive.extractall(tmp_path, wanted, **SAFELY)
     for path in sorted((damaged / "commitlog").iterdir()):
         log = MappedFile(
             str(path), LOG_SIZE, base_offset=int(path.name), writable=False

@@ -13,6 +13,7 @@ from rmq.config import build, read_properties
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.results import Boundary, GetStatus
+from tests.archives import SAFELY
 
 STOPPED = ["store-empty", "store-plain", "store-features"]
 CRASHED = ["store-crash", "store-torn-tail", "store-torn-middle", "store-torn-size"]
@@ -37,7 +38,7 @@ def open_named(golden, tmp_path):
         folder = golden / "stores"
         if not (tmp_path / name).exists():
             with tarfile.open(folder / f"{name}.tar.xz") as tar:
-                tar.extractall(tmp_path, filter="data")
+                tar.extractall(tmp_path, **SAFELY)
         values = read_properties(folder / f"{name}.conf")
         values["storePathRootDir"] = str(tmp_path / name)
         config = build(StoreConfig, values)

@@ -17,6 +17,7 @@ from rmq.store.message_store import MessageStore
 from rmq_plugins.schedule.deliver import deliveries_of
 from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import half_log_of
+from tests.archives import SAFELY
 from tests.plugins.conftest import Caller, ManualClock, build_context
 
 HOST = host_bytes("127.0.0.1", 22_931)
@@ -48,7 +49,7 @@ def clock(stopped_ms):
 def caller(golden, tmp_path, clock):
     folder = golden / "stores"
     with tarfile.open(folder / f"{NAME}.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+        tar.extractall(tmp_path, **SAFELY)
     values = read_properties(folder / f"{NAME}.conf")
     values["storePathRootDir"] = str(tmp_path / NAME)
     store = MessageStore.open(build(StoreConfig, values), clock=clock, store_host=HOST)

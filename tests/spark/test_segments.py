@@ -15,6 +15,7 @@ from rmq_spark.options import Options
 from rmq_spark.plan import plan_ranges
 from rmq_spark.schema import arrow_schema, columns_of
 from rmq_spark.segments import read_range, reading_of
+from tests.archives import SAFELY
 from tests.model.record import ModelRecord
 from tests.spark.stores import BROKER_HOST, START_MS, Sent, orders
 
@@ -273,7 +274,7 @@ def test_golden_stores_row_for_row(golden, tmp_path, read, name):
         wanted = [
             m for m in archive if "commitlog" in m.name or "/consumequeue/" in m.name
         ]
-        archive.extractall(tmp_path, wanted, filter="data")
+        archive.extractall(tmp_path, wanted, **SAFELY)
     rows = read(
         tmp_path / name, split_bytes=50_000, includeSystemTopics="true",
         unwrapBatch="false",

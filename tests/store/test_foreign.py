@@ -10,12 +10,13 @@ from rmq.errors import ConfigError, StoreError
 from rmq.protocol.message import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import find_foreign
+from tests.archives import SAFELY
 
 
 @pytest.fixture
 def features(golden, tmp_path):
     with tarfile.open(golden / "stores" / "store-features.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+        tar.extractall(tmp_path, **SAFELY)
     return tmp_path / "store-features"
 
 

@@ -8,6 +8,7 @@ import tarfile
 import pytest
 
 from rmq.store.results import Boundary, GetStatus
+from tests.archives import SAFELY
 
 CRASHED = ("store-crash", "store-torn-tail", "store-torn-middle", "store-torn-size")
 
@@ -17,7 +18,7 @@ def unpack(golden, name, tmp_path):
     if not archive.exists():
         pytest.skip(f"{archive} is absent")
     with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, filter="data")
+        tar.extractall(tmp_path, **SAFELY)
     return tmp_path / name
 
 

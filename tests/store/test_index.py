@@ -8,6 +8,7 @@ import pytest
 
 from rmq._fastpath import decode_record
 from rmq.errors import StoreError
+from tests.archives import SAFELY
 
 FOREVER = {"begin_ms": 0, "end_ms": 2**63 - 1}
 GOLDEN_SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
@@ -41,7 +42,7 @@ def find(store, key, limit=64, topic="Topic", **more):
 
 def unpack(golden, name, tmp_path):
     with tarfile.open(golden / "stores" / f"{name}.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+        tar.extractall(tmp_path, **SAFELY)
     return tmp_path / name
 
 

@@ -8,6 +8,7 @@ from rmq.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from tests.archives import SAFELY
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 SETTINGS = {"commit_log_file_size": 65536, "queue_file_size": 2000}
@@ -18,7 +19,7 @@ def unpack(golden, tmp_path):
     def unpack_(name):
         if not (tmp_path / name).exists():
             with tarfile.open(golden / "stores" / f"{name}.tar.xz") as tar:
-                tar.extractall(tmp_path, filter="data")
+                tar.extractall(tmp_path, **SAFELY)
         return tmp_path / name
 
     return unpack_
