@@ -82,8 +82,10 @@ def test_java_without_tls_is_refused_where_it_is_enforced(java, tmp_path, certif
     settings = (*certificate, "tls.server.mode=enforcing")
     with serving(*broker_arguments(tmp_path / "store", *settings)) as server:
         exchange(java, server.namesrv, "Secured", "tls.enable=true")
-        with pytest.raises(AssertionError, match="failed"):
-            run(java.command("QuickProducer", server.namesrv, "No", "1"), timeout_s=60)
+        command = java.command("QuickProducer", server.namesrv, "No", "1")
+        said = run(command, timeout_s=60)
+        assert "failed 0" in said
+        assert "sent 0" in said
 
 
 class Admin:
