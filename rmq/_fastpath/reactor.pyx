@@ -101,7 +101,7 @@ cdef enum:
     READY_LIMIT = 256                   # connections looked at in one poll
     EVENT_LIMIT = 4096                  # frames handed over at once; ends come on top
     FRAMES_PER_CONNECTION = 512
-    HANDED_PER_CONNECTION = 64          # of these to Python, which is slow
+    HANDED_PER_CONNECTION = 16          # of these to Python, which is slow
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
     SPIN_NS = 200_000                   # of rounds in one poll before others run

@@ -9,9 +9,7 @@ from functools import partial
 import trio
 
 from rmq.broker.context import BrokerContext, Connection
-from rmq.errors import RequestRejected
 from rmq.protocol.command import Command
-from rmq.protocol.topics import validate_topic
 
 
 class CleaningHandler:
@@ -28,6 +26,7 @@ class CleaningHandler:
 
     async def queue_files(self, request: Command, connection: Connection) -> Command:
         """Unlink queue files whose messages the log no longer has."""
+        self._store.cleaner.request_queues()
         for paths in self._store.cleaner.clean_queues():
             for path in paths:
                 await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
@@ -35,18 +34,5 @@ class CleaningHandler:
 
     def unused_topics(self, request: Command, connection: Connection) -> Command:
         """Remove the queues of topics that are not in the table."""
-        for folder in sorted(self._store.directory.consume_queue.iterdir()):
-            name = folder.name
-            is_known = self._topics.get(name) or self._topics.is_system(name)
-            if is_known or name in self._store.unserved or not _is_topic(name):
-                continue
-            self._store.delete_topic(name)
+        self._store.clean_unused_topics(self._topics.all())
         return request.reply()
-
-
-def _is_topic(name: str) -> bool:
-    try:
-        validate_topic(name)
-    except RequestRejected:
-        return False
-    return True
