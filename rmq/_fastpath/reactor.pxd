@@ -27,6 +27,7 @@ cdef struct Slot:
     uint32_t armed              # the epoll events asked for
     uint8_t *inbox              # NULL while nothing is waiting to be framed
     int64_t in_capacity
+    int64_t receive_size        # what the next receive has room for
     int64_t in_start            # first byte not yet cut into a frame
     int64_t in_end
     uint8_t *outbox             # NULL while nothing is waiting to be sent
@@ -135,6 +136,7 @@ cdef class Reactor:
         self, uint32_t index, int64_t before, int64_t wanted
     ) noexcept nogil
     cdef void free_outbox(self, Slot *slot) noexcept nogil
+    cdef int64_t receive_room(self, const Slot *slot) noexcept nogil
     cdef bint make_room(self, uint32_t index, int64_t frame_size) noexcept nogil
     cdef void compact(self, Slot *slot) noexcept nogil
     cdef void mark_dirty(self, uint32_t index) noexcept nogil

@@ -104,7 +104,7 @@ cdef enum:
     HANDED_PER_CONNECTION = 16          # of these to Python, which is slow
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
-    SPIN_NS = 200_000                   # of rounds in one poll before others run
+    SPIN_NS = 1_000_000                 # of rounds in one poll before others run
     SPIN_MISSES = 8                     # spins in vain; then few are tried
     SPIN_TRY = 16                       # one in so many polls
     RECEIVE_BYTES = 256 * 1024
@@ -296,6 +296,7 @@ cdef class Reactor:
         self.buffer_bytes -= slot.in_capacity
         slot.inbox = NULL
         slot.in_capacity = slot.in_start = slot.in_end = slot.handed = 0
+        slot.receive_size = 0
         self.free_outbox(slot)
         self.free_slots.append(index)
         self.connections -= 1
@@ -636,7 +637,7 @@ cdef class Reactor:
             slot.frame_ms = self.now_ms
         while total < RECEIVE_BYTES:
             if slot.in_end == slot.in_capacity and not self.make_room(
-                index, BUFFER_START
+                index, self.receive_room(slot)
             ):
                 if slot.in_start == 0:
                     self.fail(index, OUT_OF_MEMORY)
@@ -660,8 +661,18 @@ cdef class Reactor:
                 break
             if slot.is_undrained or slot.is_paused:
                 break
+        if total >= slot.receive_size:
+            slot.receive_size = min(2 * total, <int64_t>RECEIVE_BYTES)
+        elif total < slot.receive_size // 4:
+            slot.receive_size = max(slot.receive_size // 2, <int64_t>BUFFER_START)
         if slot.handed == 0:
             self.compact(slot)
+
+    cdef int64_t receive_room(self, const Slot *slot) noexcept nogil:
+        """As much as this peer sent at once lately, while memory is not short."""
+        if 2 * self.buffer_bytes > self.max_buffer_bytes:
+            return BUFFER_START
+        return max(slot.receive_size, <int64_t>BUFFER_START)
 
     cdef void cut(self, uint32_t index) noexcept nogil:
         """Hand over the whole frames of the inbox; grow it for one that is larger."""
