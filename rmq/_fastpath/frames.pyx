@@ -11,7 +11,7 @@ flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 from typing import NamedTuple
 
@@ -21,6 +21,17 @@ from rmq._fastpath.native cimport Text
 cdef extern from *:
     """
     #include <stdint.h>
+    #include <string.h>
+    /* The value of a hex digit; above 15 if it is none. */
+    static inline unsigned rmq_hex(uint8_t c) {
+        unsigned digit = c - 48u, letter = (c | 32u) - 97u;
+        return digit < 10 ? digit : letter < 6 ? letter + 10 : 255;
+    }
+    /* True for a reference below U+0080, of six bytes. */
+    static inline int rmq_is_ascii_reference(const uint8_t *p, const uint8_t *end) {
+        return end - p >= 6 && p[0] == 92 && memcmp(p + 1, "u00", 3) == 0
+            && p[4] - 48u < 8 && rmq_hex(p[5]) < 16;
+    }
     #ifdef __SSE2__
     #include <emmintrin.h>
     /* The first byte of a string that is a quote, an escape, a control character or
@@ -40,14 +51,44 @@ cdef extern from *:
         while (p < end && *p >= 32 && *p < 128 && *p != 34 && *p != 92) p++;
         return p;
     }
+    /* Copy up to the next escape; where it is. `out` has as much room as the text. */
+    static inline const uint8_t *rmq_copy_plain(
+            uint8_t **out, const uint8_t *p, const uint8_t *end) {
+        const __m128i escape = _mm_set1_epi8(92);
+        uint8_t *to = *out;
+        for (; end - p >= 16; p += 16, to += 16) {
+            __m128i part = _mm_loadu_si128((const __m128i *)p);
+            int mask = _mm_movemask_epi8(_mm_cmpeq_epi8(part, escape));
+            _mm_storeu_si128((__m128i *)to, part);
+            if (mask) {
+                *out = to + __builtin_ctz(mask);
+                return p + __builtin_ctz(mask);
+            }
+        }
+        while (p < end && *p != 92) *to++ = *p++;
+        *out = to;
+        return p;
+    }
     #else
     static inline const uint8_t *rmq_skip_plain(const uint8_t *p, const uint8_t *end) {
         while (p < end && *p >= 32 && *p < 128 && *p != 34 && *p != 92) p++;
         return p;
     }
+    static inline const uint8_t *rmq_copy_plain(
+            uint8_t **out, const uint8_t *p, const uint8_t *end) {
+        uint8_t *to = *out;
+        while (p < end && *p != 92) *to++ = *p++;
+        *out = to;
+        return p;
+    }
     #endif
     """
+    uint32_t rmq_hex(uint8_t c) noexcept nogil
+    bint rmq_is_ascii_reference(const uint8_t *p, const uint8_t *end) noexcept nogil
     const uint8_t *rmq_skip_plain(const uint8_t *p, const uint8_t *end) noexcept nogil
+    const uint8_t *rmq_copy_plain(
+        uint8_t **out, const uint8_t *p, const uint8_t *end
+    ) noexcept nogil
 
 cdef enum:
     JSON_TYPE = 0
@@ -67,11 +108,9 @@ cdef const uint8_t *_space(const uint8_t *p, const uint8_t *end) noexcept nogil:
     return p
 
 
-cdef int _hex(uint8_t c) noexcept nogil:
-    if 48 <= c <= 57:
-        return c - 48
-    c |= 32
-    return c - 87 if 97 <= c <= 102 else -1
+cdef bint is_plain(const uint8_t *text, int64_t size) noexcept nogil:
+    """True if it is ASCII that JSON writes as it is."""
+    return rmq_skip_plain(text, text + size) == text + size
 
 
 cdef const uint8_t *_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
@@ -107,7 +146,6 @@ cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil:
     """Read a string from behind its quote; returns behind the closing one, or NULL."""
-    cdef int high, low
     text.data = p
     text.escaped = False
     while p < end:
@@ -117,27 +155,17 @@ cdef const uint8_t *scan_string(
         if p[0] == 34:
             text.size = <int32_t>(p - text.data)
             return p + 1
-        if p[0] < 32:
-            return NULL
         if p[0] >= 0x80:
             p = _utf8(p, end)
             if p == NULL:
                 return NULL
             continue
         if p[0] != 92:
-            p += 1
-            continue
+            return NULL         # a control character
         text.escaped = True
-        if end - p < 2:
-            return NULL
-        if p[1] == 117:
-            if end - p < 6 or p[2] != 48 or p[3] != 48:
-                return NULL
-            high, low = _hex(p[4]), _hex(p[5])
-            if high < 0 or high > 7 or low < 0:
-                return NULL
+        if rmq_is_ascii_reference(p, end):
             p += 6
-        elif p[1] in (34, 92, 47, 98, 102, 110, 114, 116):
+        elif end - p > 1 and p[1] in (34, 92, 47, 98, 102, 110, 114, 116):
             p += 2
         else:
             return NULL
@@ -398,24 +426,20 @@ cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil:
     """Write a scanned value without its escapes; its size, at most that of the text."""
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
-    cdef const uint8_t *stop
     cdef uint8_t *start = out
     cdef uint8_t c
-    while p < end:
-        stop = NULL
-        if text.escaped:
-            stop = <const uint8_t *>memchr(p, 92, end - p)
-        if stop == NULL:
-            stop = end
-        memcpy(out, p, stop - p)
-        out += stop - p
-        if stop == end:
-            break
-        c = stop[1]
-        p = stop + 2
+    if not text.escaped:
+        memcpy(out, p, text.size)
+        return text.size
+    while True:
+        p = rmq_copy_plain(&out, p, end)
+        if p == end:
+            return <int32_t>(out - start)
+        c = p[1]
+        p += 2
         if c == 117:
-            out[0] = <uint8_t>(_hex(stop[4]) << 4 | _hex(stop[5]))
-            p = stop + 6
+            out[0] = <uint8_t>(rmq_hex(p[2]) << 4 | rmq_hex(p[3]))
+            p += 4
         elif c == 98:
             out[0] = 8
         elif c == 102:
@@ -429,7 +453,6 @@ cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil:
         else:
             out[0] = c
         out += 1
-    return <int32_t>(out - start)
 
 
 class ScannedHeader(NamedTuple):

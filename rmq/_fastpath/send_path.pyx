@@ -23,7 +23,7 @@ from libc.string cimport memcpy
 
 from rmq._fastpath.append cimport RecordFields, encode_record, encoded_size
 from rmq._fastpath.endian cimport put16, put32
-from rmq._fastpath.frames cimport unescape
+from rmq._fastpath.frames cimport is_plain, unescape
 from rmq._fastpath.header_text cimport (
     end_value,
     is_text,
@@ -93,15 +93,6 @@ LONG_NAMES = (
 )
 SHORT_NAMES = tuple("abcdefghijklm")
 VARYING = (TOPIC, QUEUE_ID, BORN_MS, PROPERTIES)
-
-
-cdef bint _is_plain(const uint8_t *text, int64_t size) noexcept nogil:
-    """True if JSON writes the text as it is."""
-    cdef int64_t i
-    for i in range(size):
-        if text[i] < 32 or text[i] == 34 or text[i] == 92:
-            return False
-    return True
 
 
 @cython.final
@@ -213,7 +204,7 @@ cdef class SendPath(NativeHandler):
         conn.reason = PROPERTY
         if not self.table.read_properties(
             fields.properties, fields.properties_size, &properties
-        ) or not _is_plain(properties.unique_key, properties.unique_key_size):
+        ) or not is_plain(properties.unique_key, properties.unique_key_size):
             return DECLINED
         memcpy(
             <uint8_t *>fields.properties + fields.properties_size,

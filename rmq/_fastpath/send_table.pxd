@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.tail cimport LogTail
 
@@ -62,6 +62,7 @@ cdef class SendTable:
     cdef list specials
     cdef Name special_names[SPECIAL_LIMIT]
     cdef int32_t special_count
+    cdef uint64_t special_sizes[256]    # bit n: one of n bytes begins with this byte
     cdef void **slots           # open addressing over the topics
     cdef Pending *pending
     cdef int32_t pending_count
