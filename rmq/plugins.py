@@ -8,8 +8,10 @@ plugins on one code keep the broker from starting, with the plugin's name in the
 import difflib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterable
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, NamedTuple
 
 import pluggy
@@ -48,7 +50,7 @@ class PluginSet:
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager("rmq")
         self._manager.add_hookspecs(hookspecs)
-        self._versions: dict[str, str] = {}
+        self._distributions: dict[str, Distribution | None] = {}
         self._claims: dict[tuple[str, int], Claim] = {}
 
     def load(self, disabled: Iterable[str] = ()) -> None:
@@ -56,32 +58,26 @@ class PluginSet:
         left_out = set(disabled)
         only = os.environ.get(ONLY_VARIABLE)
         wanted = {name.strip() for name in only.split(",")} if only else None
-        installed = entry_points(group=GROUP)
+        installed = _installed(tuple(sys.path))
         if not installed:
             raise ConfigError(
                 f"no plugin is installed (no entry point of the group {GROUP}), so "
                 "that no request can be served: install the package, or run `make dev`"
             )
-        versions: dict[int, str] = {}
-        for point in sorted(installed, key=lambda point: point.name):
+        for point in installed:
             is_wanted = wanted is None or point.name in wanted
             if is_wanted and point.name not in left_out:
-                self._load_one(point, versions)
+                self._load_one(point)
 
-    def _load_one(self, point: EntryPoint, versions: dict[int, str]) -> None:
-        """Load a plugin; `versions` keeps what is read from a distribution's files."""
+    def _load_one(self, point: EntryPoint) -> None:
         try:
             module = point.load()
         except Exception as error:  # the loader's supervisor: name the plugin
             raise PluginError(point.name, f"cannot be loaded: {error!r}") from error
-        version = "unknown"
-        if point.dist is not None:
-            if id(point.dist) not in versions:
-                versions[id(point.dist)] = point.dist.version
-            version = versions[id(point.dist)]
-        self.add(module, name=point.name, version=version)
+        self.add(module, name=point.name)
+        self._distributions[point.name] = point.dist
 
-    def add(self, module: object, *, name: str, version: str = "unknown") -> None:
+    def add(self, module: object, *, name: str) -> None:
         """Register a module or object that implements hooks."""
         known = {hook for hook in dir(hookspecs) if hook.startswith(HOOK_PREFIX)}
         for attribute in dir(module):
@@ -98,7 +94,6 @@ class PluginSet:
             self._manager.check_pending()
         except (pluggy.PluginValidationError, ValueError) as error:
             raise PluginError(name, str(error)) from error
-        self._versions[name] = version
 
     def config_classes(self) -> list[type[Any]]:
         """Return the option classes of all plugins."""
@@ -174,7 +169,7 @@ class PluginSet:
         return [
             PluginInfo(
                 name,
-                self._versions[name],
+                self._version(name),
                 tuple(hook for hook in dir(plugin) if hook.startswith(HOOK_PREFIX)),
                 tuple(
                     sorted({c.code for c in self._claims.values() if c.plugin == name})
@@ -182,3 +177,13 @@ class PluginSet:
             )
             for name, plugin in self._manager.list_name_plugin()
         ]
+
+    def _version(self, name: str) -> str:
+        distribution = self._distributions.get(name)
+        return "unknown" if distribution is None else distribution.version
+
+
+@cache
+def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """What is installed on the path, in the order of names: a slow look."""
+    return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
