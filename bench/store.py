@@ -1,10 +1,12 @@
 """Figures of the store: group commit, reopen after kill -9, verify, index.
 
 Every row is measured in this run; wall times depend on the disk, CPU seconds do not.
-Group commit: 256 tasks, each its own put and `wait_durable` on a real file, beside the
-time of one fdatasync of the same bytes on the same disk.  Reopen: a broker is loaded
-until its log has so many GB, killed under load and started again; the CPU of a start
-with an empty store is subtracted.
+Group commit: 256 tasks, each its own put and `wait_durable` on a real file, beside what
+the same tasks need to wait for each other alone, and what a bare loop of pwrite and
+fdatasync of the same bytes reaches on the same disk; then sends to a broker process,
+held until they are durable.  Reopen: a broker is loaded until its log has so many GB,
+killed under load and started again; the CPU of a start with an empty store is
+subtracted.
 
     python bench/store.py [--gigabytes 4 16] [--directory DIR]
 """
@@ -15,15 +17,18 @@ import os
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import trio
-from load.run import BINARIES, build, serving
+import trio.testing
+from load.run import BINARIES, build, play, serving
 from load.run import broker_command as command_of
 
 from rmq.clock import SystemClock
@@ -62,20 +67,88 @@ def opened(folder: Path, **settings) -> MessageStore:
 # -- group commit
 
 
-def fdatasync_us(folder: Path) -> float:
-    """Median time of writing and syncing what one group writes, on a zeroed file."""
-    size = WAITERS * RECORD_SIZE
+def bare_loop(folder: Path, records: int) -> None:
+    """Write and sync so many records at a time, on a zeroed file: what the disk can."""
+    size, file_size = records * RECORD_SIZE, 64 << 20
     descriptor = os.open(folder / "probe", os.O_RDWR | os.O_CREAT)
-    os.pwrite(descriptor, bytes(100 * size), 0)
+    for position in range(0, file_size, 1 << 20):
+        os.pwrite(descriptor, bytes(1 << 20), position)
     os.fsync(descriptor)
-    times = []
-    for n in range(100):
-        os.pwrite(descriptor, b"x" * size, n * size)
+    times: list[float] = []
+    data, position, end_s = b"x" * size, 0, time.perf_counter() + 1
+    while time.perf_counter() < end_s:
+        if position + size > file_size:
+            position = 0
         began = time.perf_counter()
+        os.pwrite(descriptor, data, position)
         os.fdatasync(descriptor)
         times.append(time.perf_counter() - began)
+        position += size
     os.close(descriptor)
-    return statistics.median(times) * 1e6
+    rate, median_us = len(times) / sum(times), statistics.median(times) * 1e6
+    row(
+        f"bare pwrite and fdatasync, {records} records",
+        f"{rate * records:,.0f}/s, {rate:,.0f} flushes/s, median {median_us:.0f} us",
+    )
+
+
+async def wait_for_each_other() -> None:
+    """As many tasks that only sleep and are woken, all at once: trio's part."""
+    waiting: list[trio.lowlevel.Task] = []
+    count = 0
+
+    async def wait() -> None:
+        while True:
+            waiting.append(trio.lowlevel.current_task())
+            await trio.lowlevel.wait_task_rescheduled(
+                lambda _: trio.lowlevel.Abort.SUCCEEDED
+            )
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(WAITERS):
+            nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        cpu_s, end_s = time.process_time(), trio.current_time() + 1
+        while trio.current_time() < end_s:
+            woken, waiting[:] = list(waiting), []
+            for task in woken:
+                trio.lowlevel.reschedule(task)
+            count += len(woken)
+            await trio.lowlevel.checkpoint()
+        cpu_s = time.process_time() - cpu_s
+        nursery.cancel_scope.cancel()
+    row("waking a task, without a store", f"{cpu_s / count * 1e6:.1f} us")
+
+
+def flush_count(port: int) -> int:
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = answer.read().decode()
+    match = re.search(r"^rmq_log_flushes_total\S* (\S+)", text, re.MULTILINE)
+    assert match, "no such metric"
+    return int(float(match[1]))
+
+
+def send_in_groups(folder: Path) -> None:
+    """Sends of a generator in C, each answered when its bytes are on the disk."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        metrics_port = free.getsockname()[1]
+    settings = [
+        "flushDiskType=SYNC_FLUSH",
+        "metricsExporterType=PROM",
+        f"metricsPromExporterPort={metrics_port}",
+    ]
+    with serving(command_of(folder, settings), READY, "stderr", None) as server:
+        play(server, ["--connections=4", "--window=64", "--warm-up=1"], 0.01, None)
+        for connections, window in ((4, 64), (64, 64), (1, 1)):
+            options = [f"--connections={connections}", f"--window={window}"]
+            flushes = flush_count(metrics_port)
+            figures = play(server, [*options, "--warm-up=0"], SECONDS, None)
+            flushes = flush_count(metrics_port) - flushes
+            row(
+                f"durable sends, {connections} x {window}",
+                f"{figures['rate']:,.0f}/s, {flushes / SECONDS:,.0f} flushes/s of "
+                f"{figures['messages'] / flushes:.0f}",
+            )
 
 
 async def commit_in_groups(folder: Path) -> None:
@@ -108,10 +181,11 @@ async def commit_in_groups(folder: Path) -> None:
         await play(SECONDS)
         cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
         nursery.cancel_scope.cancel()
-    group = count / (store.statistics().log_flushes - flushes)
+    flushes = store.statistics().log_flushes - flushes
+    group = count / flushes
     store.close()
     row("group commit, 256 waiters", f"{count / wall_s:,.0f}/s")
-    row("  messages of a group", f"{group:.0f}")
+    row("  messages of a group", f"{group:.0f}, {flushes / wall_s:,.0f} flushes/s")
     row("  CPU of a put and its wait", f"{cpu_s / count * 1e6:.1f} us")
 
 
@@ -223,14 +297,18 @@ def main() -> int:
     parser.add_argument("--directory", help="where the temporary stores go")
     options = parser.parse_args()
     sys.setswitchinterval(0.0005)
-    with tempfile.TemporaryDirectory(prefix="rmq-", dir=options.directory) as name:
-        folder = Path(name)
-        row("fdatasync of one group", f"{fdatasync_us(folder):.0f} us")
+    with tempfile.TemporaryDirectory(prefix="rmq-", dir=options.directory) as root:
+        folder = Path(root)
+        build()
+        for records in (1, WAITERS, 16 * WAITERS):
+            bare_loop(folder, records)
+        send_in_groups(folder / "sends")
+        trio.run(wait_for_each_other)
         trio.run(commit_in_groups, folder / "groups")
-        shutil.rmtree(folder / "groups")
+        for name in ("sends", "groups"):
+            shutil.rmtree(folder / name)
         index(folder / "index")
         shutil.rmtree(folder / "index")
-        build()
         empty_s = min(start_cpu_s(folder / f"empty{n}")[0] for n in range(3))
         row("start with an empty store", f"{empty_s:.2f} CPU s")
         for gigabytes in sorted(options.gigabytes):

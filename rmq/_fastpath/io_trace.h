@@ -4,7 +4,8 @@
    Event, in the machine's order: u8 kind, 3 bytes 0, i32 descriptor, i64 position,
    i64 size; then `size` bytes for kinds o (opened; its path) and w (written).  Other
    kinds: a allocated, s sync begins, e sync ended well, z zeroed. Writers hold the GIL,
-   so an event stands before s if and only if its write does. */
+   so an event stands before s if and only if its write does; e stands before anybody
+   hears of the sync. */
 #ifndef RMQ_IO_TRACE_H
 #define RMQ_IO_TRACE_H
 #include <stdint.h>

@@ -2,6 +2,8 @@ from typing import Self, final
 
 from typing_extensions import Buffer
 
+from rmq._fastpath.watermark import Watermark
+
 @final
 class MappedFile:
     """One mapped file; positions are bytes from its start."""
@@ -77,8 +79,8 @@ class MappedFile:
     def readable_position(self) -> int:
         """The end of what is written and not only staged."""
 
-    def flush(self) -> int:
-        """Flush without the GIL (116 us for 4 KiB); the durable position."""
+    def flush(self, durable: Watermark | None = None) -> int:
+        """Flush without the GIL (116 us for 4 KiB), move `durable`; the position."""
 
     def assume_flushed(self, position: int) -> None:
         """Trust that [0, position) is durable: what recovery found on the disk."""

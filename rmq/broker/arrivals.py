@@ -52,7 +52,10 @@ class Arrivals:
                 listener(touched)
 
     async def follow_visible(self) -> None:
-        """Report again whenever the watermark of what is visible moved."""
+        """Report again whenever the watermark of what is visible moved.
+
+        For one that the reactor does not watch: its own ends a drain at each move.
+        """
         watermark = self._store.visible
         assert watermark is not None, "everything is visible at once"
         descriptor = watermark.subscribe()

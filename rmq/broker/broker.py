@@ -221,7 +221,7 @@ class Broker:
     async def _start_services(self, nursery: trio.Nursery) -> None:
         context, config = self.context, self.config
         await nursery.start(context.store_service.run)
-        if context.store.visible is not None:
+        if context.store.visible not in (None, context.store.durable):
             nursery.start_soon(context.arrivals.follow_visible)
         nursery.start_soon(
             housekeeping.evict_idle_clients,

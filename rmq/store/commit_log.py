@@ -165,8 +165,7 @@ class CommitLog(LogTail):
             if file.flushed_position < file.readable_position:
                 if not file.flushed_position:
                     sync_directory(self.files.folder)
-                durable = file.base_offset + file.flush()
-                self.durable.advance(durable)
+                file.flush(self.durable)
         return self.durable.value
 
     @property

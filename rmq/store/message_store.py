@@ -2,9 +2,11 @@
 
 One thread (the trio thread) puts and gets; that thread with the GIL is the store's
 lock.  `commit_log`, `flush_log`, `flush_queues` and `allocate_ahead` are for worker
-threads.  Writing is in `writer.py`, reading in `reader.py`.
+threads.  Writing is in `writer.py`, reading in `reader.py`.  One lock: a flush of the
+log, as the kernel tells a failed fdatasync to one caller only and the next succeeds.
 """
 
+import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -68,6 +70,7 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._log.always_pwrite = config.is_sync_flush
         self._flush_failed = False
+        self._flush_lock = threading.Lock()
         self._is_open = False
         self._writer = writer = StoreWriter(
             config, clock, self._log, self._queues, self._tags, self._counters
@@ -273,18 +276,19 @@ class MessageStore:
         The kernel drops dirty pages that it could not write, and a second fdatasync
         succeeds without them: after a failure nothing is called durable any more.
         """
-        if self._flush_failed:
-            raise StoreError(f"{self.directory.root}: {self.refuse_reason}")
-        self.commit_log()
-        store_ms = self._log.committed_store_ms
-        try:
-            self._log.flush()
-        except OSError as error:
-            self._flush_failed = True
-            self.fail(f"flushing {error.filename} failed: {error.strerror}")
-            raise
-        self._counters.log_flushes += 1
-        self._checkpoint.physic_msg_ms = store_ms
+        with self._flush_lock:
+            if self._flush_failed:
+                raise StoreError(f"{self.directory.root}: {self.refuse_reason}")
+            self.commit_log()
+            store_ms = self._log.committed_store_ms
+            try:
+                self._log.flush()
+            except OSError as error:
+                self._flush_failed = True
+                self.fail(f"flushing {error.filename} failed: {error.strerror}")
+                raise
+            self._counters.log_flushes += 1
+            self._checkpoint.physic_msg_ms = store_ms
 
     @property
     def dirty_log_size(self) -> int:

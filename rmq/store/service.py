@@ -1,15 +1,17 @@
 """StoreService: the loops that flush, allocate and wait; trio meets the store only
 here.
 
-Blocking calls run in worker threads, one flush at a time.  Under SYNC_FLUSH a put wakes
-the flush loop: while one fdatasync runs the next puts collect, and one more covers them
-all.  The loops behind the log (look-ahead, index) sleep until something was stored.
+Blocking calls run in worker threads, one flush at a time.  Under SYNC_FLUSH one thread
+flushes the log and does nothing else; a put wakes it without trio.  While one fdatasync
+runs the next puts collect, and one more covers them all.  The loops behind the log
+(look-ahead, index) sleep until something was stored.
 """
 
 import heapq
 import itertools
 import logging
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -51,6 +53,36 @@ class _Waiter:
         self.deadline_s = deadline_s
 
 
+class _Request:
+    """Something that a thread shall do again; requests made meanwhile are one.
+
+    Made by the trio thread, taken by one other.  Half of a `threading.Event`, without
+    its lock: waking the thread is one system call.
+    """
+
+    __slots__ = ("_is_over", "_none")
+
+    def __init__(self) -> None:
+        self._none = threading.Lock()
+        self._none.acquire()
+        self._is_over = False
+
+    def make(self) -> None:
+        """Let `take` return, now or when it is called."""
+        if self._none.locked():
+            self._none.release()
+
+    def take(self) -> bool:
+        """Wait for a request; False after the end."""
+        self._none.acquire()
+        return not self._is_over
+
+    def end(self) -> None:
+        """Let no `take` wait any more."""
+        self._is_over = True
+        self.make()
+
+
 class StoreService:
     """Background work of one store; `run` it in a nursery."""
 
@@ -62,7 +94,10 @@ class StoreService:
         self._side_limiter = trio.CapacityLimiter(1)
         self._index_limiter = trio.CapacityLimiter(1)
         self._commit_limiter = trio.CapacityLimiter(1)
+        self._request_limiter = trio.CapacityLimiter(1)
+        self._flush_request = _Request()
         self._flush_wanted = trio.Event()
+        self._release_wanted = trio.Event()
         self._sweep_wanted = trio.Event()
         self._new_messages = trio.Event()
         self._waiters: list[tuple[int, int, _Waiter]] = []
@@ -78,7 +113,7 @@ class StoreService:
             nursery.start_soon(self._dismiss_late_waiters)
             self._store.on_new_messages = self._note_new_messages
             if self._is_sync:
-                nursery.start_soon(self._flush_on_demand)
+                await nursery.start(self._flush_on_demand)
             else:
                 nursery.start_soon(self._flush_periodically)
             if self._config.uses_staging:
@@ -93,7 +128,7 @@ class StoreService:
     def _note_new_messages(self) -> None:
         self._new_messages.set()
         if self._is_sync:
-            self._flush_wanted.set()
+            self._flush_request.make()
 
     async def wait_durable(self, offset: int, timeout_ms: int) -> bool:
         """Wait until the log is durable up to `offset`; False after the time-out."""
@@ -106,7 +141,11 @@ class StoreService:
             trio.lowlevel.current_task(), trio.current_time() + timeout_ms / 1000
         )
         heapq.heappush(self._waiters, (offset, next(self._sequence), waiter))
-        self._flush_wanted.set()
+        if self._is_sync:
+            self._flush_request.make()
+        else:
+            self._flush_wanted.set()
+        self._release_wanted.set()
         self._sweep_wanted.set()
 
         def leave(_raise_cancel: object) -> trio.lowlevel.Abort:
@@ -137,6 +176,9 @@ class StoreService:
         try:
             task_status.started()
             while True:
+                if not self._waiters:
+                    self._release_wanted = trio.Event()
+                    await self._release_wanted.wait()
                 await trio.lowlevel.wait_readable(descriptor)
                 _drain(descriptor)
                 durable, waiters = watermark.value, self._waiters
@@ -169,11 +211,23 @@ class StoreService:
                     trio.lowlevel.reschedule(waiter.task)
                     self._leave(waiter)
 
-    async def _flush_on_demand(self) -> None:
-        while True:
-            await self._flush_wanted.wait()
-            self._flush_wanted = trio.Event()
-            await self._in_thread(self._store.flush_log, self._flush_limiter)
+    async def _flush_on_demand(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                self._in_thread, self._flush_requests, self._request_limiter
+            )
+            try:
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._flush_request.end()
+
+    def _flush_requests(self) -> None:
+        """Flush as often as somebody asks; a thread of its own."""
+        while self._flush_request.take():
+            self._store.flush_log()
 
     async def _commit_periodically(self) -> None:
         config, store = self._config, self._store

@@ -58,6 +58,11 @@ async def send(client, **more):
     return await client.call(request)
 
 
+async def send_later(client):
+    await trio.sleep(0.05)
+    assert (await send(client)).code == ResponseCode.SUCCESS
+
+
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Return a function that installs a plugin beside the built-in ones."""
@@ -228,6 +233,25 @@ async def test_sync_flush_answers_when_the_log_is_durable(tmp_path):
                 answer = await send(client)
                 assert answer.code == ResponseCode.SUCCESS
                 assert answer.ext_fields["queueOffset"] == str(n - 1)
+                assert store.durable.value == store.end_offset
+
+
+async def test_under_sync_flush_a_held_pull_gets_what_is_durable(tmp_path):
+    async with running_node(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as node:
+        store = node.broker.context.store
+        async with (
+            RawClient.connect(node.address) as client,
+            RawClient.connect(node.address) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            assert (await send(client)).code == ResponseCode.SUCCESS
+            for offset in range(1, 4):
+                pull = Command.request(RequestCode.PULL_MESSAGE)
+                pull.ext_fields = {**PULL_FIELDS, "queueOffset": str(offset)}
+                nursery.start_soon(send_later, client)
+                with trio.fail_after(3):
+                    answer = await consumer.call(pull)
+                assert answer.code == ResponseCode.SUCCESS
                 assert store.durable.value == store.end_offset
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath import MappedFile, Watermark
 
 SIZE = 64 * 1024
 
@@ -358,6 +358,14 @@ def test_flush_returns_what_is_durable(file):
     assert file.flushed_position == 100
     file.assume_flushed(101)
     assert file.flushed_position == 101
+
+
+def test_flush_moves_a_watermark_in_the_log(path):
+    file, durable = MappedFile(path, SIZE, base_offset=5_000, create=True), Watermark()
+    file.allocate(SIZE)
+    file.append(b"x" * 100)
+    assert file.flush(durable) == 100
+    assert durable.value == 5_100
 
 
 def test_read_only_file_refuses_writes(path):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 
 import pytest
 
@@ -287,6 +288,40 @@ def test_a_message_that_cannot_be_encoded_leaves_nothing_behind(
         store.put_batch(make_message(), items)
     store.put(make_message(b"next"))
     assert bodies(store) == [b"next"]
+
+
+def test_who_waited_for_a_flush_that_failed_fails_too(
+    open_store, make_message, monkeypatch
+):
+    """The kernel tells a failure once; the next fdatasync knows nothing of it."""
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store.put(make_message())
+    began, may_fail, flush = threading.Event(), threading.Event(), CommitLog.flush
+    results = []
+
+    def fails_once(self):
+        if began.is_set():
+            return flush(self)
+        began.set()
+        may_fail.wait(10)
+        raise OSError(errno.EIO, "Input/output error", "the log")
+
+    def flush_log():
+        try:
+            results.append(store.flush_log())
+        except (OSError, StoreError) as error:
+            results.append(type(error))
+
+    monkeypatch.setattr(CommitLog, "flush", fails_once)
+    threads = [threading.Thread(target=flush_log) for _ in range(2)]
+    threads[0].start()
+    assert began.wait(10)
+    threads[1].start()
+    may_fail.set()
+    for thread in threads:
+        thread.join(10)
+    assert results == [OSError, StoreError]
+    assert store.durable.value == 0
 
 
 def test_a_failed_flush_ends_all_writing(open_store, make_message, monkeypatch):

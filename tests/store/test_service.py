@@ -1,6 +1,8 @@
 """Waiting for the disk, and the flushes in the background."""
 
 import errno
+import threading
+import time
 
 import pytest
 import trio
@@ -23,6 +25,49 @@ async def test_a_waiter_is_released_by_the_flush(open_store, make_message, nurse
         assert await service.wait_durable(ends[-1], 5_000)
     assert store.durable.value >= ends[-1]
     assert store.max_offset("Topic", 0) == 5
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_flush_needs_no_turn_of_the_loop(open_store, make_message, nursery):
+    """The loop may be busy: a thread of its own flushes and moves the watermark."""
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    await nursery.start(StoreService(store).run)
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(3):
+        end = store.put(make_message()).end_offset
+        store.end_batch()
+        give_up_s = time.monotonic() + 10
+        while store.durable.value < end and time.monotonic() < give_up_s:
+            time.sleep(0.001)  # noqa: ASYNC251
+        assert store.durable.value == end
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_arrives_during_a_flush_is_one_group(
+    open_store, make_message, nursery, monkeypatch
+):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    began, may_end, flush = threading.Event(), threading.Event(), CommitLog.flush
+
+    def slow(self):
+        began.set()
+        may_end.wait(10)
+        return flush(self)
+
+    monkeypatch.setattr(CommitLog, "flush", slow)
+    service = StoreService(store)
+    await nursery.start(service.run)
+    await trio.testing.wait_all_tasks_blocked()
+    for number in range(50):
+        end = store.put(make_message()).end_offset
+        store.end_batch()
+        if number == 0:
+            assert began.wait(10)
+            assert store.durable.value == 0
+    may_end.set()
+    with trio.fail_after(10):
+        assert await service.wait_durable(end, 5_000)
+        await until(lambda: store.statistics().log_flushes == 2)
     nursery.cancel_scope.cancel()
 
 
