@@ -86,6 +86,13 @@ def survey_log(
     or the range ended between records.
     """
 
+def keep_unqueued(rows: Buffer, count: int, ends: Buffer) -> int:
+    """Keep those of the first `count` rows of `survey_log` that end behind their queue.
+
+    `ends` has rows of topic hash, queue id and end in the log, in this order; a queue
+    that is not among them keeps all.  Moves them to the front, in order; how many.
+    """
+
 def topic_hash(topic: Buffer) -> int:
     """Hash a topic as `survey_log` does."""
 

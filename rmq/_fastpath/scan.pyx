@@ -26,6 +26,7 @@ from rmq._fastpath.decode import RecordStatus as Status
 
 cdef enum:
     SURVEY_COLUMNS = 8
+    END_COLUMNS = 3             # topic, queue id, end
 
 cdef uint64_t FNV_BASIS = 0xCBF29CE484222325ULL
 cdef uint64_t FNV_PRIME = 0x100000001B3ULL
@@ -241,6 +242,53 @@ def survey_log(
             position += parts.size
     file.release()
     return Status(status), position, count
+
+
+def keep_unqueued(
+    int64_t[:, ::1] rows not None, int64_t count, const int64_t[:, ::1] ends not None
+):
+    """Keep those of the first `count` rows of `survey_log` that end behind their queue.
+
+    `ends` has rows of topic hash, queue id and end in the log, in this order; a queue
+    that is not among them keeps all.  Moves them to the front, in order; how many.
+    """
+    cdef int64_t i, kept = 0, place = 0
+    if rows.shape[1] != SURVEY_COLUMNS or ends.shape[1] != END_COLUMNS:
+        raise ValueError(f"rows of {rows.shape[1]} columns, ends of {ends.shape[1]}")
+    if not 0 <= count <= rows.shape[0]:
+        raise ValueError(f"{count} of {rows.shape[0]} rows")
+    with nogil:
+        for i in range(count):
+            place = _find_end(ends, place, rows[i, 7], rows[i, 3])
+            if (
+                place < ends.shape[0]
+                and ends[place, 0] == rows[i, 7]
+                and ends[place, 1] == rows[i, 3]
+                and rows[i, 0] + rows[i, 1] <= ends[place, 2]
+            ):
+                continue
+            if kept < i:
+                rows[kept] = rows[i]
+            kept += 1
+    return kept
+
+
+cdef int64_t _find_end(
+    const int64_t[:, ::1] ends, int64_t guess, int64_t topic, int64_t queue_id
+) noexcept nogil:
+    """Find the first row that is not before a queue; `guess` was the last answer."""
+    cdef int64_t low = 0, high = ends.shape[0], middle = guess
+    if guess < high and ends[guess, 0] == topic and ends[guess, 1] == queue_id:
+        return guess
+    while low < high:
+        middle = (low + high) // 2
+        if ends[middle, 0] < topic or (
+            ends[middle, 0] == topic and ends[middle, 1] < queue_id
+        ):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 cdef int64_t fnv1a(const uint8_t *p, int64_t size) noexcept nogil:

@@ -10,6 +10,7 @@ deleted. Runs before anybody else may use the store.
 import os
 import struct
 import time
+from array import array
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -19,6 +20,7 @@ from rmq._fastpath import (
     RecordLayout,
     RecordStatus,
     WalkedRecord,
+    keep_unqueued,
     survey_log,
     topic_hash,
     walk_log,
@@ -44,6 +46,9 @@ _BLOCK_RECORDS = 4096
 _ROW_FIELDS = 8
 _HEAD = struct.Struct(">i8xi4xqq")
 """Size, queue id, queue offset and own offset of a record."""
+
+_NO_QUEUE = (-1 << 63, -1, -1)
+"""Before all others: a table of ends has at least one row."""
 
 CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks once more."""
@@ -289,8 +294,8 @@ class Recovery:
             file = self._files.find(self.report.end_offset)
         return RecordStatus.END
 
-    def _known_ends(self) -> dict[tuple[int, int], int]:
-        """Return the end of each queue in the log, by hash of its topic and queue id.
+    def _known_ends(self) -> memoryview:
+        """Return the end of each queue in the log, as `keep_unqueued` takes them.
 
         A hash that two topics share says nothing about either.
         """
@@ -307,17 +312,17 @@ class Recovery:
                 ends[topic, queue.queue_id] = -1
             if queue.topic not in self._deleted:
                 self._deleted_by_hash.pop(topic, None)
-        return ends
+        table = array("q", _NO_QUEUE)
+        for (topic, queue_id), end in sorted(ends.items()):
+            table.extend((topic, queue_id, end))
+        return memoryview(table).cast("B").cast("q", (len(table) // 3, 3))
 
-    def _dispatch_rows(
-        self, file: MappedFile, count: int, ends: dict[tuple[int, int], int]
-    ) -> bool:
+    def _dispatch_rows(self, file: MappedFile, count: int, ends: memoryview) -> bool:
         """Dispatch the records that may lack an entry; False if some before do."""
+        count = keep_unqueued(self._rows, count, ends)
         rows = cast("list[list[int]]", self._rows[:count].tolist() if count else [])
         deleted = self._deleted_by_hash
-        for offset, size, store_ms, queue_id, *_, topic in rows:
-            if offset + size <= ends.get((topic, queue_id), -1):
-                continue
+        for offset, _, store_ms, *_, topic in rows:
             if offset < deleted.get(topic, -1):
                 continue
             _, _, records = walk_log(

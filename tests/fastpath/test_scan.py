@@ -1,3 +1,5 @@
+from array import array
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from rmq._fastpath import (
     RecordEncoder,
     RecordStatus,
     ScanStop,
+    keep_unqueued,
     read_entry,
     scan_queue,
     valid_entries_end,
@@ -290,3 +293,58 @@ def test_encoder_and_walk_agree(make_file):
     assert [(r.queue_offset, r.tags_code) for r in walked] == [
         (i, 97) for i in range(10)
     ]
+
+
+def ends_of(queues):
+    rows = [(-1 << 63, -1, -1), *sorted((*key, end) for key, end in queues.items())]
+    flat = array("q", [number for row in rows for number in row])
+    return memoryview(flat).cast("B").cast("q", (len(rows), 3))
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from([-9, 0, 7]), st.integers(0, 3)),
+        st.integers(-1, 100),
+    ),
+    st.lists(
+        st.tuples(
+            st.integers(0, 90),
+            st.integers(1, 20),
+            st.sampled_from([-9, 0, 7, 8]),
+            st.integers(0, 4),
+        )
+    ),
+)
+def test_kept_rows_are_those_behind_the_end_of_their_queue(queues, records):
+    flat = array("q", [0] * 8 * (len(records) + 1))
+    rows = memoryview(flat).cast("B").cast("q", (len(records) + 1, 8))
+    for n, (offset, size, topic, queue_id) in enumerate(records):
+        for column, value in ((0, offset), (1, size), (3, queue_id), (7, topic)):
+            rows[n, column] = value
+    wanted = [
+        record
+        for record in records
+        if record[0] + record[1] > queues.get((record[2], record[3]), -1)
+    ]
+    count = keep_unqueued(rows, len(records), ends_of(queues))
+    assert [
+        (rows[n, 0], rows[n, 1], rows[n, 7], rows[n, 3]) for n in range(count)
+    ] == wanted
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "ends", "said"),
+    [
+        ((1, 7), 1, (1, 3), "7 columns"),
+        ((1, 8), 1, (1, 2), "ends of 2"),
+        ((1, 8), 2, (1, 3), "2 of 1 rows"),
+        ((1, 8), -1, (1, 3), "-1 of 1 rows"),
+    ],
+)
+def test_rows_of_another_shape_are_refused(rows, count, ends, said):
+    tables = [
+        memoryview(bytearray(8 * shape[0] * shape[1])).cast("q", shape)
+        for shape in (rows, ends)
+    ]
+    with pytest.raises(ValueError, match=said):
+        keep_unqueued(tables[0], count, tables[1])
