@@ -117,7 +117,7 @@ class IndexCheck:
         bad = np.union1d(astray, np.flatnonzero((heads < 0) | (heads > len(hashes))))
         # a slot that is zeroed loses a chain: its entries are reached by nobody
         reached = np.zeros(len(hashes) + 1, np.bool_)
-        reached[prior[prior > 0]] = True
+        reached[prior[(prior > 0) & (prior < numbers)]] = True
         reached[heads[used]] = True
         lost = np.flatnonzero(~reached[1:])
         damages += [

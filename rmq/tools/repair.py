@@ -8,11 +8,12 @@ it lacks.  The index is built again from its first damaged file on.
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rmq._fastpath import MappedFile, Record
+from rmq._fastpath import MappedFile, Record, index_file_size
 from rmq.clock import SystemClock
 from rmq.config import build
 from rmq.errors import StoreError
@@ -29,6 +30,9 @@ from rmq.tools.store_files import StoreFiles, segment_paths
 from rmq.tools.verify import Verdict, Verification
 
 _NO_HOST = bytes(8)
+_SLOT_SHARE = index_file_size(1, 4) - index_file_size(0, 0)
+"""Bytes of a slot and its entries in an index file of usual proportions."""
+
 _RESTORED = ".restored"
 
 
@@ -200,8 +204,24 @@ def _config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
             size = paths[0].stat().st_size
             sizes["mappedFileSizeConsumeQueue"] = str(max(size, 10 * ENTRY_SIZE))
             break
+    sizes |= _index_sizes(store, values)
     places = {
         "storePathRootDir": str(store.root),
         "storePathCommitLog": str(store.commit_log),
     }
     return build(StoreConfig, dict(values) | sizes | places)
+
+
+def _index_sizes(store: StoreFiles, values: Mapping[str, str]) -> dict[str, str]:
+    """Sizes of the index files that are there, as far as nobody names others.
+
+    The number of slots is not in a file: it is taken for a quarter of the entries.
+    """
+    if {"maxHashSlotNum", "maxIndexNum"} & values.keys():
+        return {}
+    lengths = Counter(path.stat().st_size for path in store.index_paths())
+    for length, _ in lengths.most_common():
+        slots, rest = divmod(length - index_file_size(0, 0), _SLOT_SHARE)
+        if slots > 0 and rest == 0:
+            return {"maxHashSlotNum": str(slots), "maxIndexNum": str(4 * slots)}
+    return {}

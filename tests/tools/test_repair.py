@@ -85,6 +85,17 @@ def test_a_damaged_index_file_is_moved_aside(unpack):
     assert not Verification(StoreFiles(root)).run().damages
 
 
+def test_index_files_that_are_built_again_have_the_size_of_the_others(unpack):
+    root = unpack("store-plain")
+    paths = sorted((root / "index").iterdir())
+    sizes = {path.stat().st_size for path in paths}
+    paths[1].write_bytes(paths[1].read_bytes()[:40] + b"\1" * (min(sizes) - 40))
+    lines = repair(StoreFiles(root), {})
+    assert {path.stat().st_size for path in (root / "index").iterdir()} == sizes
+    assert not any("maxHashSlotNum" in line for line in lines)
+    assert not Verification(StoreFiles(root)).run().damages
+
+
 def test_nothing_to_do_changes_nothing(filled):
     before = snapshot(filled)
     assert repair(StoreFiles(filled), {}) == ["nothing to repair"]

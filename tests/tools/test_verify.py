@@ -166,6 +166,14 @@ def test_a_flipped_bit_of_an_index_entry_is_found(unpack, at):
     assert position in {damage.offset for damage in damages}
 
 
+def test_a_chain_that_leads_out_of_its_index_file_is_found(unpack):
+    root = unpack("store-plain")
+    path = sorted((root / "index").iterdir())[1]
+    position = 40 + 4 * 500 + 20 * 700
+    flip(path, position + 16, 6)
+    assert position in {damage.offset for damage in verify(root).damages}
+
+
 def test_a_flipped_slot_of_an_index_is_found(unpack):
     root = unpack("store-plain")
     path = sorted((root / "index").iterdir())[1]
