@@ -45,7 +45,6 @@ COMMIT, ROLLBACK = 8, 12
 LOG_FILE_SIZE = 1 << 20
 SETTINGS: dict[str, object] = {
     "brokerName": "broker-swap",
-    "brokerIP1": "127.0.0.1",
     "mappedFileSizeCommitLog": LOG_FILE_SIZE,
     "mappedFileSizeConsumeQueue": 20 * 200,
     "maxHashSlotNum": 500,
@@ -317,12 +316,17 @@ class Side(NamedTuple):
     kill: Any
 
 
+def on_host(host: str) -> dict[str, object]:
+    """Serve at this address, and write it into the records."""
+    return {"bindAddress": host, "brokerIP1": host}
+
+
 @contextmanager
-def java_side(store: Path, home: Path) -> Iterator[Side]:
+def java_side(store: Path, home: Path, host: str = "127.0.0.1") -> Iterator[Side]:
     """Java's broker on the directory; stopped in order unless it was killed."""
     port = free_port()
-    address = f"127.0.0.1:{port}"
-    settings = SETTINGS | {
+    address = f"{host}:{port}"
+    settings = SETTINGS | on_host(host) | {
         "listenPort": port, "haListenPort": port - 1, "storePathRootDir": store,
     }  # fmt: skip
     with java_server(home, "broker.BrokerStartup", settings) as process:
@@ -345,11 +349,12 @@ def is_served(address: str, process: Any) -> bool:
 
 
 @contextmanager
-def rmq_side(store: Path, home: Path) -> Iterator[Side]:
+def rmq_side(store: Path, home: Path, host: str = "127.0.0.1") -> Iterator[Side]:
     """rmq on the directory; stopped in order unless it was killed."""
-    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
-    settings.remove("timerWheelEnable=false")
-    server = Server(*broker_arguments(store, *settings))
+    settings = SETTINGS | on_host(host)
+    del settings["timerWheelEnable"]
+    texts = [f"{name}={value}" for name, value in settings.items()]
+    server = Server(*broker_arguments(store, *texts))
     try:
         yield Side(server.address, server.kill)
         if server.is_running:

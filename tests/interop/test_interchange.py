@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from rmq._fastpath import RecordFlag
 from rmq.tools.inspect import inspect
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
@@ -38,6 +39,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
 ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "4"))
 MESSAGES = 300
 SETTLE_S = 15
+BOTH_HOSTS_V6 = int(RecordFlag.BORN_HOST_V6) | int(RecordFlag.STORE_HOST_V6)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,10 +47,21 @@ def servers():
     return prepared(JavaServers())
 
 
-def side_of(number, tmp_path):
+HOSTS = pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+"""IPv6 hosts make other records: 20 bytes for a host, flags, longer message ids."""
+
+
+def side_of(number, tmp_path, host):
     """Java begins; each side gets a home of its own."""
     side = rmq_side if number % 2 else java_side
-    return side(tmp_path / "store", tmp_path / f"home{number}")
+    return side(tmp_path / "store", tmp_path / f"home{number}", host)
+
+
+def assert_hosts(address, host):
+    """The flags say of which kind the hosts of the records are."""
+    records = wire.pull(address, TOPIC, queues=QUEUES)
+    wanted = BOTH_HOSTS_V6 if ":" in host else 0
+    assert {record.sys_flag & BOTH_HOSTS_V6 for record in records} == {wanted}
 
 
 def make_topics(address):
@@ -75,11 +88,12 @@ def assert_sound(store):
     assert inspect(StoreFiles(store))
 
 
-def test_the_directory_changes_hands(tmp_path):
+@HOSTS
+def test_the_directory_changes_hands(tmp_path, host):
     """Clean stops: nothing that the other side serves differs."""
     traffic, store, before = Traffic(), tmp_path / "store", {}
     for number in range(ROUNDS):
-        with side_of(number, tmp_path) as side:
+        with side_of(number, tmp_path, host) as side:
             if number == 0:
                 make_topics(side.address)
             else:
@@ -89,25 +103,31 @@ def test_the_directory_changes_hands(tmp_path):
                 )
             traffic.run(side.address, MESSAGES)
             before = settled(side.address, traffic)
+            assert_hosts(side.address, host)
         assert not (store / "abort").exists()
         assert_sound(store)
-    print(f"{ROUNDS} rounds, {len(before)} facts alike, {len(traffic.plain)} plain")
+    sent = len(traffic.plain)
+    print(f"{host}: {ROUNDS} rounds, {len(before)} facts alike, {sent} plain")
 
 
-def test_the_directory_changes_hands_after_kills(tmp_path):
+@HOSTS
+def test_the_directory_changes_hands_after_kills(tmp_path, host):
     """`kill -9` under load: what was acknowledged is served by the other side."""
     traffic, store = Traffic(), tmp_path / "store"
     for number in range(ROUNDS):
-        with side_of(number, tmp_path) as side:
+        with side_of(number, tmp_path, host) as side:
             if number == 0:
                 make_topics(side.address)
             traffic.run(side.address, MESSAGES)
             settled(side.address, traffic)
             kill_under_load(side, traffic)
         assert (store / "abort").exists()
-    with side_of(ROUNDS, tmp_path) as side:
+    with side_of(ROUNDS, tmp_path, host) as side:
         settled(side.address, traffic)
-    print(f"{ROUNDS} kills, {len(traffic.plain)} acknowledged, 0 lost, 0 repeated")
+        assert_hosts(side.address, host)
+    print(
+        f"{host}: {ROUNDS} kills, {len(traffic.plain)} acknowledged, 0 lost, 0 repeated"
+    )
 
 
 def queue_bytes(store):
