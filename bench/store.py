@@ -163,7 +163,6 @@ async def commit_in_groups(folder: Path) -> None:
         one = message(number)
         while trio.current_time() < end_s:
             result = store.put(one)
-            store.end_batch()
             assert await service.wait_durable(result.end_offset, 5_000)
             count += 1
 
@@ -171,6 +170,7 @@ async def commit_in_groups(folder: Path) -> None:
         async with trio.open_nursery() as waiters:
             for number in range(WAITERS):
                 waiters.start_soon(put_and_wait, number, trio.current_time() + seconds)
+        store.end_batch()
 
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)

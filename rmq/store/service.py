@@ -141,10 +141,7 @@ class StoreService:
             trio.lowlevel.current_task(), trio.current_time() + timeout_ms / 1000
         )
         heapq.heappush(self._waiters, (offset, next(self._sequence), waiter))
-        if self._is_sync:
-            self._flush_request.make()
-        else:
-            self._flush_wanted.set()
+        self._flush_wanted.set()
         self._release_wanted.set()
         self._sweep_wanted.set()
 
@@ -220,7 +217,10 @@ class StoreService:
             )
             try:
                 task_status.started()
-                await trio.sleep_forever()
+                while True:  # tasks that wait in one turn of the loop are one group
+                    await self._flush_wanted.wait()
+                    self._flush_wanted = trio.Event()
+                    self._flush_request.make()
             finally:
                 self._flush_request.end()
 
