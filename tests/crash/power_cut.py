@@ -6,6 +6,7 @@ the disk, or not: an image takes some at their new content and leaves the others
 the last sync made durable.  A file that was never synced may also be empty or absent if
 it is the last of its folder: names come to the disk in the order of their making, as
 journals of file systems keep it.  A checkpoint is durable when its event is written.
+Of an index file only the header is traced: images have it with lost entries.
 """
 
 import bisect
@@ -95,8 +96,8 @@ class Disk:
             name = data.decode()
             self._names[descriptor] = name
             if name not in self.files:
-                which = "commitlog" if "/commitlog/" in name else "consumequeue"
-                self.files[name] = TracedFile(self._sizes[which])
+                [size] = [s for kind, s in self._sizes.items() if f"/{kind}/" in name]
+                self.files[name] = TracedFile(size)
         else:
             file = self.files[self._names[descriptor]]
             if kind == b"w":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq._fastpath import index_file_size
 from rmq.errors import RmqError
 from tests.crash.laboratory import (
     SIZES,
@@ -32,6 +33,7 @@ SOURCE = Path(__file__).parents[2] / "rmq/_fastpath"
 FILE_SIZES = {
     "commitlog": SIZES["mappedFileSizeCommitLog"],
     "consumequeue": SIZES["mappedFileSizeConsumeQueue"],
+    "index": index_file_size(5_000_000, 20_000_000),
 }
 RECORD_OVERHEAD = 400
 """More than a record of the load is larger than its body."""
