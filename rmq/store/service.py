@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 ALLOCATE_INTERVAL_S = 0.05
 INDEX_INTERVAL_S = 0.05
 INDEX_RETRY_S = 10.0
+FIRST_INDEXING_S = 1.0
+"""After a crash much may be indexed anew: not while the broker starts."""
 FIRST_CLEANING_S = 60.0
 QUEUES_AT_ONCE = 200
 """Queues that are cleaned before anybody else has a turn."""
@@ -288,6 +290,7 @@ class StoreService:
     async def _build_index(self) -> None:
         """Follow the log; what is further behind than allowed is done before sends."""
         store = self._store
+        await trio.sleep(FIRST_INDEXING_S)
         while True:
             lag = store.index_lag
             if not lag:
