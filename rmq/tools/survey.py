@@ -16,7 +16,7 @@ from rmq._fastpath import MappedFile, RecordStatus, check_record, walk_log
 from rmq._fastpath import survey_log as survey_file
 from rmq.store.salvage import has_data, next_record
 
-BLOCK_RECORDS = 1 << 16
+BLOCK_RECORDS = 1 << 13
 PART_SIZE = 64 << 20
 """Bytes between two reports of progress."""
 

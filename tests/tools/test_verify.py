@@ -3,6 +3,7 @@
 import shutil
 import struct
 
+import numpy as np
 import pytest
 
 from rmq._fastpath import (
@@ -16,7 +17,7 @@ from rmq.protocol.message import Message
 from rmq.store.consume_queue import ENTRY_SIZE
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.survey import Column
-from rmq.tools.verify import Verification
+from rmq.tools.verify import Verification, by_queue
 
 RECORDS = {
     "store-empty": 0,
@@ -325,3 +326,20 @@ def test_index_age_is_seconds(unpack):
         file.write(struct.pack(">i", age + 1))
     [damage] = verify(root).damages
     assert "record of its time" in damage.reason
+
+
+@pytest.mark.parametrize("queue_count", [1, 3, 8, 9, 40])
+def test_rows_are_given_by_queue_in_the_order_of_the_log(queue_count):
+    rows = np.zeros((500, len(Column)), np.int64)
+    rows[:, Column.OFFSET] = np.arange(500)
+    queues = np.random.default_rng(queue_count).integers(0, queue_count, 500)
+    rows[:, Column.TOPIC], rows[:, Column.QUEUE_ID] = queues // 4, queues % 4
+    wanted = {
+        int(number): rows[queues == number].tolist() for number in np.unique(queues)
+    }
+    found = {}
+    for part in by_queue(rows):
+        number = int(part[0, Column.TOPIC] * 4 + part[0, Column.QUEUE_ID])
+        assert number not in found
+        found[number] = part.tolist()
+    assert found == wanted
