@@ -87,4 +87,6 @@ $(VENV)/.dev: $(VENV)/.ready
 
 $(VENV)/.spark: $(VENV)/.dev
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[spark,delta,iceberg]" duckdb
+	@# Spark looks for sources in the folders of sys.path, where an editable install is not
+	$(BIN)/python -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "rmq_spark.pth").write_text("$(CURDIR)/spark\n")'
 	@touch $@

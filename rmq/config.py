@@ -79,7 +79,9 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
     try:
         values = javaproperties.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, javaproperties.InvalidUEscapeError) as error:
+        for text in (*values, *values.values()):
+            text.encode()  # an escape may be half of a character
+    except (UnicodeError, javaproperties.InvalidUEscapeError) as error:
         raise ConfigError(str(error)) from error
     return {key: value.strip() for key, value in values.items()}
 

@@ -232,6 +232,7 @@ def read(tmp_path):
         (b"path=C:\\store\n", {"path": "C:store"}),
         (b"a\\ b=1\na\\=b=2\n", {"a b": "1", "a=b": "2"}),
         (b"a=\\u00e4\\t|\n", {"a": "ä\t|"}),
+        (b"a=\\ud83d\\ude42\n", {"a": "\U0001f642"}),
         ("a=ä中\n".encode(), {"a": "ä中"}),
         (b"a=1\n  b=2", {"a": "1", "b": "2"}),
     ],
@@ -242,7 +243,12 @@ def test_files_are_java_properties(read, data, values):
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"a=\\u12\n", "broker.conf: "), (b"a=\xe4\n", "broker.conf: .*utf-8")],
+    [
+        (b"a=\\u12\n", "broker.conf: "),
+        (b"a=\xe4\n", "broker.conf: .*utf-8"),
+        (b"a=\\ud800\n", "broker.conf: .*surrogates not allowed"),
+        (b"\\udc00=1\n", "broker.conf: .*surrogates not allowed"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_named(read, data, said):
     with pytest.raises(ConfigError, match=said):

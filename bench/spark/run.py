@@ -4,17 +4,20 @@
 
 CPU seconds are those of the JVM, of the Python workers, and of both, per million rows;
 on a shared machine they say more than the clock.  Each figure is the median of the
-rounds after a first one that is not counted; the variants take turns.
+rounds after a first one that is not counted; the variants take turns.  At the end: the
+most memory that a Python worker ever had.
 """
 
 import argparse
+import contextlib
 import os
+import re
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,31 +44,44 @@ TICKS = os.sysconf("SC_CLK_TCK")
 Case = tuple[str, Callable[[], object]]
 
 
-def cpu_seconds() -> tuple[float, float]:
-    """CPU used so far below this process: (JVM, Python workers and this process)."""
-    jvm = python = 0.0
-    family = {os.getpid()}
+def family() -> Iterator[tuple[int, str, list[str]]]:
+    """Processes from this one down: (pid, name, fields of stat behind the name)."""
     stats = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, rest = path.read_text().split("(", 1)[1].rsplit(")", 1)
         except (FileNotFoundError, ProcessLookupError):
             continue
-        fields = rest.split()
-        stats.append((int(path.parent.name), int(fields[1]), name, fields))
+        stats.append((int(path.parent.name), name, rest.split()))
+    known = {os.getpid()}
     for _ in range(5):
-        family |= {pid for pid, parent, _, _ in stats if parent in family}
-    for pid, _, name, fields in stats:
-        if pid in family:
-            used = sum(map(int, fields[11:15])) / TICKS
-            jvm, python = (
-                (jvm + used, python) if name == "java" else (jvm, python + used)
-            )
+        known |= {pid for pid, _, fields in stats if int(fields[1]) in known}
+    return (one for one in stats if one[0] in known)
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """CPU used so far below this process: (JVM, Python workers and this process)."""
+    jvm = python = 0.0
+    for _, name, fields in family():
+        used = sum(map(int, fields[11:15])) / TICKS
+        jvm, python = (jvm + used, python) if name == "java" else (jvm, python + used)
     return jvm, python
 
 
-def measure(cases: list[Case], rows: int, rounds: int) -> None:
-    """Run the cases in turns and print a row for each."""
+def worker_mib() -> int:
+    """The most memory that one of the living Python workers has had."""
+    peaks = [0]
+    for pid, name, _ in family():
+        if name != "java" and pid != os.getpid():
+            with contextlib.suppress(OSError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                peaks += map(int, re.findall(r"VmHWM:\s+(\d+) kB", status))
+    return max(peaks) >> 10
+
+
+def measure(cases: list[Case], rows: int, rounds: int) -> int:
+    """Run the cases in turns, print a row for each; most memory of a worker in MiB."""
+    peak = 0
     results: dict[str, list[tuple[float, float, float]]] = {n: [] for n, _ in cases}
     for number in range(rounds + 1):
         for name, job in cases:
@@ -73,6 +89,7 @@ def measure(cases: list[Case], rows: int, rounds: int) -> None:
             job()
             seconds = time.perf_counter() - start
             after = cpu_seconds()
+            peak = max(peak, worker_mib())
             if number:
                 results[name].append(
                     (seconds, after[0] - before[0], after[1] - before[1])
@@ -86,6 +103,7 @@ def measure(cases: list[Case], rows: int, rounds: int) -> None:
             f"| {python / million:.2f} | {(jvm + python) / million:.2f} |",
             flush=True,
         )
+    return peak
 
 
 def decode_only(store: Path, **given: str) -> None:
@@ -148,7 +166,7 @@ def run(data: Path, rows: int, rounds: int) -> None:
         frame = spark.read.format("rmq").options(**text).load(str(store))
         frame.write.parquet(str(parquet))
     saved = spark.read.parquet(str(parquet))
-    measure(
+    scanning = measure(
         [
             ("all columns, properties as string", scan(**text)),
             ("all columns, properties as map", scan()),
@@ -181,11 +199,12 @@ def run(data: Path, rows: int, rounds: int) -> None:
             "overwrite"
         ).partitionBy("topic", "dt").parquet(str(data / "spark-out"))
 
-    measure(
+    exporting = measure(
         [("rmq-spark export", export), ("Spark's partitionBy writer", partition_by)],
         rows,
         max(1, rounds - 1),
     )
+    print(f"\nmost memory of a worker: {max(scanning, exporting)} MiB")
     spark.stop()
 
 

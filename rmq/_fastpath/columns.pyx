@@ -58,6 +58,9 @@ cdef extern from "sys/socket.h" nogil:
     enum:
         AF_INET6
 
+cdef extern from * nogil:
+    int trailing_zeros "__builtin_ctzll"(uint64_t value)
+
 cdef enum:
     BLOCK = 256             # rows filled column by column while they are in the cache
     TOPIC_SLOTS = 256       # topics whose verdict is remembered
@@ -71,6 +74,8 @@ cdef enum:
     CHAIN = 3               # records that must follow a place found by `find_record`
     PAIR_LIMIT = 8192       # pairs of 4 bytes in the longest properties
     FIRST_ROWS = 4096
+
+cdef const uint64_t EACH_BYTE = 0x0101010101010101
 
 cdef enum Kind:
     QUEUE_ID
@@ -162,6 +167,14 @@ cdef struct TopicSlot:
 
 cdef inline bint is_text(const uint8_t *p, int64_t size) noexcept nogil:
     """True for well-formed UTF-8: no overlong form, no surrogate, no stray byte."""
+    cdef int64_t i
+    cdef uint8_t bits = 0
+    for i in range(size):
+        bits |= p[i]
+    return bits < 0x80 or is_utf8(p, size)
+
+
+cdef bint is_utf8(const uint8_t *p, int64_t size) noexcept nogil:
     cdef int64_t i = 0
     cdef int more
     cdef uint64_t eight
@@ -169,7 +182,7 @@ cdef inline bint is_text(const uint8_t *p, int64_t size) noexcept nogil:
     while i < size:
         if size - i >= 8:
             memcpy(&eight, p + i, 8)
-            if not eight & <uint64_t>0x8080808080808080:
+            if not eight & (EACH_BYTE << 7):
                 i += 8
                 continue
         lead = p[i]
@@ -195,18 +208,33 @@ cdef inline bint is_text(const uint8_t *p, int64_t size) noexcept nogil:
     return True
 
 
+cdef inline int64_t find_byte(
+    const uint8_t *p, int64_t at, int64_t size, uint8_t one, uint8_t other
+) noexcept nogil:
+    """The first place from `at` on of one of two bytes, eight at a time; or `size`."""
+    cdef uint64_t eight, a, b
+    while size - at >= 8:
+        memcpy(&eight, p + at, 8)
+        a = eight ^ (one * EACH_BYTE)
+        b = eight ^ (other * EACH_BYTE)
+        # the lowest bit set is exact: borrows go from lower bytes to higher ones
+        a = ((a - EACH_BYTE) & ~a | (b - EACH_BYTE) & ~b) & (EACH_BYTE << 7)
+        if a:
+            return at + (trailing_zeros(a) >> 3)
+        at += 8
+    while at < size and p[at] != one and p[at] != other:
+        at += 1
+    return at
+
+
 cdef inline int64_t next_pair(
     const uint8_t *p, int64_t size, int64_t at, Text *name, Text *value
 ) noexcept nogil:
     """Read the pair at or behind `at`; the place behind it, -1 if there is none."""
     cdef int64_t end, split
     while at < size:
-        end = split = at
-        while split < size and p[split] != 1 and p[split] != 2:
-            split += 1
-        end = split
-        while end < size and p[end] != 2:
-            end += 1
+        split = find_byte(p, at, size, 1, 2)
+        end = find_byte(p, split, size, 2, 2)
         if at < split < end - 1:
             name.at = p + at
             name.size = split - at
@@ -337,12 +365,14 @@ cdef void fill_numbers(
     Column *column, Row *rows, int64_t first, int64_t last
 ) noexcept nogil:
     cdef int64_t i
-    if column.kind < LAST_I32:
+    cdef int kind = column.kind
+    cdef uint8_t *out = column.values
+    if kind < LAST_I32:
         for i in range(first, last):
-            (<int32_t *>column.values)[i] = <int32_t>number_of(column.kind, rows + i)
+            (<int32_t *>out)[i] = <int32_t>number_of(kind, rows + i)
     else:
         for i in range(first, last):
-            (<int64_t *>column.values)[i] = number_of(column.kind, rows + i)
+            (<int64_t *>out)[i] = number_of(kind, rows + i)
 
 
 cdef inline Text stored_text(int kind, Row *row) noexcept nogil:
@@ -363,21 +393,23 @@ cdef inline Text stored_text(int kind, Row *row) noexcept nogil:
 cdef void fill_texts(
     Column *column, Row *rows, int64_t first, int64_t last
 ) noexcept nogil:
-    cdef int64_t i
+    cdef int64_t i, used = column.used
+    cdef int kind = column.kind
+    cdef uint8_t *values = column.values
+    cdef int32_t *offsets = column.offsets
     cdef Text text
-    cdef uint8_t *out
     for i in range(first, last):
-        text = stored_text(column.kind, rows + i)
-        out = column.values + column.used
+        text = stored_text(kind, rows + i)
         if text.at != NULL:
-            memcpy(out, text.at, text.size)
-            column.used += text.size
-        elif column.kind == MESSAGE_ID:
-            column.used += write_offset_id(rows + i, out)
+            memcpy(values + used, text.at, text.size)
+            used += text.size
+        elif kind == MESSAGE_ID:
+            used += write_offset_id(rows + i, values + used)
         elif column.validity != NULL:
             column.validity[i >> 3] &= ~(1 << (i & 7))
             column.nulls += 1
-        column.offsets[i + 1] = <int32_t>column.used
+        offsets[i + 1] = <int32_t>used
+    column.used = used
 
 
 cdef void fill_written(

@@ -112,3 +112,8 @@ def test_settings_name_server_and_several_tests(environment):
     folder = project(environment, "several", test_several=SEVERAL)
     output = environment.run("-m", "pytest", "-q", "-W", "error", cwd=folder)
     assert "4 passed" in output
+
+
+def test_spark_finds_its_source_by_looking_into_folders(environment):
+    find = "import pkgutil; print([m.name for m in pkgutil.iter_modules()])"
+    assert "'pyspark_rmq'" in environment.run("-c", find)

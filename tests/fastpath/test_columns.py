@@ -209,6 +209,21 @@ def test_any_records_are_columns_as_in_the_model(records, base, names):
         assert rows == [{n: model_row(r)[n] for n in names} for r in records]
 
 
+def test_separators_at_any_place_are_found():
+    # next to each other, and with bytes between that differ by one bit or by one
+    filler = b"\x00\x03\x80\x81\x82ab"
+    texts = [
+        b"n" * name + b"\x01" + (filler * 4)[:value] + b"\x02" + tail
+        for name in range(19)
+        for value in range(19)
+        for tail in (b"", b"\x02\x01", b"TAGS\x01t\x02", b"\x80" * 9)
+    ]
+    names = ["properties", "tags", "propertiesText"]
+    records, data = placed([ModelRecord(b"T", properties=text) for text in texts])
+    _, rows = read_columns(ColumnReader(names), names, data)
+    assert rows == [{n: model_row(r)[n] for n in names} for r in records]
+
+
 def test_more_rows_than_a_block_and_than_the_first_table():
     names = list(COLUMNS)
     plain = ModelRecord(b"t", body=b"b", properties=b"KEYS\x01k\x02a\x01b\x02")

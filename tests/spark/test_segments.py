@@ -1,7 +1,5 @@
 import json
-import lzma
 import os
-import tarfile
 import zlib
 from dataclasses import replace
 
@@ -15,7 +13,6 @@ from rmq_spark.options import Options
 from rmq_spark.plan import plan_ranges
 from rmq_spark.schema import arrow_schema, columns_of
 from rmq_spark.segments import read_range, reading_of
-from tests.archives import SAFELY
 from tests.model.record import ModelRecord
 from tests.spark.stores import BROKER_HOST, START_MS, Sent, orders
 
@@ -266,36 +263,3 @@ def test_records_larger_than_a_chunk(writer, read, monkeypatch):
     monkeypatch.setattr(segments, "MAX_RECORD_BYTES", 2_000)
     with pytest.raises(CorruptLog, match="it is too long"):
         read(writer.root)
-
-
-@pytest.mark.parametrize("name", ["store-plain", "store-features", "store-crash"])
-def test_golden_stores_row_for_row(golden, tmp_path, read, name):
-    with tarfile.open(golden / "stores" / f"{name}.tar.xz") as archive:
-        wanted = [
-            m for m in archive if "commitlog" in m.name or "/consumequeue/" in m.name
-        ]
-        archive.extractall(tmp_path, wanted, **SAFELY)
-    rows = read(
-        tmp_path / name, split_bytes=50_000, includeSystemTopics="true",
-        unwrapBatch="false",
-    )  # fmt: skip
-    by_offset = {row["physicalOffset"]: row for row in rows}
-    assert len(by_offset) == len(rows)
-    with lzma.open(golden / "stores" / f"{name}.expected.jsonl.xz", "rt") as lines:
-        messages = [m for m in map(json.loads, lines) if m["kind"] == "message"]
-    compared = set()
-    for message in messages:
-        if message["topic"] == "FCompact":  # served from the compaction log
-            continue
-        row = by_offset[message["commitLogOffset"]]
-        assert row["topic"] == message["topic"]
-        assert row["queueId"] == message["queueId"]
-        assert row["queueOffset"] == message["queueOffset"]
-        assert row["flag"] == message["flag"]
-        assert row["bornTimestamp"].timestamp() * 1000 == message["bornTimestamp"]
-        assert row["storeTimestamp"].timestamp() * 1000 == message["storeTimestamp"]
-        assert dict(row["properties"]).items() <= message["properties"].items()
-        compared.add(message["commitLogOffset"])
-    assert compared
-    if name == "store-plain":
-        assert compared == by_offset.keys()

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,11 +66,43 @@ def rmq(spark, **options):
     return spark.read.format("rmq").options(**{"splitBytes": "512k", **options})
 
 
-def test_three_lines_of_a_fresh_session(spark, store):
+def test_counts_by_topic(spark, store):
     counts = spark.read.format("rmq").load(store).groupBy("topic").count().collect()
     assert {row.topic: row["count"] for row in counts} == {
         f"orders_0{i}": COUNT // 4 for i in range(4)
     }
+
+
+FRESH = """
+import os, sys
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+spark.read.format("rmq").load(sys.argv[1]).groupBy("topic").count().show()
+"""
+
+
+def test_three_lines_of_a_fresh_python(store, tmp_path):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    clean["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+    def python(*arguments):
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=clean,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+
+    if python("-c", "import rmq, rmq_spark").returncode:
+        pytest.skip("rmq is not installed for this Python, it is only in its path")
+    done = python("-c", FRESH, store)
+    assert done.returncode == 0, done.stderr[:4000]
+    shown = dict(re.findall(r"(orders_0\d)\|(\d+)", done.stdout.replace(" ", "")))
+    assert shown == {f"orders_0{i}": str(COUNT // 4) for i in range(4)}
 
 
 def test_every_row_once(spark, store):

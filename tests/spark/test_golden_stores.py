@@ -1,0 +1,81 @@
+"""Stores that Java wrote: what is read, and what is exported, is what Java served."""
+
+import hashlib
+import json
+import lzma
+import tarfile
+
+import pyarrow.parquet as pq
+import pytest
+
+from rmq_spark.exporter import Exporter, Limits, LocalRunner
+from rmq_spark.manifest import ExportLog, Settings
+from rmq_spark.schema import EXPORTED
+from tests.archives import SAFELY
+
+SETTINGS = Settings("broker-a", "parquet", list(EXPORTED), "map", True)
+SMALL = Limits(batch_bytes=200_000, split_bytes=50_000)
+EQUAL = ("topic", "queueId", "queueOffset", "flag", "reconsumeTimes", "storeSize")
+TIMES = ("bornTimestamp", "storeTimestamp")
+HOSTS = ("bornHost", "storeHost")
+COMPRESSED, INNER_BATCH = 0x1, 0x80
+
+
+@pytest.fixture(params=["store-plain", "store-features", "store-crash"])
+def store(golden, tmp_path, request):
+    """A store, and what Java served from it: messages by their place in the log."""
+    name = request.param
+    with tarfile.open(golden / "stores" / f"{name}.tar.xz") as archive:
+        wanted = [
+            m for m in archive if "commitlog" in m.name or "/consumequeue/" in m.name
+        ]
+        archive.extractall(tmp_path, wanted, **SAFELY)
+    with lzma.open(golden / "stores" / f"{name}.expected.jsonl.xz", "rt") as lines:
+        messages = [m for m in map(json.loads, lines) if m["kind"] == "message"]
+    served = {
+        m["commitLogOffset"]: m
+        for m in messages
+        if m["topic"] != "FCompact"  # served from the compaction log
+    }
+    assert served
+    return tmp_path / name, served
+
+
+def compare(rows, store, served, *, opened):
+    """Each message that Java served is a row; a plain store has no other rows."""
+    by_offset = {row["physicalOffset"]: row for row in rows}
+    assert len(by_offset) == len(rows)
+    for place, message in served.items():
+        row = by_offset[place]
+        assert [row[n] for n in EQUAL] == [message[n] for n in EQUAL]
+        assert [row[n].timestamp() * 1000 for n in TIMES] == [message[n] for n in TIMES]
+        assert [f"/{row[n]}" for n in HOSTS] == [message[n] for n in HOSTS]
+        assert dict(row["properties"]).items() <= message["properties"].items()
+        if not message["sysFlag"] & COMPRESSED or not opened:
+            assert hashlib.sha256(row["body"]).hexdigest() == message["bodySha256"]
+        assert row["msgId"] == message.get("uniqKey", message["offsetMsgId"])
+    if store.name == "store-plain":
+        assert served.keys() == by_offset.keys()
+
+
+def test_read_row_for_row(store, read):
+    rows = read(
+        store[0], split_bytes=50_000, includeSystemTopics="true", unwrapBatch="false",
+        decompress="false",
+    )  # fmt: skip
+    compare(rows, *store, opened=False)
+
+
+def test_exported_row_for_row(store, tmp_path):
+    out = tmp_path / "out"
+    exporter = Exporter(store[0], out, SETTINGS, LocalRunner(), SMALL)
+    while exporter.run_batch() is not None:
+        pass
+    rows = [
+        row | {"topic": file.topic}
+        for path, file in ExportLog(out).files().items()
+        for row in pq.read_table(out / path, partitioning=None).to_pylist()
+        if not row["sysFlag"] & INNER_BATCH
+    ]
+    plain = {p: m for p, m in store[1].items() if not m["sysFlag"] & INNER_BATCH}
+    compare(rows, store[0], plain, opened=True)
