@@ -87,7 +87,8 @@ async function push() {
   consumer.on('error', error => say({ event: 'warned', error: String(error) }));
   consumer.subscribe(topic, options.tags || '*', async received => {
     sayReceived(received);
-    return received.reconsumeTimes < Number(options.fail || 0) ? Consumer.ACTION_RETRY : undefined;
+    // of a message that comes again what the listener returns is ignored
+    if (received.reconsumeTimes < Number(options.fail || 0)) throw new Error('again');
   });
   await consumer.ready();
   say({ event: 'ready' });
