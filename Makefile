@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
 FRAMES ?= 1000000
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*  \#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -46,6 +47,9 @@ interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broke
 
 interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
 	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop
+
+chaos: $(VENV)/.dev  ## a Java group reads in order while brokers and members come and go; SECONDS=600, SEED=7
+	$(BIN)/python tests/interop/order_chaos.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store: group commit, reopen, verify, index
 	$(BIN)/python bench/load/run.py

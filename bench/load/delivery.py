@@ -2,8 +2,9 @@
 
 A broker without compiled handlers serves everything; the unit is what it takes for a
 plain message then. Delayed counts the store and the delivery, a transaction its half,
-its end and the op message, SQL what a pull reads of stored records. At last a broker
-starts with a backlog of messages that are all due.
+its end and the op message, SQL what a pull reads of stored records. Lateness is how
+long after its time a message was stored for its topic, one sent each millisecond. At
+last a broker starts with a backlog of messages that are due while others send.
 
     python bench/load/delivery.py [--messages 200000] [--backlog 1000000]
 """
@@ -30,6 +31,8 @@ from run import (
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.message import StoredMessage, decode_stored
+from rmq.protocol.topics import SCHEDULE_TOPIC
 
 TOPIC = "BenchTopic"
 GROUP = "BenchGroup"
@@ -40,6 +43,7 @@ SETTINGS = [
     f"messageDelayLevel={DELAY_S}s",
     "enablePropertyFilter=true",
 ]
+OTHERS, OTHERS_S = ["--topic=Other", "--connections=4", "--window=1"], 2
 LOAD = ["--connections=4", "--window=64", "--warm-up=0"]
 FIELDS = {
     "a": GROUP, "b": TOPIC, "c": "TBW102", "d": "8", "e": "0", "f": "0",
@@ -77,9 +81,9 @@ class Client:
         """Wait for something; the whole frames in it."""
         return self._decoder.feed(self._socket.recv(1 << 20))
 
-    def call(self, code: int, fields: dict[str, str]) -> Command:
+    def call(self, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
         """Ask, and wait for the answer."""
-        self.send(self.frame(code, fields))
+        self.send(self.frame(code, fields, body))
         answers: list[Command] = []
         while not answers:
             answers = self.receive()
@@ -96,10 +100,10 @@ def max_offset(client: Client, topic: str = TOPIC) -> int:
     return int(client.call(RequestCode.GET_MAX_OFFSET, fields).ext_fields["offset"])
 
 
-def wait_for(client: Client, wanted: int) -> None:
+def wait_for(client: Client, wanted: int, topic: str = TOPIC) -> None:
     """Return when a queue holds so many messages; few questions, so as not to cost."""
     deadline = time.monotonic() + 120
-    while (found := max_offset(client)) < wanted:
+    while (found := max_offset(client, topic)) < wanted:
         assert time.monotonic() < deadline, f"{found} of {wanted} were delivered"
         time.sleep(0.05)
 
@@ -170,6 +174,44 @@ def selected(server: Server, messages: int, selector: str) -> float:
     return (cpu_s(server.pid) - began) * messages / offset
 
 
+def stored(client: Client, topic: str) -> list[StoredMessage]:
+    """Everything in queue 0 of a topic."""
+    found: list[StoredMessage] = []
+    while True:
+        fields = {
+            "consumerGroup": GROUP, "topic": topic, "queueId": "0",
+            "queueOffset": str(len(found)), "maxMsgNums": "32", "sysFlag": "4",
+            "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0",
+            "subscription": "*",
+        }  # fmt: skip
+        answer = client.call(RequestCode.PULL_MESSAGE, fields)
+        if answer.code:
+            return found
+        found += decode_stored(answer.body)
+
+
+def lateness(server: Server, messages: int) -> dict:
+    """How late messages are delivered when no others are waiting, in ms."""
+    client, topic, body = Client(server.port), "Late", b"b" * 128
+    aside = max_offset(client, SCHEDULE_TOPIC)
+    for number in range(messages):
+        text = f"{PROPERTIES}DELAY\x011\x02number\x01{number}\x02"
+        answer = client.call(310, {**FIELDS, "b": topic, "i": text}, body)
+        assert answer.code == 0, answer
+        time.sleep(0.001)
+    wait_for(client, messages, topic)
+    due = {
+        record.properties["number"]: record.store_timestamp + DELAY_S * 1_000
+        for record in stored(client, SCHEDULE_TOPIC)[aside:]
+    }
+    late = sorted(
+        record.store_timestamp - due[record.properties["number"]]
+        for record in stored(client, topic)
+    )
+    assert len(late) == messages, len(late)
+    return {"late_ms_least": late[0], "late_ms_p99": late[messages * 99 // 100]}
+
+
 @contextmanager
 def broker(folder: Path, settings: list[str], cpu: int | None) -> Iterator[Server]:
     ready = r"ready broker=\S+ address=\S+:(\d+)"
@@ -182,17 +224,20 @@ def backlog(folder: Path, messages: int, cpu: int | None) -> dict:
     delay_s = 3_600
     settings = [SETTINGS[0], f"messageDelayLevel={delay_s}s"]
     with broker(folder, settings, cpu) as server:
-        stored = generate(server, messages, "--delay-level=1")["answered"]
+        count = generate(server, messages, "--delay-level=1")["answered"]
     with broker(folder, ["messageDelayLevel=1s"], cpu) as server:
         began, client = time.monotonic(), Client(server.port)
-        busy = play(server, ["--topic=Other", "--connections=4", "--window=1"], 2, None)
-        wait_for(client, stored)
-        seconds, used = time.monotonic() - began, cpu_s(server.pid)
-    with broker(folder, ["messageDelayLevel=1s"], cpu) as server:
-        idle = play(server, ["--topic=Other", "--connections=4", "--window=1"], 2, None)
+        before = max_offset(client)
+        busy = play(server, OTHERS, OTHERS_S, None)
+        seconds, delivered = time.monotonic() - began, max_offset(client) - before
+        wait_for(client, count)
+        used = cpu_s(server.pid)
+        time.sleep(1)
+        idle = play(server, OTHERS, OTHERS_S, None)
     return {
-        "messages": stored,
-        "rate": stored / seconds,
+        "messages": count,
+        "rate_while_others_send": delivered / seconds,
+        "was_enough": delivered < count,
         "cpu_s": used,
         "plain_p99_us": busy["p99_us"],
         "plain_p99_us_idle": idle["p99_us"],
@@ -218,9 +263,11 @@ def main() -> None:
                 used[row] = selected(server, count, selector)
             used["delayed"] = delayed(server, count)
             used["transactional"] = transactional(server, count)
+            late = lateness(server, 4_000)
         figures = {row: each / count * 1e6 for row, each in used.items()}
         for row, each in figures.items():
             print(f"{row:<16}{each:9.3f} s/M{each / figures['plain']:8.2f}")
+        print(json.dumps(late))
         if options.backlog:
             print(json.dumps(backlog(Path(name) / "late", options.backlog, cpu)))
 

@@ -25,6 +25,11 @@ def prepared(toolchain):
     return toolchain
 
 
+def needs(client, ability):
+    if ability not in client.can:
+        pytest.skip(NOT_OFFERED)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield

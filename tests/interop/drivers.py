@@ -7,12 +7,13 @@ queue, offset), failed or warned (error), or done (count).
 
 send: messages `first` … first + COUNT - 1; `mode` sync, async, oneway, batch (tens) or
 orderly (number modulo `queues`); `size` of the bodies; `vip` uses the fast port.
-Java also has a `delay` level, and the modes request and transaction: numbers divisible
-by 3 are committed, the next rolled back, of the third the outcome is told when asked.
+`delay` is a level. Java and Go have the mode transaction: numbers divisible by 3 are
+committed, the next rolled back, of the third the outcome is told when asked. Java also
+has the mode request.
 Both take a `namespace`; Java takes `binary` headers and heartbeats of form `v2`.
 push: until standard input ends; `group`, `instance`, `tags`, `model`, `order`,
-`heartbeat` interval in ms. Java also has `sql`, `reply`, and fails the first `fail`
-times of each message, of `max` in all.
+`heartbeat` interval in ms (Java); the first `fail` times of each message fail, of `max`
+in all. Java and Go have `sql`, Java `reply`.
 pull: COUNT messages from `offset` on in each of `queues` queues of `broker`; Java reads
 the `total` before it seeks.
 """

@@ -10,13 +10,13 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq.protocol.command import Command
+from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.message import (
     BatchItem,
@@ -42,6 +42,7 @@ TOPICS = {
     RETRY: 1, DLQ: 1, LONG_RETRY: 1,
 }  # fmt: skip
 COMMIT, ROLLBACK = 8, 12
+CHECKS_S = 90
 LOG_FILE_SIZE = 1 << 20
 SETTINGS: dict[str, object] = {
     "brokerName": "broker-swap",
@@ -93,6 +94,23 @@ class Line:
                 if answer.opaque == opaque:
                     return answer
 
+    def asked(self) -> list[Command]:
+        """Wait some time for requests of the broker."""
+        self._stream.settimeout(0.5)
+        try:
+            return self._decoder.feed(self._stream.recv(1 << 16))
+        except TimeoutError:
+            return []
+
+    def tell(self, code: int, fields: dict[str, Any], body: bytes = b"") -> None:
+        """Ask without waiting for an answer, which is not wanted."""
+        texts = {name: str(value) for name, value in fields.items()}
+        request = Command(
+            code, texts, body, opaque=next(self._opaque), flag=FLAG_ONEWAY,
+            language="PYTHON", version=513,
+        )  # fmt: skip
+        self._stream.sendall(encode(request))
+
     def close(self) -> None:
         self._stream.close()
 
@@ -132,6 +150,47 @@ class Traffic:
                         "commitOffset": len(self.plain) // 8,
                     },
                 )
+        finally:
+            line.close()
+
+    def leave_pending(self, address: str, level: int, count: int) -> None:
+        """Delayed messages, retries, and halves that nobody ends."""
+        line = Line(address)
+        try:
+            for number in range(count):
+                self._send(line, TOPIC, number % QUEUES)
+                self._send_back(line, GROUP, level)
+                self._send(line, DELAY_TOPIC, number % QUEUES, DELAY=level)
+                self._send_half(line, None)
+            self._send_back(line, LONG_GROUP, level)
+            self._send_back(line, GROUP, -1)
+        finally:
+            line.close()
+
+    def answer_checks(self, address: str, is_enough: Callable[[], bool]) -> None:
+        """Be the producer of the open halves; every other one is rolled back."""
+        endings = {}
+        for number, (_, body) in enumerate(self.halves):
+            endings[body] = ROLLBACK if number % 2 else COMMIT
+            (self.hidden if number % 2 else self.visible[TX_TOPIC]).add(body)
+        self.halves.clear()
+        line = Line(address)
+        try:
+            beat = b'{"clientID":"producer","producerDataSet":[{"groupName":"PG"}]}'
+            self._sent(line.call(RequestCode.HEART_BEAT, {}, beat), "heartbeat")
+            deadline = time.monotonic() + CHECKS_S
+            while not is_enough():
+                assert time.monotonic() < deadline, f"not in {CHECKS_S} s"
+                for request in line.asked():
+                    assert request.code == RequestCode.CHECK_TRANSACTION_STATE, request
+                    (half,) = decode_stored(request.body)
+                    end = {
+                        "producerGroup": "PG",
+                        "commitOrRollback": endings[half.body],
+                        "fromTransactionCheck": "true",
+                        **request.ext_fields,
+                    }
+                    line.tell(RequestCode.END_TRANSACTION, end)
         finally:
             line.close()
 
@@ -322,11 +381,13 @@ def on_host(host: str) -> dict[str, object]:
 
 
 @contextmanager
-def java_side(store: Path, home: Path, host: str = "127.0.0.1") -> Iterator[Side]:
+def java_side(
+    store: Path, home: Path, host: str = "127.0.0.1", **more: object
+) -> Iterator[Side]:
     """Java's broker on the directory; stopped in order unless it was killed."""
     port = free_port()
     address = f"{host}:{port}"
-    settings = SETTINGS | on_host(host) | {
+    settings = SETTINGS | on_host(host) | more | {
         "listenPort": port, "haListenPort": port - 1, "storePathRootDir": store,
     }  # fmt: skip
     with java_server(home, "broker.BrokerStartup", settings) as process:
@@ -349,9 +410,11 @@ def is_served(address: str, process: Any) -> bool:
 
 
 @contextmanager
-def rmq_side(store: Path, home: Path, host: str = "127.0.0.1") -> Iterator[Side]:
+def rmq_side(
+    store: Path, home: Path, host: str = "127.0.0.1", **more: object
+) -> Iterator[Side]:
     """rmq on the directory; stopped in order unless it was killed."""
-    settings = SETTINGS | on_host(host)
+    settings = SETTINGS | on_host(host) | more
     del settings["timerWheelEnable"]
     texts = [f"{name}={value}" for name, value in settings.items()]
     server = Server(*broker_arguments(store, *texts))

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from . import wire
-from .conftest import NOT_OFFERED
+from .conftest import needs
 from .drivers import driving, eventually, send
 from .messages import digest_of_stored, digests
 from .processes import broker_arguments, free_port, serving
@@ -39,11 +39,6 @@ def made_topic(server, topic):
     """A topic that exists with QUEUES queues."""
     wire.make_topic(server.address, topic, QUEUES)
     return topic
-
-
-def needs(client, ability):
-    if ability not in client.can:
-        pytest.skip(NOT_OFFERED)
 
 
 def stored_digests(server, topic):

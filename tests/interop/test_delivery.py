@@ -1,7 +1,9 @@
-"""Java's client and what a broker does later: retries, delays, transactions, replies.
+"""Clients and what a broker does later: retries, delays, transactions, replies.
 
-Each scenario runs straight, with a clean restart in the middle, and with a kill.
-Interrupted, a message may come more than once; without, it comes as often as expected.
+Each scenario runs straight, with a clean restart in the middle, with a kill, and with a
+kill after which the other broker goes on with the store: Java's with rmq's, or rmq with
+Java's. Interrupted, a message may come more than once; without, it comes as often as
+expected.
 """
 
 import json
@@ -13,63 +15,87 @@ from rmq.protocol.bodies.queues import GetConsumerStatusBody
 from rmq.protocol.codes import RequestCode
 
 from . import wire
-from .conftest import prepared
+from .conftest import needs, prepared
 from .drivers import driving, eventually, send
+from .interchange import is_served
 from .messages import digest_of_stored, digests
-from .processes import Server, broker_arguments, free_port
-from .toolchains import Java
+from .processes import broker_arguments, free_port, serving
+from .test_name_servers import java_server
+from .toolchains import Go, Java, JavaServers, Node, Pip
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 NAME = "broker-delivery"
 QUEUES = 4
 COUNT = 60
-INTERRUPTIONS = ("straight", "restart", "kill")
-SETTINGS = (
-    f"brokerName={NAME}",
-    "messageDelayLevel=" + " ".join(["1s", "2s", "4s"] + ["1s"] * 15),
-    "enablePropertyFilter=true",
-    "transactionCheckInterval=1000",
-    "transactionTimeOut=1000",
-)
+CLIENTS = (Java, Go, Pip, Node)
+INTERRUPTIONS = ("straight", "restart", "kill", "rmq to Java", "Java to rmq")
+NEEDS = {
+    "test_dead_letters": "dead letters",
+    "test_transactions": "transaction",
+    "test_sql": "sql",
+    "test_request_and_reply": "reply",
+    "test_order_with_suspended_queues": "suspend",
+}
+SETTINGS = {
+    "brokerName": NAME,
+    "brokerIP1": "127.0.0.1",
+    "messageDelayLevel": " ".join(["1s", "2s", "4s"] + ["1s"] * 15),
+    "enablePropertyFilter": "true",
+    "transactionCheckInterval": 1_000,
+    "transactionTimeOut": 1_000,
+    "mappedFileSizeCommitLog": 16 << 20,
+}
 
 
 class Broker:
-    """A broker that can be interrupted; addresses stay."""
+    """A broker that can be interrupted; its address and name server stay."""
 
-    def __init__(self, folder):
-        ports = [free_port(), free_port()]
-        self._arguments = broker_arguments(
-            folder, *SETTINGS,
-            f"listenPort={ports[0]}", f"rmq.namesrv.listenPort={ports[1]}",
-        )  # fmt: skip
-        self.start()
+    def __init__(self, folder, namesrv, how):
+        self.namesrv, self._folder, self._how = namesrv, folder, how
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        self._settings = SETTINGS | {
+            "listenPort": port, "storePathRootDir": folder / "store",
+        }  # fmt: skip
+        self._running = ExitStack()
+        self._java = None
+        self._start(of_java=how == "Java to rmq")
 
-    def start(self):
-        self.server = Server(*self._arguments)
-        self.address, self.namesrv = self.server.address, self.server.namesrv
+    def _start(self, *, of_java):
+        if of_java:
+            self._start_java()
+        else:
+            texts = (f"{name}={value}" for name, value in self._settings.items())
+            arguments = broker_arguments(self._folder / "store", *texts)
+            self._rmq = self._running.enter_context(
+                serving(*arguments, "-n", self.namesrv)
+            )
 
-    def interrupt(self, how):
-        if how == "kill":
-            self.server.kill()
-        elif how == "restart":
-            assert self.server.stop() == 0
-        if how != "straight":
-            self.start()
+    def _start_java(self):
+        settings = {
+            **self._settings, "timerWheelEnable": "false", "namesrvAddr": self.namesrv,
+        }  # fmt: skip
+        self._java = self._running.enter_context(
+            java_server(self._folder / "java", "broker.BrokerStartup", settings)
+        )
+        eventually(lambda: is_served(self.address, self._java), "Java serves", 90)
 
+    def interrupt(self):
+        """Do in the middle of a scenario what it is run with."""
+        if self._how == "straight":
+            return
+        if self._how == "restart":
+            assert self._rmq.stop() == 0
+        elif self._java is not None:
+            self._java.kill()
+            self._java.wait()
+        else:
+            self._rmq.kill()
+        self._start(of_java=self._how == "rmq to Java")
 
-@pytest.fixture
-def broker(tmp_path):
-    made = Broker(tmp_path / "store")
-    wire.make_topic(made.address, "T", QUEUES)
-    yield made
-    if made.server.is_running:
-        made.server.kill()
-
-
-@pytest.fixture(scope="module")
-def java():
-    return prepared(Java())
+    def close(self):
+        self._running.close()
 
 
 @pytest.fixture(params=INTERRUPTIONS)
@@ -77,42 +103,76 @@ def how(request):
     return request.param
 
 
-def pushing(java, home, broker, **options):
+@pytest.fixture
+def namesrv():
+    with serving("namesrv", "--set", "listenPort=0") as running:
+        yield running.namesrv
+
+
+@pytest.fixture
+def able(client, request):
+    """A client that has what the scenario takes."""
+    ability = NEEDS.get(request.function.__name__)
+    if ability is not None:
+        needs(client, ability)
+    return client
+
+
+@pytest.fixture
+def broker(tmp_path, able, namesrv, how):
+    if "Java" in how:
+        prepared(JavaServers())
+    made = Broker(tmp_path, namesrv, how)
+    try:
+        wire.make_topic(made.address, "T", QUEUES)
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module", params=CLIENTS, ids=lambda kind: kind().name)
+def client(request):
+    return prepared(request.param())
+
+
+def pushing(client, home, broker, **options):
     options = {"group": "G", "heartbeat": 1_000, **options}
     texts = [f"{name}={value}" for name, value in options.items()]
-    return driving(java, home, "push", broker.namesrv, "T", 0, *texts)
+    return driving(client, home, "push", broker.namesrv, "T", 0, *texts)
 
 
 def stored(broker, topic, queues):
     return wire.pull(broker.address, topic, queues=queues)
 
 
-def test_retry(java, broker, tmp_path, how):
-    send(java, tmp_path, broker.namesrv, "T", COUNT)
-    with pushing(java, tmp_path / "in", broker, fail=2) as consumer:
+def test_retry(client, broker, tmp_path, how):
+    send(client, tmp_path, broker.namesrv, "T", COUNT)
+    with pushing(client, tmp_path / "in", broker, fail=2) as consumer:
         consumer.wait_received(COUNT)
-        broker.interrupt(how)
+        broker.interrupt()
         consumer.wait(
             lambda: len(of_times(consumer, 2)) >= COUNT, "all came a third time"
         )
         consumer.finish()
-    assert of_times(consumer, 2) == of_times(consumer, 1) == set(range(COUNT))
+    assert of_times(consumer, 2) == set(range(COUNT))
     assert set(consumer.digests) == set(digests(range(COUNT)))
     assert {row["times"] for row in consumer.of("received")} == {0, 1, 2}
-    if how == "straight":
-        assert len(consumer.numbers) == 3 * COUNT
+    if "fail alone" in client.can:
+        assert of_times(consumer, 1) == set(range(COUNT))
+        if how == "straight":
+            assert len(consumer.numbers) == 3 * COUNT
 
 
 def of_times(consumer, times):
     return {row["number"] for row in consumer.of("received") if row["times"] == times}
 
 
-def test_dead_letters(java, broker, tmp_path, how):
-    send(java, tmp_path, broker.namesrv, "T", COUNT)
-    with pushing(java, tmp_path / "in", broker, fail=99, max=1) as consumer:
+def test_dead_letters(client, broker, tmp_path):
+    send(client, tmp_path, broker.namesrv, "T", COUNT)
+    with pushing(client, tmp_path / "in", broker, fail=99, max=1) as consumer:
         consumer.wait_received(COUNT)
-        broker.interrupt(how)
-        eventually(lambda: len(dead_letters(broker)) == COUNT, "all messages are dead")
+        broker.interrupt()
+        eventually(lambda: len(dead_letters(broker)) == COUNT, "all are dead", 90)
         consumer.finish()
     assert dead_letters(broker) == set(digests(range(COUNT)))
 
@@ -123,12 +183,12 @@ def dead_letters(broker):
     return {digest_of_stored(record) for record in stored(broker, "%DLQ%G", 1)}
 
 
-def test_delay(java, broker, tmp_path, how):
-    with pushing(java, tmp_path / "in", broker) as consumer:
+def test_delay(client, broker, tmp_path, how):
+    with pushing(client, tmp_path / "in", broker) as consumer:
         consumer.wait_ready()
-        send(java, tmp_path, broker.namesrv, "T", COUNT, delay=3)
+        send(client, tmp_path, broker.namesrv, "T", COUNT, delay=3)
         assert not consumer.numbers
-        broker.interrupt(how)
+        broker.interrupt()
         consumer.wait_received(COUNT)
         consumer.finish()
     assert set(consumer.digests) == set(digests(range(COUNT)))
@@ -139,28 +199,31 @@ def test_delay(java, broker, tmp_path, how):
         assert max(ages) < 6_000
 
 
-def test_transactions(java, broker, tmp_path, how):
+def test_transactions(client, broker, tmp_path, how):
     expected = {number for number in range(COUNT) if number % 3 != 1}
     with ExitStack() as running:
-        consumer = running.enter_context(pushing(java, tmp_path / "in", broker))
+        consumer = running.enter_context(pushing(client, tmp_path / "in", broker))
         consumer.wait_ready()  # a busy machine starts one after the other
         producer = running.enter_context(
             driving(
-                java, tmp_path / "out", "send", broker.namesrv, "T", COUNT,
+                client, tmp_path / "out", "send", broker.namesrv, "T", COUNT,
                 "mode=transaction", "heartbeat=1000",
             )
         )  # fmt: skip
         producer.wait(lambda: bool(producer.of("sent")), "sent")
-        broker.interrupt(how)
+        broker.interrupt()
         consumer.wait_received(len(expected), 90)
-        eventually(lambda: not open_halves(broker), "no transaction is open")
+        eventually(lambda: not open_halves(broker), "no transaction is open", 90)
         assert producer.finish()["count"] == COUNT
         consumer.finish()
     assert set(consumer.digests) == set(digests(expected))
     checked = {row["number"] for row in producer.of("checked")}
     assert checked >= set(range(2, COUNT, 3))
     records = stored(broker, "T", QUEUES)
-    assert sorted(map(digest_of_stored, records)) == digests(expected)
+    commits = sorted(map(digest_of_stored, records))
+    if "Java" in how:  # who goes on may not know yet what was ended, and asks again
+        commits = sorted(set(commits))
+    assert commits == digests(expected)
     if how == "straight":
         assert checked == set(range(2, COUNT, 3))
         assert len(consumer.numbers) == len(expected)
@@ -175,14 +238,14 @@ def open_halves(broker):
     return int(answer.ext_fields["offset"]) - done
 
 
-def test_sql(java, broker, tmp_path, how):
+def test_sql(client, broker, tmp_path, how):
     sql = "number BETWEEN 10 AND 39 AND (TAGS = 'Tag1' OR name IS NULL)"
     expected = digests(range(10, 40, 3))
-    with pushing(java, tmp_path / "in", broker, sql=sql) as consumer:
+    with pushing(client, tmp_path / "in", broker, sql=sql) as consumer:
         consumer.wait_ready()
-        send(java, tmp_path, broker.namesrv, "T", 30)
-        broker.interrupt(how)
-        send(java, tmp_path, broker.namesrv, "T", COUNT - 30, first=30)
+        send(client, tmp_path, broker.namesrv, "T", 30)
+        broker.interrupt()
+        send(client, tmp_path, broker.namesrv, "T", COUNT - 30, first=30)
         consumer.wait_received(len(expected))
         consumer.finish()
     assert sorted(set(consumer.digests)) == expected
@@ -190,18 +253,18 @@ def test_sql(java, broker, tmp_path, how):
         assert sorted(consumer.digests) == expected
 
 
-def test_request_and_reply(java, broker, tmp_path, how):
-    with pushing(java, tmp_path / "in", broker, reply="true") as consumer:
+def test_request_and_reply(client, broker, tmp_path):
+    with pushing(client, tmp_path / "in", broker, reply="true") as consumer:
         consumer.wait_ready()
         for first in (0, 10):
             with driving(
-                java, tmp_path / f"out{first}", "send", broker.namesrv, "T", 10,
+                client, tmp_path / f"out{first}", "send", broker.namesrv, "T", 10,
                 "mode=request", f"first={first}",
             ) as producer:  # fmt: skip
                 assert producer.finish()["count"] == 10
             assert sorted(producer.digests) == digests(range(first, first + 10))
             if not first:
-                broker.interrupt(how)
+                broker.interrupt()
                 eventually(
                     lambda: len(wire.members(broker.address, "G")) == 1,
                     "the consumer is back",
@@ -209,18 +272,18 @@ def test_request_and_reply(java, broker, tmp_path, how):
         consumer.finish()
 
 
-def test_order_with_suspended_queues(java, broker, tmp_path, how):
+def test_order_with_suspended_queues(client, broker, tmp_path):
     def sending(first):
         send(
-            java, tmp_path, broker.namesrv, "T", COUNT // 2,
-            first=first, mode="orderly", queues=QUEUES,
+            client, tmp_path, broker.namesrv, "T", COUNT // 2,
+            first=first, mode="orderly", queues=QUEUES, broker=NAME,
         )  # fmt: skip
 
-    with pushing(java, tmp_path / "in", broker, order="true", fail=1) as consumer:
+    with pushing(client, tmp_path / "in", broker, order="true", fail=1) as consumer:
         consumer.wait_ready()
         sending(0)
         consumer.wait_received(COUNT // 4)
-        broker.interrupt(how)
+        broker.interrupt()
         sending(COUNT // 2)
         consumer.wait_received(COUNT, 100)
         consumer.finish()
@@ -231,13 +294,15 @@ def test_order_with_suspended_queues(java, broker, tmp_path, how):
         assert firsts == sorted(firsts), f"queue {queue} in another order: {numbers}"
 
 
-def test_what_tools_ask_of_a_consumer(java, broker, tmp_path):
-    with pushing(java, tmp_path / "in", broker) as consumer:
+@pytest.mark.parametrize("client", [Java], indirect=True, ids=["Java"])
+@pytest.mark.parametrize("how", ["straight"])
+def test_what_tools_ask_of_a_consumer(client, broker, tmp_path):
+    with pushing(client, tmp_path / "in", broker) as consumer:
         consumer.wait_ready()
-        send(java, tmp_path, broker.namesrv, "T", COUNT)
+        send(client, tmp_path, broker.namesrv, "T", COUNT)
         consumer.wait_received(COUNT)
-        (client,) = wire.members(broker.address, "G")
-        asked = {"consumerGroup": "G", "clientId": client}
+        (member,) = wire.members(broker.address, "G")
+        asked = {"consumerGroup": "G", "clientId": member}
         info = wire.call(
             broker.address, RequestCode.GET_CONSUMER_RUNNING_INFO,
             {**asked, "jstackEnable": "true"},
@@ -255,7 +320,7 @@ def test_what_tools_ask_of_a_consumer(java, broker, tmp_path):
         status = wire.call(
             broker.address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields
         )
-        table = GetConsumerStatusBody.decode(status.body).consumer_table[client]
+        table = GetConsumerStatusBody.decode(status.body).consumer_table[member]
         assert sum(table.values()) == COUNT
         reset = wire.call(
             broker.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,

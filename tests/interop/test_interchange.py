@@ -23,7 +23,9 @@ from .interchange import (
     DELAY_TOPIC,
     LONG_TOPIC,
     QUEUES,
+    RETRY,
     TOPIC,
+    TOPICS,
     TX_TOPIC,
     Traffic,
     assert_kept,
@@ -40,6 +42,8 @@ ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "4"))
 MESSAGES = 300
 SETTLE_S = 15
 BOTH_HOSTS_V6 = int(RecordFlag.BORN_HOST_V6) | int(RecordFlag.STORE_HOST_V6)
+PENDING, PENDING_S = 20, 15
+QUIET_S = 5
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -128,6 +132,54 @@ def test_the_directory_changes_hands_after_kills(tmp_path, host):
     print(
         f"{host}: {ROUNDS} kills, {len(traffic.plain)} acknowledged, 0 lost, 0 repeated"
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(java_side, rmq_side), (rmq_side, java_side)],
+    ids=["Java to rmq", "rmq to Java"],
+)
+def test_what_is_pending_changes_hands(tmp_path, first, second):
+    """Delays and retries come once, when they are due; open transactions are checked.
+
+    The side that had them first does not know more of them afterwards.
+    """
+    traffic, store = Traffic(), tmp_path / "store"
+    levels = {"messageDelayLevel": f"1s {PENDING_S}s"}
+    with first(store, tmp_path / "home0", **levels) as side:
+        make_topics(side.address)
+        began_ms = time.time() * 1_000
+        traffic.leave_pending(side.address, 2, PENDING)
+        stopped_s = time.monotonic()
+    checking = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
+    with second(store, tmp_path / "home1", **levels, **checking) as side:
+        came_late = time.monotonic() - stopped_s
+        traffic.answer_checks(side.address, lambda: has_come(side.address, traffic))
+        time.sleep(QUIET_S)
+        assert_once(side.address, traffic, began_ms)
+        before = served(side.address)
+    with first(store, tmp_path / "home2", **levels, **checking) as side:
+        time.sleep(QUIET_S)
+        assert_once(side.address, traffic, began_ms)
+        assert before.items() <= served(side.address).items()
+    print(f"{3 * PENDING} pending, served again after {came_late:.1f} s")
+
+
+def has_come(address, traffic):
+    try:
+        assert_kept(address, traffic)
+    except (AssertionError, KeyError):
+        return False
+    return True
+
+
+def assert_once(address, traffic, began_ms):
+    """Nothing is early, nothing comes twice, and nothing that was rolled back comes."""
+    assert_kept(address, traffic)
+    for topic in (DELAY_TOPIC, RETRY):
+        found = wire.pull(address, topic, queues=TOPICS[topic])
+        assert len(found) == len({record.body for record in found}) == PENDING
+        assert min(r.store_timestamp for r in found) >= began_ms + PENDING_S * 1_000
 
 
 def queue_bytes(store):

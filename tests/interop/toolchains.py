@@ -16,6 +16,7 @@ from pathlib import Path
 CLIENTS = Path(__file__).parent / "clients"
 PIP_REQUIREMENT = "rocketmq==0.4.4"
 COMMON = frozenset({"create", "async", "oneway", "batch", "orderly", "pull"})
+LATER = frozenset({"fail alone", "dead letters", "transaction", "sql", "suspend"})
 MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
@@ -79,7 +80,7 @@ class Java:
     """Java programs of `clients/java` and mqadmin."""
 
     version = "5.5.0"
-    can = COMMON | {"vip", "binary", "v2", "namespace"}
+    can = COMMON | LATER | {"vip", "binary", "v2", "namespace", "reply"}
     artifacts: tuple[str, ...] = ("tools", "filter")
     left_out: tuple[str, ...] = ()
 
@@ -152,7 +153,10 @@ class JavaServers:
 
 
 class Pip:
-    """The C++ core behind PyPI `rocketmq`."""
+    """The C++ core behind PyPI `rocketmq`.
+
+    A failure fails what was pulled with it too, before a listener saw it.
+    """
 
     name = "pip (C++ core)"
     can = COMMON
@@ -182,10 +186,10 @@ class Pip:
 
 
 class Go:
-    """apache/rocketmq-client-go v2."""
+    """apache/rocketmq-client-go v2; its replies have no body."""
 
     name = "Go 2.1.2"
-    can = COMMON | {"namespace"}
+    can = COMMON | LATER | {"namespace"}
 
     def __init__(self) -> None:
         self._program = Path()
@@ -217,7 +221,7 @@ class Node:
     """
 
     name = "Node ali-ons 3.12.0"
-    can = frozenset({"async", "namespace"})
+    can = frozenset({"async", "namespace", "fail alone", "dead letters"})
 
     def __init__(self) -> None:
         self._folder = cache_folder() / "node-3.12.0"

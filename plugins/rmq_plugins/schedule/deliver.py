@@ -33,8 +33,11 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 32
 """Messages that are read and delivered together."""
 
-BURST: Final = 4
-"""Batches of a level between two chances for everybody else."""
+TURN_S: Final = 0.0005
+"""After this time everybody else has a chance; one batch may take it longer."""
+
+PAUSE_S: Final = 0.001
+"""Left to those who store messages meanwhile, after each turn."""
 
 MAX_TARGETS: Final = 8_192
 """Queues that are known to the compiled copies; then all begin anew."""
@@ -115,15 +118,34 @@ class Deliveries:
         while True:
             now_ms = self._clock.now_ms()
             due = [level for level, at_ms in self._due_ms.items() if at_ms <= now_ms]
-            for level in due:
-                for _ in range(BURST):
-                    if self.deliver(level) < BATCH:
-                        break
             if due:
+                self._deliver_for(due, TURN_S)
                 self._changed.set()
-                await trio.lowlevel.checkpoint()
+                await self._give_way()
             else:
                 await self._sleep(now_ms)
+
+    def _deliver_for(self, due: list[int], limit_s: float) -> None:
+        """Deliver until nothing is due or the time is over; who had a turn is last."""
+        end_s = trio.current_time() + limit_s
+        for level in due:
+            while self.deliver(level) == BATCH and trio.current_time() < end_s:
+                pass
+            if level in self._due_ms:
+                self._due_ms[level] = self._due_ms.pop(level)
+            if trio.current_time() >= end_s:
+                return
+
+    async def _give_way(self) -> None:
+        """Let everybody else run, and those who send for a longer time.
+
+        A backlog would keep the one thread busy: each send would wait for a turn, and
+        the threads that index and flush what is delivered would want the other cores.
+        """
+        before = self._store.end_offset
+        await trio.lowlevel.checkpoint()
+        if self._store.end_offset != before:
+            await trio.sleep(PAUSE_S)
 
     def find_pending(self) -> None:
         """Look at every level once, as at the start."""

@@ -10,8 +10,9 @@ import threading
 import time
 from typing import NamedTuple
 
-from rocketmq.client import Message, Producer, PullConsumer, PushConsumer
-from rocketmq.ffi import MessageModel
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
+from rocketmq.exceptions import ffi_check
+from rocketmq.ffi import MessageModel, _CConsumeStatus, dll
 
 NAME = "日本 é 😀"
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -43,13 +44,15 @@ def body_of(number: int, size: int) -> bytes:
     return bytes(body)
 
 
-def make(topic: str, number: int, size: int) -> Message:
+def make(topic: str, number: int, options: dict[str, str]) -> Message:
     message = Message(topic)
     message.set_tags(f"Tag{number % 3}")
     message.set_keys(f"Key{number}")
     message.set_property("number", str(number))
     message.set_property("name", NAME)
-    message.set_body(body_of(number, size))
+    message.set_body(body_of(number, int(options.get("size", 0))))
+    if "delay" in options:
+        message.set_delay_time_level(int(options["delay"]))
     return message
 
 
@@ -68,6 +71,8 @@ def say_received(message) -> None:
         digest=hashlib.sha256(b"\0".join(parts)).hexdigest(),
         queue=message.queue_id,
         offset=message.queue_offset,
+        times=message.reconsume_times,
+        age=int(time.time() * 1_000) - message.born_timestamp,
     )
 
 
@@ -77,8 +82,7 @@ def send(namesrv: str, topic: str, count: int, options: dict[str, str]) -> None:
     producer.set_namesrv_addr(namesrv)
     producer.start()
     mode, first = options.get("mode", "sync"), int(options.get("first", 0))
-    size = int(options.get("size", 0))
-    messages = [make(topic, number, size) for number in range(first, first + count)]
+    messages = [make(topic, number, options) for number in range(first, first + count)]
     sent = 0
     if mode == "batch":
         for start in range(0, count, BATCH):
@@ -129,12 +133,28 @@ def push(namesrv: str, topic: str, _count: int, options: dict[str, str]) -> None
     )
     consumer.set_instance_name(options.get("instance", "one"))
     consumer.set_namesrv_addr(namesrv)
-    consumer.subscribe(topic, say_received, options.get("tags", "*"))
+    subscribe(consumer, topic, options)
     consumer.start()
     say(event="ready")
     sys.stdin.read()
     consumer.shutdown()
     say(event="done", count=0)
+
+
+def subscribe(consumer: PushConsumer, topic: str, options: dict[str, str]) -> None:
+    """As `PushConsumer.subscribe`, whose listeners succeed even where they raise."""
+    failures = int(options.get("fail", 0))
+
+    def listen(_consumer: object, handle: object) -> int:
+        message = RecvMessage(handle)
+        say_received(message)
+        is_failing = message.reconsume_times < failures
+        status = "RECONSUME_LATER" if is_failing else "CONSUME_SUCCESS"
+        return _CConsumeStatus[status].value
+
+    expression = options.get("tags", "*")
+    ffi_check(dll.Subscribe(consumer._handle, topic.encode(), expression.encode()))
+    consumer._register_callback(listen)
 
 
 def pull(namesrv: str, topic: str, _count: int, options: dict[str, str]) -> None:

@@ -40,6 +40,8 @@ type report struct {
 	Digest string `json:"digest,omitempty"`
 	Queue  int    `json:"queue"`
 	Offset int64  `json:"offset"`
+	Times  int32  `json:"times"`
+	Age    int64  `json:"age"`
 	Count  int    `json:"count"`
 	Error  string `json:"error,omitempty"`
 }
@@ -106,10 +108,18 @@ func message(i int) *primitive.Message {
 	made.WithTag(fmt.Sprintf("Tag%d", i%3)).WithKeys([]string{fmt.Sprintf("Key%d", i)})
 	made.WithProperty("number", strconv.Itoa(i))
 	made.WithProperty("name", name)
+	if level := number("delay", 0); level > 0 {
+		made.WithDelayTimeLevel(level)
+	}
 	return made
 }
 
-func sayReceived(message *primitive.MessageExt) {
+func numberOf(message *primitive.Message) int {
+	i, _ := strconv.Atoi(message.GetProperty("number"))
+	return i
+}
+
+func digestOf(message *primitive.Message) string {
 	digest := sha256.New()
 	digest.Write(message.Body)
 	for _, part := range []string{message.GetTags(), strings.TrimSpace(message.GetKeys()),
@@ -117,12 +127,59 @@ func sayReceived(message *primitive.MessageExt) {
 		digest.Write([]byte{0})
 		digest.Write([]byte(part))
 	}
-	i, _ := strconv.Atoi(message.GetProperty("number"))
-	say(report{Event: "received", Number: i, Digest: hex.EncodeToString(digest.Sum(nil)),
-		Queue: message.Queue.QueueId, Offset: message.QueueOffset})
+	return hex.EncodeToString(digest.Sum(nil))
+}
+
+func sayReceived(message *primitive.MessageExt) {
+	say(report{Event: "received", Number: numberOf(&message.Message), Digest: digestOf(&message.Message),
+		Queue: message.Queue.QueueId, Offset: message.QueueOffset, Times: message.ReconsumeTimes,
+		Age: time.Now().UnixMilli() - message.BornTimestamp})
+}
+
+// transactions commits one of three, rolls the next back, and tells of the third when asked.
+type transactions struct{}
+
+func (transactions) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {
+	return []primitive.LocalTransactionState{primitive.CommitMessageState, primitive.RollbackMessageState,
+		primitive.UnknowState}[numberOf(message)%3]
+}
+
+func (transactions) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
+	i := numberOf(&message.Message)
+	say(report{Event: "checked", Number: i})
+	if i%3 == 1 {
+		return primitive.RollbackMessageState
+	}
+	return primitive.CommitMessageState
+}
+
+func sendInTransactions() {
+	p, err := rocketmq.NewTransactionProducer(transactions{},
+		producer.WithGroupName(text("group", "interop-transactions")),
+		producer.WithNameServer(nameServers),
+		producer.WithSendMsgTimeout(10*time.Second),
+	)
+	check(err)
+	check(p.Start())
+	first, sent := number("first", 0), 0
+	for i := first; i < first+count; i++ {
+		result, err := p.SendMessageInTransaction(context.Background(), message(i))
+		check(err)
+		if err == nil && result.Status == primitive.SendOK {
+			sent++
+		}
+	}
+	say(report{Event: "sent"})
+	_, _ = io.ReadAll(os.Stdin)
+	check(p.Shutdown())
+	say(report{Event: "done", Count: sent})
 }
 
 func send() {
+	if text("mode", "sync") == "transaction" {
+		sendInTransactions()
+		return
+	}
 	selector := producer.NewRoundRobinQueueSelector()
 	if text("mode", "sync") == "orderly" {
 		selector = producer.NewManualQueueSelector()
@@ -196,6 +253,7 @@ func push() {
 	if text("model", "CLUSTERING") == "BROADCASTING" {
 		model = consumer.BroadCasting
 	}
+	isOrdered := text("order", "false") == "true"
 	c, err := rocketmq.NewPushConsumer(
 		consumer.WithGroupName(text("group", "interop")),
 		consumer.WithInstance(text("instance", "one")),
@@ -203,16 +261,28 @@ func push() {
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerModel(model),
 		consumer.WithNamespace(text("namespace", "")),
-		consumer.WithConsumerOrder(text("order", "false") == "true"),
+		consumer.WithConsumerOrder(isOrdered),
+		consumer.WithMaxReconsumeTimes(int32(number("max", -1))),
+		consumer.WithSuspendCurrentQueueTimeMillis(100*time.Millisecond),
 	)
 	check(err)
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tags", "*")}
+	if sql, ok := options["sql"]; ok {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: sql}
+	}
+	failures := int32(number("fail", 0))
 	check(c.Subscribe(topic, selector, func(_ context.Context, messages ...*primitive.MessageExt) (
 		consumer.ConsumeResult, error) {
 		for _, each := range messages {
 			sayReceived(each)
 		}
-		return consumer.ConsumeSuccess, nil
+		if messages[0].ReconsumeTimes >= failures {
+			return consumer.ConsumeSuccess, nil
+		}
+		if isOrdered {
+			return consumer.SuspendCurrentQueueAMoment, nil
+		}
+		return consumer.ConsumeRetryLater, nil
 	}))
 	check(c.Start())
 	say(report{Event: "ready"})

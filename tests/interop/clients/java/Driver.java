@@ -95,7 +95,8 @@ public class Driver {
             say("{\"event\":\"received\",\"number\":" + message.getUserProperty("number") + ",\"digest\":\"" + digest
                 + "\",\"queue\":" + message.getQueueId() + ",\"offset\":" + message.getQueueOffset()
                 + ",\"times\":" + message.getReconsumeTimes()
-                + ",\"age\":" + (System.currentTimeMillis() - message.getBornTimestamp()) + "}");
+                + ",\"age\":" + (System.currentTimeMillis() - message.getBornTimestamp())
+                + ",\"nanos\":" + System.nanoTime() + "}");
         } catch (Exception error) {
             sayFailed(error);
         }

@@ -31,6 +31,7 @@ function message(number) {
   made.keys = [ `Key${number}` ];
   made.properties.number = String(number);
   made.properties.name = NAME;
+  if (options.delay) made.delayTimeLevel = Number(options.delay);
   return made;
 }
 
@@ -43,6 +44,7 @@ function sayReceived(received) {
   say({
     event: 'received', number: Number(number), digest: digest.digest('hex'),
     queue: received.queueId, offset: Number(received.queueOffset),
+    times: received.reconsumeTimes, age: Date.now() - Number(received.bornTimestamp),
   });
 }
 
@@ -78,11 +80,16 @@ async function push() {
     isBroadcast: options.model === 'BROADCASTING',
     instanceName: options.instance || 'one',
     consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET',
+    maxReconsumeTimes: Number(options.max || 16),
     logger: quiet,
   });
   // one of them tells that the group's retry topic does not exist before the first heartbeat
   consumer.on('error', error => say({ event: 'warned', error: String(error) }));
-  consumer.subscribe(topic, options.tags || '*', async received => sayReceived(received));
+  consumer.subscribe(topic, options.tags || '*', async received => {
+    sayReceived(received);
+    // of a message that comes again what the listener returns is ignored
+    if (received.reconsumeTimes < Number(options.fail || 0)) throw new Error('again');
+  });
   await consumer.ready();
   say({ event: 'ready' });
   process.stdin.resume();
