@@ -51,7 +51,7 @@ class SendChecks:
         self._clock = broker.clock
         config = broker.config
         self._name = config.broker_ip1 or broker.address
-        self._is_writable = bool(config.broker_permission & PERM_WRITE)
+        self._config = config
         self._accept_from_ms = config.start_accept_send_request_time_stamp
 
     def topic(
@@ -68,7 +68,11 @@ class SendChecks:
             )
         name = header.topic
         config = self._topics.get(name)
-        if not self._is_writable and config is not None and config.order:
+        if (
+            config is not None
+            and config.order
+            and not self._config.broker_permission & PERM_WRITE
+        ):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._name}] sending message is forbidden",

@@ -48,7 +48,7 @@ class SendBackHandler:
         self._groups = broker.groups
         self._statistics = broker.statistics
         self._name = config.broker_ip1 or broker.address
-        self._is_writable = is_writable(config.broker_permission)
+        self._config = config
 
     def send_back(self, request: Command, _connection: Connection) -> Command:
         """Store the message again, for later or for good."""
@@ -90,7 +90,7 @@ class SendBackHandler:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {name} {FAQ}",
             )
-        if not self._is_writable:
+        if not is_writable(self._config.broker_permission):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._name}] sending message is forbidden",
