@@ -70,6 +70,7 @@ class Node:
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Have everybody go on with the new values of these keys."""
+        assert keys, "nothing has changed"
         if self.name_server is not None:
             self.name_server.config_changed()
         if self.broker is not None:

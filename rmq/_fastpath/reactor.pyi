@@ -2,6 +2,7 @@ from enum import IntEnum
 from typing import NamedTuple, Self, final
 
 from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.rpc_times import RpcTimes
 from rmq._fastpath.watermark import Watermark
 
 class EventKind(IntEnum):
@@ -44,6 +45,8 @@ class Reactor:
     declined: int
     held_timeout_ms: int
     buffer_bytes: int
+    rpc_times: RpcTimes
+    begun_ns: int
     def __new__(
         cls,
         *,
@@ -121,6 +124,9 @@ class Reactor:
         watermark: int,
         deadline_ms: int,
         timeout_data: bytes,
+        *,
+        code: int = 0,
+        begun_ns: int = 0,
     ) -> bool:
         """Send `data` once the watermark is reached, `timeout_data` if that is too
         late.

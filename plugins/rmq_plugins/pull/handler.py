@@ -177,6 +177,7 @@ class PullHandler:
                 1,
                 result.message_count,
                 len(result.body),
+                result.next_begin_offset,
             )
         if result.status is GetStatus.FOUND and self._native is not None:
             self._native.show(header, plan)

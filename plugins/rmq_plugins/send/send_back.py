@@ -14,6 +14,7 @@ from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.broker.put import STORED
+from rmq.broker.statistics import SNDBCK2DLQ_TIMES
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -81,6 +82,8 @@ class SendBackHandler:
             return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
         topic = message.properties[names.RETRY_TOPIC]
         self._statistics.count_send_back(header.group, topic)
+        if message.topic == dlq_topic(header.group):
+            self._statistics.count(SNDBCK2DLQ_TIMES, f"{topic}@{header.group}")
         return request.reply()
 
     def _group(self, name: str) -> SubscriptionGroupConfig:

@@ -9,6 +9,7 @@ from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.broker.put import STORED
+from rmq.broker.statistics import COMMIT_NUMS, ROLLBACK_NUMS
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -57,6 +58,7 @@ class TransactionHandler:
         self._topics = broker.topics
         self._clock = broker.clock
         self._is_sync = broker.store_config.is_sync_flush
+        self._statistics = broker.statistics
         self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
 
     def end(self, request: Command, _connection: Connection) -> Command | Held | None:
@@ -79,6 +81,7 @@ class TransactionHandler:
             return self._commit(request, record, live)
         if not self._log.end_now(live):
             raise RequestRejected(*_REFUSALS[PutStatus.SERVICE_NOT_AVAILABLE])
+        self._count(ROLLBACK_NUMS, record)
         return request.reply()
 
     def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
@@ -107,10 +110,15 @@ class TransactionHandler:
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
         assert result.end_offset > record.physical_offset, "a commit follows its half"
         self._log.end(live)
+        self._count(COMMIT_NUMS, record)
         answer = request.reply()
         if not self._is_sync:
             return answer
         return Held(answer, result.end_offset, answer, self._disk_timeout_ms)
+
+    def _count(self, name: str, half: StoredMessage) -> None:
+        self._log.close(half)
+        self._statistics.count(name, half.properties.get(names.REAL_TOPIC, ""))
 
     def _final(self, record: StoredMessage) -> Message:
         """Build what consumers get."""
