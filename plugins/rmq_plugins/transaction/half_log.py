@@ -39,7 +39,7 @@ from rmq.protocol.topics import (
     is_dlq_topic,
     is_retry_topic,
 )
-from rmq.store.results import GetStatus
+from rmq.store.results import GetStatus, PutStatus
 
 logger = logging.getLogger(__name__)
 
@@ -116,13 +116,20 @@ class HalfLog:
 
     def at(self, physical_offset: int) -> StoredMessage | None:
         """Return the half message that starts at an offset of the log."""
+        return self._record(TRANS_HALF_TOPIC, physical_offset)
+
+    def given_up_at(self, physical_offset: int) -> StoredMessage | None:
+        """Return the transaction that was given up and starts at an offset."""
+        return self._record(TRANS_CHECK_MAX_TIME_TOPIC, physical_offset)
+
+    def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
         data = self._store.record_at(physical_offset)
         if data is None:
             return None
         record = decode_stored(data)[0]
-        return record if record.topic == TRANS_HALF_TOPIC else None
+        return record if record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
         """Return the half at `progress`; what is gone from the store is passed."""
@@ -202,6 +209,19 @@ class HalfLog:
             return False
         self.close(record)
         return True
+
+    def resume(self, record: StoredMessage) -> PutStatus:
+        """Store a half that was given up as a new one, which was never checked."""
+        assert record.topic == TRANS_CHECK_MAX_TIME_TOPIC, record.topic
+        message = record.again()
+        message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
+        message.set_property(names.TRANSACTION_CHECK_TIMES, "0")
+        message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
+        status = self._append(message).status
+        if status in STORED:
+            self._open[message.properties.get(names.REAL_TOPIC, "")] += 1
+            self.woken.set()
+        return status
 
     # -- ended transactions
 

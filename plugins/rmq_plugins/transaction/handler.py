@@ -1,8 +1,10 @@
-"""Request 37: the producer ends its transaction, by itself or because it was asked.
+"""Request 37: the producer ends its transaction, by itself or because it was asked;
+323: an operator has a transaction that was given up checked again.
 
 Ordinarily oneway. Type 0, "unknown", is never answered. The first word counts: a second
 commit or rollback of the same transaction changes nothing and is answered 0, or 1 once
-nothing is known of it any more.
+nothing is known of it any more. What is checked again counts as begun anew: the ids of
+the old half end nothing.
 """
 
 from typing import Final
@@ -20,9 +22,12 @@ from rmq.protocol.flags import (
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
-from rmq.protocol.headers.transaction import EndTransactionRequestHeader
-from rmq.protocol.message import Message, StoredMessage
-from rmq.protocol.topics import validate_topic
+from rmq.protocol.headers.transaction import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from rmq.protocol.message import Message, StoredMessage, offset_of_message_id
+from rmq.protocol.topics import TRANS_CHECK_MAX_TIME_TOPIC, validate_topic
 from rmq.store.results import PutStatus
 from rmq_plugins.transaction.half_log import HalfLog
 
@@ -82,6 +87,22 @@ class TransactionHandler:
         if not self._log.end_now(live):
             raise RequestRejected(*_REFUSALS[PutStatus.SERVICE_NOT_AVAILABLE])
         self._count(ROLLBACK_NUMS, record)
+        return request.reply()
+
+    def resume(self, request: Command, _connection: Connection) -> Command:
+        """Put a half message that was given up back where it is checked."""
+        header = request.header(ResumeCheckHalfMessageRequestHeader)
+        offset = offset_of_message_id(header.msg_id)
+        record = None if offset is None else self._log.given_up_at(offset)
+        if record is None:
+            raise _refused(
+                f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}, where "
+                "transactions lie that nobody ended"
+            )
+        status = self._log.resume(record)
+        if status not in STORED:
+            unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
+            raise RequestRejected(*_REFUSALS.get(status, unnamed))
         return request.reply()
 
     def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
