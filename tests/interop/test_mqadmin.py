@@ -232,6 +232,15 @@ def make_state(broker, recording):
     return ids
 
 
+def fill(broker, topic, end):
+    """Send until the first queue ends there: tools before may have chosen another."""
+    while True:
+        answer = wire.call(broker, 30, {"topic": topic, "queueId": 0})
+        if int(answer.ext_fields["offset"]) >= end:
+            return
+        put(broker, topic, 0, b"more", {"TAGS": "TagA"})
+
+
 def keep_online(broker, producers):
     """Return a connection whose heartbeat made producers known."""
     data = {
@@ -291,6 +300,8 @@ def test_every_recorded_call(recording, golden, tmp_path, capsys):
             tools = Tools(java, tmp_path)
             try:
                 for call in recorded(golden, recording.number):
+                    if call["name"] == "consumeMessage-queue":
+                        fill(broker, recording.topic, 4)
                     table[call["name"]] = compare(call, tools, replace, recording)
             finally:
                 tools.close()
