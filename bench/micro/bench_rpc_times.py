@@ -5,4 +5,4 @@ from rmq._fastpath import RpcTimes
 
 def bench_observe(benchmark):
     observe = RpcTimes().observe
-    benchmark(observe, 10, 0, 0, 2_000_000)
+    benchmark(observe, 10, 0, 2_000_000)

@@ -118,7 +118,7 @@ cdef enum:
     RESPONSE_FLAG = 1                   # bit of the header's flag
     ONEWAY_FLAG = 2
     FLUSH_DISK_TIMEOUT = 10             # what a held reply says whose time is over
-    SUCCESS = 0                         # what compiled handlers answer, and an outcome
+    SUCCESS = 0                         # what compiled handlers answer
 
 cdef enum:
     OPEN = 0
@@ -526,7 +526,7 @@ cdef class Reactor:
                 if not elapsed_ns:
                     elapsed_ns = rmq_monotonic_ns() - self.begun_ns
                 self.rpc_times.add(
-                    self.natives[i].code, SUCCESS, SUCCESS, elapsed_ns,
+                    self.natives[i].code, SUCCESS, elapsed_ns,
                     self.natives[i].answered,
                 )
                 self.natives[i].answered = 0
@@ -818,12 +818,28 @@ cdef class Reactor:
 
     # -- send
 
-    def send(self, uint64_t token, bytes data not None):
-        """Put `data` into the outbox; False if the connection is gone."""
+    def send(
+        self,
+        uint64_t token,
+        bytes data not None,
+        int32_t code=-1,
+        int32_t response=0,
+        int64_t begun_ns=0,
+    ):
+        """Put `data` into the outbox; False if the connection is gone.
+
+        It answers `code` with `response`: how long that took is counted, since
+        `begun_ns`, or since what is served now was found ready.  -1 counts nothing.
+        """
         cdef Slot *slot = self.find(token)
         cdef uint32_t index = <uint32_t>token
         if slot == NULL or not self.push(index, data, len(data)):
             return False
+        if code >= 0:
+            self.rpc_times.add(
+                code, response,
+                rmq_monotonic_ns() - (begun_ns or self.begun_ns), 1,
+            )
         self.send_outside_batch()
         return True
 
@@ -1018,21 +1034,19 @@ cdef class Reactor:
         int64_t watermark,
         int64_t deadline_ms,
         bytes timeout_data not None,
-        *,
-        int32_t code=0,
+        int32_t code=-1,
         int64_t begun_ns=0,
     ):
         """Send `data` once the watermark is reached, `timeout_data` if not in time.
 
-        `code` is that of the request, which arrived at `begun_ns`: how long it took is
-        counted then.
+        `code` and `begun_ns` are those of `send`.
         False if the connection is gone or too much is held already.
         """
         if self.find(token) == NULL:
             return False
         if not self.keep(
             token, data, len(data), timeout_data, len(timeout_data),
-            watermark, deadline_ms, code, begun_ns,
+            watermark, deadline_ms, code, begun_ns or self.begun_ns,
         ):
             return False
         self.send_outside_batch()
@@ -1126,9 +1140,9 @@ cdef class Reactor:
         cdef int64_t size = held.timeout_size if timed_out else held.size
         if self.find(held.token) != NULL:
             self.push(<uint32_t>held.token, data, size)
-        if held.begun_ns:
+        if held.code >= 0:
             self.rpc_times.add(
-                held.code, FLUSH_DISK_TIMEOUT if timed_out else SUCCESS, SUCCESS,
+                held.code, FLUSH_DISK_TIMEOUT if timed_out else SUCCESS,
                 rmq_monotonic_ns() - held.begun_ns, 1,
             )
         if held.previous != NULL:

@@ -7,7 +7,6 @@ cdef enum:
 cdef struct Cell:               # free while `total` is 0
     int32_t code
     int32_t response
-    int32_t outcome
     int64_t total
     int64_t sum_ns
     int64_t counts[BOUND_COUNT + 1]     # the last one: above all bounds
@@ -16,14 +15,11 @@ cdef class RpcTimes:
     cdef Cell *cells
     cdef int32_t used
 
-    cdef Cell *find(
-        self, int32_t code, int32_t response, int32_t outcome
-    ) noexcept nogil
+    cdef Cell *find(self, int32_t code, int32_t response) noexcept nogil
     cdef void add(
         self,
         int32_t code,
         int32_t response,
-        int32_t outcome,
         int64_t elapsed_ns,
         int64_t times,
     ) noexcept nogil

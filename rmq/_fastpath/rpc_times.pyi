@@ -7,7 +7,6 @@ class RpcTime(NamedTuple):
 
     code: int
     response: int
-    outcome: int
     counts: tuple[int, ...]
     sum_ms: float
 
@@ -17,7 +16,7 @@ class RpcTimes:
 
     def __new__(cls) -> Self: ...
     def observe(
-        self, code: int, response: int, outcome: int, elapsed_ns: int, times: int = 1
+        self, code: int, response: int, elapsed_ns: int, times: int = 1
     ) -> None:
         """Count answers that took as long."""
 

@@ -1,4 +1,4 @@
-"""RpcTimes: how long answers took, by request code, response code and outcome.
+"""RpcTimes: how long answers took, by request code and response code.
 
 A table of histograms with Java's bounds (`RemotingMetricsManager`), without Python
 objects: an addition costs some nanoseconds.  Rows are never removed; who finds the
@@ -24,7 +24,6 @@ class RpcTime(NamedTuple):
 
     code: int
     response: int
-    outcome: int
     counts: tuple[int, ...]
     sum_ms: float
 
@@ -41,20 +40,14 @@ cdef class RpcTimes:
     def __dealloc__(self):
         free(self.cells)
 
-    cdef Cell *find(
-        self, int32_t code, int32_t response, int32_t outcome
-    ) noexcept nogil:
+    cdef Cell *find(self, int32_t code, int32_t response) noexcept nogil:
         """Return the row, or the free one that it may take; NULL if there is none."""
         cdef uint32_t i = (
-            <uint32_t>code * 31 + <uint32_t>response * 7 + <uint32_t>outcome
+            <uint32_t>code * 31 + <uint32_t>response * 7
         ) & (CELL_LIMIT - 1)
         cdef Cell *cell = &self.cells[i]
         while cell.total:
-            if (
-                cell.code == code
-                and cell.response == response
-                and cell.outcome == outcome
-            ):
+            if cell.code == code and cell.response == response:
                 return cell
             i = (i + 1) & (CELL_LIMIT - 1)
             cell = &self.cells[i]
@@ -64,17 +57,16 @@ cdef class RpcTimes:
         self,
         int32_t code,
         int32_t response,
-        int32_t outcome,
         int64_t elapsed_ns,
         int64_t times,
     ) noexcept nogil:
         """Count answers that took as long."""
-        cdef Cell *cell = self.find(code, response, outcome)
+        cdef Cell *cell = self.find(code, response)
         cdef int i = 0
         if cell == NULL or times <= 0:
             return
         if cell.total == 0:
-            cell.code, cell.response, cell.outcome = code, response, outcome
+            cell.code, cell.response = code, response
             self.used += 1
         while i < BOUND_COUNT and elapsed_ns > BOUNDS_NS[i]:
             i += 1
@@ -86,12 +78,11 @@ cdef class RpcTimes:
         self,
         int32_t code,
         int32_t response,
-        int32_t outcome,
         int64_t elapsed_ns,
         int64_t times=1,
     ):
         """Count answers that took as long."""
-        self.add(code, response, outcome, elapsed_ns, times)
+        self.add(code, response, elapsed_ns, times)
 
     def rows(self):
         """Return a picture of every histogram that has something."""
@@ -100,7 +91,6 @@ cdef class RpcTimes:
             RpcTime(
                 self.cells[i].code,
                 self.cells[i].response,
-                self.cells[i].outcome,
                 tuple([self.cells[i].counts[j] for j in range(BOUND_COUNT + 1)]),
                 self.cells[i].sum_ns / 1e6,
             )

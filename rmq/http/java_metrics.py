@@ -154,7 +154,7 @@ def _latencies(times: list[RpcTime]) -> Iterator[Sample]:
             "request_code": _code_name(RequestCode, time.code),
             "response_code": _code_name(ResponseCode, time.response),
             "is_long_polling": "false",
-            "result": "oneway" if time.outcome else "success",
+            "result": "success",
         }
         yield from histogram(RPC_BOUNDS_MS, time.counts, time.sum_ms, labels)
 

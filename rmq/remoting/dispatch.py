@@ -15,7 +15,6 @@ Called from the loop task.
 import logging
 import re
 from collections.abc import Callable, Coroutine
-from time import monotonic_ns
 from typing import Any, NamedTuple
 
 import trio
@@ -101,7 +100,6 @@ class Dispatcher:
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        self._observe = reactor.rpc_times.observe
         self._nursery: trio.Nursery | None = None
         self._idle = trio.Event()
         self.running = 0
@@ -124,13 +122,12 @@ class Dispatcher:
             connection.take_response(command)
             return
         self.requests += 1
-        begun_ns = self._reactor.begun_ns
         table = connection.listener.handlers
         entry = table.entries.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
             answer = command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-            self._finish(connection, command, answer, None, begun_ns)
+            self._finish(connection, command, answer, None)
             return
         try:
             for guard in table.guards:
@@ -138,7 +135,7 @@ class Dispatcher:
             result = entry.handler(command, connection)
         except Exception as error:  # the supervisor of handlers
             result = self._error_answer(connection, command, error)
-        self._finish(connection, command, result, entry, begun_ns)
+        self._finish(connection, command, result, entry)
 
     def _finish(
         self,
@@ -146,19 +143,23 @@ class Dispatcher:
         command: Command,
         result: Result,
         entry: Entry | None,
-        begun_ns: int,
+        begun_ns: int = 0,
     ) -> None:
-        """Bring a handler's result to the wire; what cannot be sent is an error."""
+        """Bring a handler's result to the wire; what cannot be sent is an error.
+
+        The reactor counts how long it took since `begun_ns`, 0 for this batch.
+        """
         if result is None:
             return
         try:
             if isinstance(result, Command):
-                is_oneway = command.flag & FLAG_ONEWAY
-                if not is_oneway:
-                    self._reactor.send(connection.token, self._encode(command, result))
-                if entry is not None:
-                    self._observe(
-                        command.code, result.code, is_oneway, monotonic_ns() - begun_ns
+                if not command.flag & FLAG_ONEWAY:
+                    self._reactor.send(
+                        connection.token,
+                        self._encode(command, result),
+                        -1 if entry is None else command.code,
+                        result.code,
+                        begun_ns,
                     )
             elif isinstance(result, Held):
                 if not command.flag & FLAG_ONEWAY:
@@ -166,7 +167,7 @@ class Dispatcher:
             else:
                 assert isinstance(result, Coroutine), f"{result!r} is no answer"
                 assert entry is not None
-                self._spawn(connection, command, result, entry, begun_ns)
+                self._spawn(connection, command, result, entry)
         except Exception as error:  # the supervisor of what handlers return
             answer = self._error_answer(connection, command, error)
             if not command.flag & FLAG_ONEWAY:
@@ -181,8 +182,8 @@ class Dispatcher:
             held.durable_offset,
             now_ms() + held.timeout_ms,
             self._encode(command, held.on_timeout),
-            code=command.code,
-            begun_ns=begun_ns,
+            command.code,
+            begun_ns,
         )
         if not is_held and connection.is_open:
             busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
@@ -194,7 +195,6 @@ class Dispatcher:
         command: Command,
         work: Coroutine[Any, Any, Any],
         entry: Entry,
-        begun_ns: int,
     ) -> None:
         """Run a coroutine under the limits of its code."""
         size = len(command.body)
@@ -202,12 +202,14 @@ class Dispatcher:
         if is_full or self._nursery is None or entry.unfinished >= entry.max_waiting:
             work.close()
             busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
-            self._finish(connection, command, busy, entry, begun_ns)
+            self._finish(connection, command, busy, entry)
             return
         entry.unfinished += 1
         self.running += 1
         self.running_bytes += size
-        self._nursery.start_soon(self._run, connection, command, work, entry, begun_ns)
+        self._nursery.start_soon(
+            self._run, connection, command, work, entry, self._reactor.begun_ns
+        )
 
     async def _run(
         self,

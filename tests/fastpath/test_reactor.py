@@ -590,8 +590,8 @@ def test_what_became_durable_in_time_is_not_late(wire, durable):
 def test_how_long_a_held_reply_took_is_counted(wire, durable):
     token, peer = wire.connect()
     begun_ns = time.monotonic_ns() - 50_000_000
-    wire.reactor.hold(token, b"a", 10, 5_000, b"late", code=10, begun_ns=begun_ns)
-    wire.reactor.hold(token, b"b", 20, 5_000, b"late", code=10, begun_ns=begun_ns)
+    wire.reactor.hold(token, b"a", 10, 5_000, b"late", 10, begun_ns)
+    wire.reactor.hold(token, b"b", 20, 5_000, b"late", 10, begun_ns)
     wire.reactor.hold(token, b"c", 10, 5_000, b"late")
     assert wire.reactor.rpc_times.rows() == []
     durable.advance(10)
