@@ -167,7 +167,8 @@ async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]
     try:
         yield http
     finally:
-        await http.close()
+        with trio.CancelScope(shield=True):  # or it would hide what ended the broker
+            await http.close()
 
 
 async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
