@@ -8,9 +8,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,8 @@ import trio
 from rmq.broker.broker import Broker
 from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
-from rmq.namesrv.config import NamesrvConfig
+from rmq.config import build
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
 from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
@@ -58,10 +59,22 @@ class Node:
         return self.broker.advertised.address
 
     def configs(self) -> tuple[object, ...]:
-        """The configurations of the broker, its store and its plugins."""
-        assert self.broker is not None
-        plugins = self.broker.context.plugin_configs.values()
-        return self.broker.config, self.broker.store_config, *plugins
+        """What may change while running: of name server, broker, store, plugins."""
+        configs: tuple[object, ...] = ()
+        if self.name_server is not None:
+            configs += (self.name_server.config,)
+        if self.broker is not None:
+            plugins = self.broker.context.plugin_configs.values()
+            configs += (self.broker.config, self.broker.store_config, *plugins)
+        return configs
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Have everybody go on with the new values of these keys."""
+        assert keys, "nothing has changed"
+        if self.name_server is not None:
+            self.name_server.config_changed()
+        if self.broker is not None:
+            self.broker.context.config_changed(keys)
 
     def stop(self) -> None:
         """Ask the broker for an orderly stop."""
@@ -84,10 +97,7 @@ async def run_broker(
     `more_plugins` are modules that are not installed, by name.
     """
     clock = clock or SystemClock()
-    plugins = PluginSet()
-    plugins.load(name for name in config.plugins_disabled.split(",") if name)
-    for name, module in (more_plugins or {}).items():
-        plugins.add(module, name=name)
+    plugins = _load_plugins(config, more_plugins or {})
     tls = read_tls_config(values or {})
     client = RemotingClient(clock=clock, tls=tls)
     server = RemotingServer(
@@ -102,7 +112,10 @@ async def run_broker(
         await nursery.start(client.run)
         name_servers, name_server = config.name_servers, None
         if not name_servers and config.embedded_namesrv:
-            name_server = _embedded(config, store_config, clock, server, client)
+            kept, listen = _embedded(config, store_config, values or {})
+            name_server = NameServer(
+                kept, listen, clock=clock, server=server, client=client
+            )
             await nursery.start(name_server.run)
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
             name_servers = (f"{host}:{name_server.port}",)
@@ -132,6 +145,14 @@ async def run_broker(
         nursery.cancel_scope.cancel()
 
 
+def _load_plugins(config: BrokerConfig, more: Mapping[str, object]) -> PluginSet:
+    plugins = PluginSet()
+    plugins.load(name for name in config.plugins_disabled.split(",") if name)
+    for name, module in more.items():
+        plugins.add(module, name=name)
+    return plugins
+
+
 @asynccontextmanager
 async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]:
     """Take the address of the metrics, if they are wanted."""
@@ -146,7 +167,8 @@ async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]
     try:
         yield http
     finally:
-        await http.close()
+        with trio.CancelScope(shield=True):  # or it would hide what ended the broker
+            await http.close()
 
 
 async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
@@ -158,24 +180,32 @@ async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
 
 
 def _embedded(
-    config: BrokerConfig,
-    store_config: StoreConfig,
-    clock: Clock,
-    server: RemotingServer,
-    client: RemotingClient,
-) -> NameServer:
-    settings = replace(
-        NamesrvConfig(),
-        listen_port=config.embedded_namesrv_port,
-        bind_address=config.bind_address,
-        idle_timeout_s=config.idle_timeout_s,
-        kv_config_path=str(store_config.root / "config" / "kvConfig.json"),
+    config: BrokerConfig, store_config: StoreConfig, values: Mapping[str, str]
+) -> tuple[NamesrvConfig, NamesrvListenConfig]:
+    """Return the configurations of a broker's own name server."""
+    listen = NamesrvListenConfig(
+        config.embedded_namesrv_port, config.bind_address, config.idle_timeout_s
     )
-    return NameServer(settings, clock=clock, server=server, client=client)
+    return build(NamesrvConfig, embedded_values(values, store_config)), listen
+
+
+def embedded_values(
+    values: Mapping[str, str], store_config: StoreConfig
+) -> dict[str, str]:
+    """Return the settings of a broker with what its own name server takes from them.
+
+    That keeps its file with the store's tables, and shares the file of the keys.
+    """
+    return {
+        "kvConfigPath": str(store_config.root / "config" / "kvConfig.json"),
+        "configStorePath": values.get("brokerConfigPath", ""),
+        **values,
+    }
 
 
 async def run_name_server(
     config: NamesrvConfig,
+    listen: NamesrvListenConfig,
     *,
     values: Mapping[str, str] | None = None,
     clock: Clock | None = None,
@@ -189,7 +219,9 @@ async def run_name_server(
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)
-        name_server = NameServer(config, clock=clock, server=server, client=client)
+        name_server = NameServer(
+            config, listen, clock=clock, server=server, client=client
+        )
         nursery.start_soon(partial(_announce, name_server, server, task_status))
 
 
@@ -199,7 +231,7 @@ async def _announce(
     async with trio.open_nursery() as nursery:
         await nursery.start(name_server.run)
         _freeze()
-        address = f"{name_server.config.bind_address}:{name_server.port}"
+        address = f"{name_server.listen.bind_address}:{name_server.port}"
         task_status.started(Node(server, name_server, None, (address,)))
 
 

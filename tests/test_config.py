@@ -21,10 +21,10 @@ from rmq.config import (
 )
 from rmq.config_keys import unused
 from rmq.errors import ConfigError
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.store.config import BrokerRole, FlushDiskType, StoreConfig
 
-ALL = (BrokerConfig, StoreConfig, NamesrvConfig)
+ALL = (BrokerConfig, StoreConfig, NamesrvConfig, NamesrvListenConfig)
 BROKER = (BrokerConfig, StoreConfig)
 
 

@@ -6,7 +6,7 @@ with header and answer, without the socket).
 
 import pytest
 
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.routes import RouteTable
@@ -50,7 +50,9 @@ def handlers(tmp_path_factory):
     config = NamesrvConfig()
     kv = KVConfig(tmp_path_factory.mktemp("n") / "kvConfig.json")
     routes = RouteTable(lambda: 0)
-    parts = NameServerParts(config, routes, kv, lambda told, _: told, lambda: 0)
+    parts = NameServerParts(
+        config, routes, kv, lambda told, _: told, lambda: 0, NamesrvListenConfig()
+    )
     handlers = NameServerHandlers(parts)
     data = body(1)
     for number in range(BROKERS):

@@ -19,6 +19,7 @@ from rmq._fastpath.properties import decode_properties
 from rmq._fastpath.pull_path import PullPath
 from rmq._fastpath.pull_table import PullTable, PullView
 from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
+from rmq._fastpath.rpc_times import RPC_BOUNDS_MS, RpcTime, RpcTimes
 from rmq._fastpath.scan import (
     QueueScan,
     ScanStop,
@@ -26,6 +27,7 @@ from rmq._fastpath.scan import (
     keep_unqueued,
     read_entry,
     scan_queue,
+    size_entries,
     survey_log,
     topic_hash,
     valid_entries_end,
@@ -38,6 +40,7 @@ from rmq._fastpath.watermark import Watermark
 
 __all__ = [
     "COLUMNS",
+    "RPC_BOUNDS_MS",
     "ColumnReader",
     "EventKind",
     "IndexTable",
@@ -59,6 +62,8 @@ __all__ = [
     "RecordLayout",
     "RecordMagic",
     "RecordStatus",
+    "RpcTime",
+    "RpcTimes",
     "ScanStop",
     "SendPath",
     "SendTable",
@@ -77,6 +82,7 @@ __all__ = [
     "read_entry",
     "record_size",
     "scan_queue",
+    "size_entries",
     "survey_log",
     "tags_code",
     "topic_hash",

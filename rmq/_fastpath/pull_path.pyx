@@ -259,6 +259,7 @@ cdef class PullPath(NativeHandler):
         served.pulls += 1
         served.messages += found.messages
         served.size += found.bytes
+        served.next_offset = pulled.next_offset
         (<PullView>view).has_served = True
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
             commit = &self.table.commits[self.table.commit_count]

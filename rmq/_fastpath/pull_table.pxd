@@ -22,6 +22,7 @@ cdef struct Served:
     int64_t pulls
     int64_t messages
     int64_t size
+    int64_t next_offset         # behind the last message that was served
 
 cdef struct Chunk:
     const uint8_t *address

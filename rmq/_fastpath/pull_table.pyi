@@ -29,8 +29,11 @@ class PullView:
     def show(self, queue: QueueTail, file: MappedFile) -> None:
         """Serve this queue; `file` holds the entries that are read now."""
 
-    def take_served(self) -> list[tuple[int, int, int, int]]:
-        """Return [(queue id, pulls, messages, bytes)] since the last call."""
+    def take_served(self) -> list[tuple[int, int, int, int, int]]:
+        """Return [(queue id, pulls, messages, bytes, end)] since the last call.
+
+        `end` is the offset behind the last message.
+        """
 
 @final
 class PullTable:

@@ -112,14 +112,19 @@ cdef class PullView:
         self.maps[queue_id] = <void *>file
 
     def take_served(self):
-        """Return [(queue id, pulls, messages, bytes)] since the last call."""
+        """Return [(queue id, pulls, messages, bytes, end)] since the last call.
+
+        `end` is the offset behind the last message.
+        """
         cdef int32_t i
         cdef Served *served
         taken = []
         for i in range(self.queue_count if self.has_served else 0):
             served = &self.served[i]
             if served.pulls:
-                taken.append((i, served.pulls, served.messages, served.size))
+                taken.append((
+                    i, served.pulls, served.messages, served.size, served.next_offset
+                ))
                 served.pulls = served.messages = served.size = 0
         self.has_served = False
         return taken

@@ -4,6 +4,7 @@ from rmq._fastpath.frames cimport RawHeader
 from rmq._fastpath.native cimport (
     Conn, FIELD_LIMIT, Frame, NativeHandler, REASON_LIMIT, Text
 )
+from rmq._fastpath.rpc_times cimport RpcTimes
 from rmq._fastpath.template cimport HOLE_LIMIT, Template
 from rmq._fastpath.watermark cimport Watermark
 
@@ -63,6 +64,8 @@ cdef struct Held:
     int64_t deadline_ms
     int64_t size
     int64_t timeout_size
+    int32_t code                # of the request
+    int64_t begun_ns            # when it arrived
     uint8_t *data               # the reply, then the time-out reply
 
 cdef struct Native:
@@ -76,6 +79,7 @@ cdef struct Native:
     int64_t served
     int64_t declined[REASON_LIMIT]  # by reason
     bint is_touched             # served a frame in this poll
+    int64_t answered            # frames served in this poll, without those held
 
 cdef class Reactor:
     cdef readonly int epfd
@@ -119,6 +123,8 @@ cdef class Reactor:
     cdef int32_t native_count
     cdef int16_t *dense[LISTENER_LIMIT]     # code to index in natives + 1; NULL: none
     cdef uint8_t *held_reply
+    cdef readonly RpcTimes rpc_times
+    cdef readonly int64_t begun_ns      # when what is served now was found ready
     cdef readonly int64_t held_timeout_ms
 
     cdef Native *native_for(self, int32_t listener, int32_t code) noexcept nogil
@@ -142,6 +148,7 @@ cdef class Reactor:
     cdef void mark_dirty(self, uint32_t index) noexcept nogil
     cdef void end_of_drain(self) noexcept nogil
     cdef void drop_replies(self) noexcept nogil
+    cdef void note_times(self) noexcept nogil
     cdef bint keep(
         self,
         uint64_t token,
@@ -151,6 +158,8 @@ cdef class Reactor:
         int64_t timeout_size,
         int64_t watermark,
         int64_t deadline_ms,
+        int32_t code,
+        int64_t begun_ns,
     ) noexcept nogil
 
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil

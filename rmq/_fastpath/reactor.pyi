@@ -2,6 +2,7 @@ from enum import IntEnum
 from typing import NamedTuple, Self, final
 
 from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.rpc_times import RpcTimes
 from rmq._fastpath.watermark import Watermark
 
 class EventKind(IntEnum):
@@ -44,6 +45,8 @@ class Reactor:
     declined: int
     held_timeout_ms: int
     buffer_bytes: int
+    rpc_times: RpcTimes
+    begun_ns: int
     def __new__(
         cls,
         *,
@@ -99,8 +102,19 @@ class Reactor:
         Until `flush`, replies only collect, so that each connection gets one send.
         """
 
-    def send(self, token: int, data: bytes) -> bool:
-        """Put `data` into the outbox; False if the connection is gone."""
+    def send(
+        self,
+        token: int,
+        data: bytes,
+        code: int = -1,
+        response: int = 0,
+        begun_ns: int = 0,
+    ) -> bool:
+        """Put `data` into the outbox; False if the connection is gone.
+
+        It answers `code` with `response`: how long that took is counted, since
+        `begun_ns`, or since what is served now was found ready.  -1 counts nothing.
+        """
 
     def flush(self) -> bool:
         """Send what collected since `take_events`; True if frames wait to be cut."""
@@ -121,6 +135,8 @@ class Reactor:
         watermark: int,
         deadline_ms: int,
         timeout_data: bytes,
+        code: int = -1,
+        begun_ns: int = 0,
     ) -> bool:
         """Send `data` once the watermark is reached, `timeout_data` if that is too
         late.

@@ -116,6 +116,9 @@ cdef enum:
     SLOT_LIMIT = 1 << 20
     LEARN_TRIES = 32                    # then headers must have been worth learning
     RESPONSE_FLAG = 1                   # bit of the header's flag
+    ONEWAY_FLAG = 2
+    FLUSH_DISK_TIMEOUT = 10             # what a held reply says whose time is over
+    SUCCESS = 0                         # what compiled handlers answer
 
 cdef enum:
     OPEN = 0
@@ -168,6 +171,7 @@ cdef class Reactor:
         self.watermark_fd = self.wake_fd = -1
         self.handlers = []
         self.held_timeout_ms = HELD_TIMEOUT_MS
+        self.rpc_times = RpcTimes()
         self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
         self.held_reply = <uint8_t *>malloc(REPLY_ROOM)
         if self.natives == NULL or self.held_reply == NULL:
@@ -481,9 +485,11 @@ cdef class Reactor:
             self.keep(
                 self._token(index), self.held_reply, conn.held.end - self.held_reply,
                 NULL, 0, conn.watermark, self.now_ms + self.held_timeout_ms,
+                native.code, self.begun_ns,
             )
         else:
             slot.out_end = conn.ready.end - slot.outbox
+            native.answered += not frame.flag & ONEWAY_FLAG
         return True
 
     cdef void end_of_drain(self) noexcept nogil:
@@ -510,6 +516,20 @@ cdef class Reactor:
             if slot.served_poll == self.polls and slot.fd >= 0:
                 slot.out_start = slot.out_end = 0
                 self.fail(i, NOT_KEPT)
+
+    cdef void note_times(self) noexcept nogil:
+        """Count what compiled handlers answered in this batch, which has left."""
+        cdef int32_t i
+        cdef int64_t elapsed_ns = 0
+        for i in range(self.native_count):
+            if self.natives[i].answered:
+                if not elapsed_ns:
+                    elapsed_ns = rmq_monotonic_ns() - self.begun_ns
+                self.rpc_times.add(
+                    self.natives[i].code, SUCCESS, elapsed_ns,
+                    self.natives[i].answered,
+                )
+                self.natives[i].answered = 0
 
     def native_counts(self):
         """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
@@ -590,7 +610,7 @@ cdef class Reactor:
         cdef uint32_t index
         cdef Slot *slot
         self.polls += 1
-        started = rmq_monotonic_ns()
+        started = self.begun_ns = rmq_monotonic_ns()
         if count > 0:
             self.active_ns = started
         received = self.bytes_in
@@ -624,6 +644,7 @@ cdef class Reactor:
         self.end_of_drain()
         self.release_held()
         self.send_dirty()
+        self.note_times()
         return count > 0 or self.event_count > 0 or self.undrained_count > 0
 
     cdef void receive(self, uint32_t index) noexcept nogil:
@@ -797,12 +818,28 @@ cdef class Reactor:
 
     # -- send
 
-    def send(self, uint64_t token, bytes data not None):
-        """Put `data` into the outbox; False if the connection is gone."""
+    def send(
+        self,
+        uint64_t token,
+        bytes data not None,
+        int32_t code=-1,
+        int32_t response=0,
+        int64_t begun_ns=0,
+    ):
+        """Put `data` into the outbox; False if the connection is gone.
+
+        It answers `code` with `response`: how long that took is counted, since
+        `begun_ns`, or since what is served now was found ready.  -1 counts nothing.
+        """
         cdef Slot *slot = self.find(token)
         cdef uint32_t index = <uint32_t>token
         if slot == NULL or not self.push(index, data, len(data)):
             return False
+        if code >= 0:
+            self.rpc_times.add(
+                code, response,
+                rmq_monotonic_ns() - (begun_ns or self.begun_ns), 1,
+            )
         self.send_outside_batch()
         return True
 
@@ -997,16 +1034,19 @@ cdef class Reactor:
         int64_t watermark,
         int64_t deadline_ms,
         bytes timeout_data not None,
+        int32_t code=-1,
+        int64_t begun_ns=0,
     ):
         """Send `data` once the watermark is reached, `timeout_data` if not in time.
 
+        `code` and `begun_ns` are those of `send`.
         False if the connection is gone or too much is held already.
         """
         if self.find(token) == NULL:
             return False
         if not self.keep(
             token, data, len(data), timeout_data, len(timeout_data),
-            watermark, deadline_ms,
+            watermark, deadline_ms, code, begun_ns or self.begun_ns,
         ):
             return False
         self.send_outside_batch()
@@ -1021,6 +1061,8 @@ cdef class Reactor:
         int64_t timeout_size,
         int64_t watermark,
         int64_t deadline_ms,
+        int32_t code,
+        int64_t begun_ns,
     ) noexcept nogil:
         """Put a reply into the list of held ones, in the order of watermarks."""
         cdef Held *before = self.held_tail
@@ -1042,6 +1084,8 @@ cdef class Reactor:
         held.deadline_ms = deadline_ms
         held.size = size
         held.timeout_size = timeout_size
+        held.code = code
+        held.begun_ns = begun_ns
         while before != NULL and before.watermark > watermark:
             before = before.previous
         held.previous = before
@@ -1096,6 +1140,11 @@ cdef class Reactor:
         cdef int64_t size = held.timeout_size if timed_out else held.size
         if self.find(held.token) != NULL:
             self.push(<uint32_t>held.token, data, size)
+        if held.code >= 0:
+            self.rpc_times.add(
+                held.code, FLUSH_DISK_TIMEOUT if timed_out else SUCCESS,
+                rmq_monotonic_ns() - held.begun_ns, 1,
+            )
         if held.previous != NULL:
             held.previous.next = held.next
         else:

@@ -1,3 +1,4 @@
+from array import array
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -37,6 +38,19 @@ class WalkedRecord(NamedTuple):
     tags_code: int
     topic: bytes
     properties: bytes
+
+def size_entries(
+    file: MappedFile,
+    position: int,
+    end: int,
+    bounds: array[int],
+    counts: array[int],
+) -> int:
+    """Add up the sizes of the records of the entries in [position, end).
+
+    `counts[i]` grows by those of at most `bounds[i]` bytes, the last one by larger
+    ones; fillers are passed over.  Returns the bytes.
+    """
 
 def scan_queue(
     file: MappedFile,

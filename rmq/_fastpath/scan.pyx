@@ -5,6 +5,7 @@ the log into runs.  `walk_log` checks every record and tells what a queue must k
 `survey_log` does the same into an array, for tools that look at whole stores.
 """
 
+from cpython cimport array
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
 
@@ -105,6 +106,38 @@ cdef ScanStop scan_entries(
         found.examined += 1
         p += QueueEntryLayout.ENTRY_SIZE
     return SCAN_END
+
+
+def size_entries(
+    MappedFile file not None,
+    int64_t position,
+    int64_t end,
+    array.array bounds not None,
+    array.array counts not None,
+):
+    """Add up the sizes of the records of the entries in [position, end).
+
+    `counts[i]` grows by those of at most `bounds[i]` bytes, the last one by larger
+    ones; fillers are passed over.  Returns the bytes.
+    """
+    cdef const uint8_t *p
+    cdef const uint8_t *stop
+    cdef int64_t size, total = 0
+    cdef Py_ssize_t i, bound_count = len(bounds)
+    file._check(position, end - position, file.size)
+    if len(counts) <= bound_count:
+        raise ValueError(f"{len(counts)} counts for {bound_count} bounds")
+    p, stop = file.address + position, file.address + end
+    while p + QueueEntryLayout.ENTRY_SIZE <= stop:
+        size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
+        if size and size != QueueEntryLayout.FILLER_SIZE:
+            total += size
+            i = 0
+            while i < bound_count and size > bounds.data.as_longlongs[i]:
+                i += 1
+            counts.data.as_longlongs[i] += 1
+        p += QueueEntryLayout.ENTRY_SIZE
+    return total
 
 
 def scan_queue(

@@ -192,6 +192,7 @@ class Broker:
         ):
             table.load()
         context.topics.on_change.append(context.name_servers.topic_changed)
+        context.on_config.append(context.name_servers.config_changed)
 
     def _connect_plugins(self, tables: dict[str, HandlerTable]) -> None:
         """Ask the hooks once, and put what they give where it belongs."""

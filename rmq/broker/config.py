@@ -71,6 +71,7 @@ class BrokerConfig:
     broker_permission: int = option(
         PERM_READ | PERM_WRITE,
         key="brokerPermission",
+        dynamic=True,
         low=0,
         high=PERM_MAX,
         doc="4 read + 2 write",
@@ -89,7 +90,10 @@ class BrokerConfig:
         doc="a send may create its topic",
     )
     auto_create_subscription_group: bool = option(
-        True, key="autoCreateSubscriptionGroup", doc="a consumer may create its group"
+        True,
+        key="autoCreateSubscriptionGroup",
+        dynamic=True,
+        doc="a consumer may create its group",
     )
     cluster_topic_enable: bool = option(
         True, key="clusterTopicEnable", doc="the topic named like the cluster is usable"
@@ -108,7 +112,10 @@ class BrokerConfig:
     )
     trace_on: bool = option(True, key="traceOn", doc="clients may trace their messages")
     reject_transaction_message: bool = option(
-        False, key="rejectTransactionMessage", doc="refuse transactional messages"
+        False,
+        key="rejectTransactionMessage",
+        dynamic=True,
+        doc="refuse transactional messages",
     )
     start_accept_send_request_time_stamp: int = option(
         0,
@@ -120,16 +127,23 @@ class BrokerConfig:
         True, key="litePullMessageEnable", doc="serve lite pull consumers"
     )
     long_polling_enable: bool = option(
-        True, key="longPollingEnable", doc="hold a pull that finds nothing"
+        True,
+        key="longPollingEnable",
+        dynamic=True,
+        doc="hold a pull that finds nothing",
     )
     short_polling_time_mills: int = option(
         1_000,
         key="shortPollingTimeMills",
+        dynamic=True,
         low=1,
         doc="how long a pull is held while longPollingEnable is false",
     )
     enable_property_filter: bool = option(
-        False, key="enablePropertyFilter", doc="let consumers filter by SQL92"
+        False,
+        key="enablePropertyFilter",
+        dynamic=True,
+        doc="let consumers filter by SQL92",
     )
     filter_support_retry: bool = option(
         False,
@@ -156,7 +170,10 @@ class BrokerConfig:
         doc="how long the selector of a group that left is kept",
     )
     enable_mixed_message_type: bool = option(
-        False, key="enableMixedMessageType", doc="allow topics of type MIXED"
+        False,
+        key="enableMixedMessageType",
+        dynamic=True,
+        doc="allow topics of type MIXED",
     )
     notify_consumer_ids_changed_enable: bool = option(
         True,
@@ -214,18 +231,21 @@ class BrokerConfig:
     transaction_time_out_ms: int = option(
         6_000,
         key="transactionTimeOut",
+        dynamic=True,
         low=0,
         doc="age at which an open transaction is checked",
     )
     transaction_check_max: int = option(
         15,
         key="transactionCheckMax",
+        dynamic=True,
         low=1,
         doc="checks before an open transaction is given up",
     )
     transaction_check_interval_ms: int = option(
         30_000,
         key="transactionCheckInterval",
+        dynamic=True,
         low=1_000,
         doc="pause between rounds of checks",
     )
@@ -251,10 +271,14 @@ class BrokerConfig:
     use_server_side_reset_offset: bool = option(
         True,
         key="useServerSideResetOffset",
+        dynamic=True,
         doc="a reset of offsets is told at the next pull; false pushes it to clients",
     )
     store_reply_message_enable: bool = option(
-        True, key="storeReplyMessageEnable", doc="store replies besides pushing them"
+        True,
+        key="storeReplyMessageEnable",
+        dynamic=True,
+        doc="store replies besides pushing them",
     )
     advertise: str = option(
         "",

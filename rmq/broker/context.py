@@ -3,7 +3,7 @@
 Plugins import their types from here; what is not here is not theirs.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -102,6 +102,8 @@ class BrokerContext:
     plugin_configs: dict[str, Any] = field(default_factory=dict)
     on_close: list[Callable[[Connection], None]] = field(default_factory=list)
     on_stop: list[Callable[[], object]] = field(default_factory=list)
+    on_config: list[Callable[[Collection[str]], None]] = field(default_factory=list)
+    """Told the keys that have new values while the broker runs."""
     plugins: Sequence[PluginInfo] = ()
     """What is loaded; known once every plugin has registered its handlers."""
     tables: list[JsonTable] = field(default_factory=list)
@@ -112,3 +114,8 @@ class BrokerContext:
         self.statistics = BrokerStatistics(
             self.store, self.clock, self.config.broker_cluster_name
         )
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Tell everybody who goes by these keys; call from the trio thread."""
+        for listener in self.on_config:
+            listener(keys)

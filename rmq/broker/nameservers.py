@@ -9,6 +9,7 @@ Known in Java as `BrokerOuterAPI`.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -132,6 +133,12 @@ class NameServers:
             if len(line.changed) <= 1:
                 line.changed[name] = topic
             line.wake.set()
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Tell at once what the broker as a whole may do from now on."""
+        if "brokerPermission" in keys:
+            self._topics.touch()  # name servers read a version once
+            self.register_soon()
 
     def register_soon(self) -> None:
         """Send the full table to every name server without waiting for its time."""

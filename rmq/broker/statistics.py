@@ -9,12 +9,14 @@ second, and before anybody looks, from the queues' entries. Gets are counted onc
 pull. Whoever adds is on the trio thread.
 """
 
+from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import trio
 
-from rmq._fastpath import scan_queue
+from rmq._fastpath import size_entries
 from rmq.clock import Clock
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
@@ -31,6 +33,14 @@ QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+SNDBCK2DLQ_TIMES: Final = "SNDBCK2DLQ_TIMES"
+COMMIT_NUMS: Final = "COMMIT_NUMS"
+ROLLBACK_NUMS: Final = "ROLLBACK_NUMS"
+
+SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
+"""Bytes of stored messages, as Java sorts them."""
+
+_BOUNDS: Final = array("q", SIZE_BOUNDS)
 
 SAMPLE_INTERVAL_S: Final = 10
 ROUNDS_OF_HOUR: Final = 60
@@ -42,13 +52,10 @@ MINUTE_NOTES, HOUR_NOTES, DAY_NOTES = 7, 7, 25
 MAX_ITEMS: Final = 20_000
 """Items of all names; one takes up to 3 kB. More are not counted."""
 
-SCANNED_AT_ONCE: Final = 4_096
-"""Entries whose sizes are added up in one call, which lists runs of records."""
-
-_NO_LIMIT: Final = 1 << 40
-
 Note = tuple[int, int, int]
 QueueKey = tuple[str, int]
+PullKey = tuple[str, str, int]
+"""Group, topic, queue."""
 
 
 class StatsItem:
@@ -101,7 +108,11 @@ class BrokerStatistics:
         self._ends: dict[QueueKey, int] = {}
         self._arrived: dict[QueueKey, int] = {}
         self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
-        self._of_pull: dict[tuple[str, str, int], tuple[StatsItem, ...]] = {}
+        self._of_pull: dict[PullKey, tuple[StatsItem, ...]] = {}
+        self._pulled: dict[PullKey, int] = {}
+        self._sizes: dict[str, array[int]] = {}
+        self.open_transactions: Counter[str] = Counter()
+        """Half messages that wait for their end, by topic."""
 
     # -- what is counted
 
@@ -126,7 +137,9 @@ class BrokerStatistics:
                 first = queue.min_offset
             self._ends[key] = end
             if first < end:
-                self._count_put(key, end - first, _stored_size(queue, first, end))
+                self._count_put(
+                    key, end - first, self._count_sizes(key[0], queue, first, end)
+                )
 
     def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
         items = self._of_queue.get(key)
@@ -156,13 +169,17 @@ class BrokerStatistics:
         pulls: int,
         messages: int,
         size: int,
+        next_offset: int,
     ) -> None:
-        """Count what pulls brought."""
+        """Count what pulls brought, which ends before `next_offset`."""
+        assert messages >= pulls > 0, f"{pulls} pulls brought {messages} messages"
         key = (group, topic, queue_id)
+        self._pulled[key] = next_offset
         items = self._of_pull.get(key)
         if items is None:
             if len(self._of_pull) >= MAX_ITEMS:
                 self._of_pull.clear()
+                self._pulled = {key: next_offset}
             queue = f"{topic}@{queue_id}@{group}"
             items = self._of_pull[key] = (
                 self._item(GROUP_GET_NUMS, f"{topic}@{group}"),
@@ -178,11 +195,34 @@ class BrokerStatistics:
             item.value += size
             item.times += pulls
 
-    def count_send_back(self, group: str, topic: str) -> None:
-        """Count a message that a consumer gave back."""
-        item = self._item(SNDBCK_PUT_NUMS, f"{topic}@{group}")
+    def _count_sizes(
+        self, topic: str, queue: ConsumeQueue, first: int, end: int
+    ) -> int:
+        """Sort the records of the entries in [first, end) by size; their bytes."""
+        counts = self._sizes.get(topic)
+        if counts is None:
+            counts = array("q", bytes(8 * (len(SIZE_BOUNDS) + 1)))
+            if len(self._sizes) < MAX_ITEMS:
+                self._sizes[topic] = counts
+        total = 0
+        first = max(first, queue.min_offset)
+        while first < end:
+            file, position = queue.locate(first)
+            stop = min(file.size, position + (end - first) * ENTRY_SIZE)
+            assert position < stop, f"{queue.folder}: entry {first} of {end}"
+            total += size_entries(file, position, stop, _BOUNDS, counts)
+            first += (stop - position) // ENTRY_SIZE
+        return total
+
+    def count(self, name: str, key: str) -> None:
+        """Count one more of something."""
+        item = self._item(name, key)
         item.value += 1
         item.times += 1
+
+    def count_send_back(self, group: str, topic: str) -> None:
+        """Count a message that a consumer gave back."""
+        self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}")
 
     def _item(self, name: str, key: str) -> StatsItem:
         """Return the item, made now if there is room; else one that nobody sees."""
@@ -212,6 +252,15 @@ class BrokerStatistics:
         """Return the sums of all items of one name, by key."""
         self.count_up()
         return [(key, i.value) for (one, key), i in self._items.items() if one == name]
+
+    def sizes(self) -> "dict[str, array[int]]":
+        """Return how many messages of each topic were as large as SIZE_BOUNDS say."""
+        self.count_up()
+        return self._sizes
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message that a group was given, or -1."""
+        return self._pulled.get((group, topic, queue_id), -1)
 
     def rate(self, name: str, key: str) -> float:
         """Return what was added a second over the last minute."""
@@ -254,10 +303,15 @@ class BrokerStatistics:
         for table in (self._ends, self._arrived):
             for queue in [queue for queue in table if queue[0] == topic]:
                 del table[queue]
+        self._sizes.pop(topic, None)
+        for pull in [pull for pull in self._pulled if pull[1] == topic]:
+            del self._pulled[pull]
         self._forget(lambda _name, key, _item: key.split("@")[0] == topic)
 
     def forget_group(self, group: str) -> None:
         """Drop the items of a group that was deleted."""
+        for pull in [pull for pull in self._pulled if pull[0] == group]:
+            del self._pulled[pull]
         self._forget(lambda _name, key, _item: "@" in key and _last(key) == group)
 
     def _forget(self, is_meant: Callable[[str, str, StatsItem], bool]) -> None:
@@ -277,27 +331,3 @@ def _keep(notes: list[Note], note: Note, limit: int) -> None:
 
 def _last(key: str) -> str:
     return key.rpartition("@")[2]
-
-
-def _stored_size(queue: ConsumeQueue, first: int, end: int) -> int:
-    """Add up the record sizes of the entries in [first, end)."""
-    total = 0
-    first = max(first, queue.min_offset)
-    while first < end:
-        file, position = queue.locate(first)
-        stop = min(file.size, position + (end - first) * ENTRY_SIZE)
-        assert position < stop, f"{queue.folder}: entry {first} of {end}"
-        scan = scan_queue(
-            file,
-            position,
-            stop,
-            max_messages=_NO_LIMIT,
-            max_bytes=_NO_LIMIT,
-            max_examined=SCANNED_AT_ONCE,
-            confirm_offset=_NO_LIMIT << 20,
-        )
-        total += scan.byte_count
-        if not scan.examined:
-            break
-        first += scan.examined
-    return total

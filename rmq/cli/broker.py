@@ -25,12 +25,13 @@ from rmq.cli.options import (
 from rmq.cli.service_manager import notify
 from rmq.config import build, describe
 from rmq.errors import RmqError
+from rmq.namesrv.config import NamesrvConfig
 from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
 
-CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig, TlsConfig)
+CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig)
 
 
 @click.command()
@@ -100,7 +101,7 @@ def _gather(
     values |= {key: value for key, value in flags.items() if value}
     if path:
         values.setdefault("brokerConfigPath", os.path.abspath(located(path)))
-    return values
+    return nodes.embedded_values(values, build(StoreConfig, values))
 
 
 def _run(
@@ -114,7 +115,7 @@ def _run(
             node: nodes.Node = await nursery.start(run)
 
             def reread() -> None:
-                reload_config(gather, node.configs())
+                reload_config(gather, node)
 
             await nursery.start(
                 nodes.until_signalled, node, nursery.cancel_scope, reread

@@ -12,13 +12,13 @@ from rmq.cli.options import FAILED, fail, gather_values, plugin_classes
 from rmq.config import build, check, describe, read_properties
 from rmq.config_document import document
 from rmq.errors import RmqError
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
-    "broker": (BrokerConfig, StoreConfig, TlsConfig),
-    "namesrv": (NamesrvConfig, TlsConfig),
+    "broker": (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig),
+    "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig),
 }
 
 
@@ -107,6 +107,6 @@ def print_document() -> None:
         ("Keys of the store", [StoreConfig]),
         ("Keys of TLS, of both", [TlsConfig]),
         ("Keys of plugins", plugin_classes({})),
-        ("Keys of the name server", [NamesrvConfig]),
+        ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),
     )
     click.echo(document(sections), nl=False)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rmq.broker.config import BrokerConfig
+from rmq.cli.config import ROLES
+from rmq.cli.options import plugin_classes
 from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress
 from rmq.client.link import Link
 from rmq.config import build, check
@@ -25,7 +27,8 @@ from rmq.protocol.command import Command
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.config import StoreConfig
 
-DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+LOOPBACK: Final = "127.0.0.1"
+ANY_ADDRESSES: Final = ("0.0.0.0", "::")
 FAST_PORT_DISTANCE: Final = 2
 LEAST_DESCRIPTORS: Final = 16_384
 GOOD_DESCRIPTORS: Final = 65_536
@@ -56,7 +59,7 @@ def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
         return [*found, Finding("configuration", str(error), True, remedy)]
     found += _disk(store)
     found += _descriptors()
-    servers = config.name_servers or (DEFAULT_NAME_SERVER,)
+    servers = config.name_servers or (_own_name_server(config),)
     with AdminClient(servers, timeout_s=timeout_s) as admin:
         reachable = []
         for address in servers:
@@ -70,8 +73,16 @@ def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
     return found
 
 
+def _own_name_server(config: BrokerConfig) -> str:
+    """Return where the name server listens that a broker brings along."""
+    host = config.bind_address
+    reached = LOOPBACK if host in ANY_ADDRESSES else host
+    return f"{reached}:{config.embedded_namesrv_port}"
+
+
 def _configuration(values: Mapping[str, str]) -> Findings:
-    problems = [f for f in check(values, (BrokerConfig, StoreConfig)) if f.is_problem]
+    classes = ROLES["broker"] + plugin_classes(values)
+    problems = [f for f in check(values, classes) if f.is_problem]
     for problem in problems:
         remedy = "correct it in the file; rmq config check shows all of them"
         yield Finding("configuration", problem.text, True, remedy)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "namesrv",
     envvar="NAMESRV_ADDR",
     metavar="HOST:PORT;…",
-    help="Name servers to ask; default: those of the file, or 127.0.0.1:9876.",
+    help="Name servers to ask; default: those of the file, or the broker's own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option("--timeout", type=click.FloatRange(0.1), default=3.0, show_default=True)

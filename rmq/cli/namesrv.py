@@ -21,7 +21,7 @@ from rmq.cli.options import (
 from rmq.cli.service_manager import notify
 from rmq.config import build
 from rmq.errors import RmqError
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import TlsConfig
 
 
@@ -42,7 +42,7 @@ def namesrv(
     rmq namesrv -c namesrv.conf             as that file says
     """
     start_logging(log_level, log_format)
-    classes = (NamesrvConfig, TlsConfig)
+    classes = (NamesrvConfig, NamesrvListenConfig, TlsConfig)
 
     def gather() -> dict[str, str]:
         values = gather_values(path, settings, classes)
@@ -55,14 +55,15 @@ def namesrv(
         values = gather()
         report_findings(values, classes, strict=strict_config)
         config = build(NamesrvConfig, values)
+        listen = build(NamesrvListenConfig, values)
     except RmqError as error:
         fail(error)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            run = partial(nodes.run_name_server, config, values=values)
+            run = partial(nodes.run_name_server, config, listen, values=values)
             node: nodes.Node = await nursery.start(run)
-            reread = partial(reload_config, gather, (config,))
+            reread = partial(reload_config, gather, node)
             await nursery.start(
                 nodes.until_signalled, node, nursery.cancel_scope, reread
             )

@@ -1,15 +1,19 @@
 """Metrics as Prometheus reads them: text format 0.0.4.
 
     # HELP name text
-    # TYPE name counter|gauge
+    # TYPE name counter|gauge|histogram
     name{label="value",…} number
+
+A histogram has one line for each bound (`name_bucket`, label `le`), the sum of all
+values and their count.
 
 A family without samples is left out.  Writing yields to the event loop between samples:
 a scrape of a large broker must not delay a send.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 import trio
@@ -30,6 +34,8 @@ class Sample(NamedTuple):
 
     value: float
     labels: Mapping[str, str] = {}
+    suffix: str = ""
+    """Behind the family's name: the parts of a histogram."""
 
 
 class Family(NamedTuple):
@@ -41,15 +47,31 @@ class Family(NamedTuple):
     samples: Iterable[Sample]
 
 
+def histogram(
+    bounds: Iterable[float],
+    counts: Iterable[int],
+    total: float,
+    labels: Mapping[str, str],
+) -> Iterator[Sample]:
+    """Yield the parts of one histogram; the last count is of what is above all."""
+    reached = 0
+    for bound, count in zip((*bounds, inf), counts, strict=True):
+        reached += count
+        le = "+Inf" if bound == inf else repr(float(bound))
+        yield Sample(reached, {**labels, "le": le}, "_bucket")
+    yield Sample(total, labels, "_sum")
+    yield Sample(reached, labels, "_count")
+
+
 async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
     """Write families; every sample gets `labels` besides its own."""
     base = dict(labels)
     lines: list[str] = []
     for family in families:
-        assert family.kind in ("counter", "gauge"), family.name
+        assert family.kind in ("counter", "gauge", "histogram"), family.name
         head = len(lines)
         for number, sample in enumerate(islice(family.samples, MAX_SAMPLES), 1):
-            lines.append(_line(family.name, sample, base))
+            lines.append(_line(family.name + sample.suffix, sample, base))
             if number % SAMPLES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if len(lines) > head:

@@ -1,25 +1,30 @@
 """The metrics that Java's broker has, with its names and labels.
 
 Names are those of a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
-`_bytes`).  Everything is read from what the broker keeps anyway; nothing is counted for
-it.  What would need a measurement on the way of a message is not served:
-processor_watermark (there are no queues), message_size, rpc_latency, the execution
-times, inflight and ready messages.
+`_bytes`).  Everything is read from what the broker keeps anyway: sizes come from the
+queues' entries, latencies are counted by compiled code once for each batch.  Not served
+are processor_watermark (there are no queues) and the execution times.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from enum import IntEnum
 from itertools import islice
 
+from rmq._fastpath import RPC_BOUNDS_MS, RpcTime
 from rmq.broker.context import BrokerContext
 from rmq.broker.statistics import (
+    COMMIT_NUMS,
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
+    ROLLBACK_NUMS,
+    SIZE_BOUNDS,
+    SNDBCK2DLQ_TIMES,
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
-from rmq.http.exposition import MAX_SAMPLES, Family, Sample
-from rmq.protocol.codes import LanguageCode
+from rmq.http.exposition import MAX_SAMPLES, Family, Sample, histogram
+from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.message import decode_stored
 from rmq.protocol.topics import is_retry_topic
 
@@ -50,10 +55,17 @@ def base_labels(broker: BrokerContext) -> dict[str, str]:
     }
 
 
-def families(broker: BrokerContext) -> Iterator[Family]:
+def families(broker: BrokerContext, times: list[RpcTime]) -> Iterator[Family]:
     """Yield every family of Java's that rmq can tell."""
     yield from _table_families(broker)
     yield from _traffic_families(broker)
+    yield from _transaction_families(broker)
+    yield Family(
+        "rocketmq_rpc_latency_milliseconds",
+        "histogram",
+        "from the arrival of a request to its answer",
+        _latencies(times),
+    )
     yield from _client_families(broker)
     yield from _storage_families(broker)
     yield Family(
@@ -68,6 +80,7 @@ def families(broker: BrokerContext) -> Iterator[Family]:
         "age of the first message that a group has not consumed",
         _lag_latency(broker),
     )
+    yield from _hand_out_families(broker)
 
 
 def _gauge(name: str, text: str, value: float, **labels: str) -> Family:
@@ -93,14 +106,34 @@ def _traffic_families(broker: BrokerContext) -> Iterator[Family]:
         ("rocketmq_throughput_out_total", "bytes pulled", GROUP_GET_SIZE),
     ):
         yield Family(name, "counter", text, _gets(broker, item))
+    yield Family(
+        "rocketmq_message_size", "histogram", "bytes of stored messages", _sizes(broker)
+    )
+    yield Family(
+        "rocketmq_send_to_dlq_messages_total",
+        "counter",
+        "messages given up",
+        _gets(broker, SNDBCK2DLQ_TIMES),
+    )
 
 
 def _puts(broker: BrokerContext, item: str) -> Iterator[Sample]:
     for topic, value in broker.statistics.totals(item):
-        config = broker.topics.get(topic)
-        kind = config.attributes.get(_MESSAGE_TYPE, "") if config else ""
-        labels = {"topic": topic, "message_type": kind.lower() or "normal"}
-        yield Sample(value, labels | _is_system(broker, topic))
+        yield Sample(value, _of_topic(broker, topic))
+
+
+def _of_topic(broker: BrokerContext, topic: str) -> dict[str, str]:
+    config = broker.topics.get(topic)
+    kind = config.attributes.get(_MESSAGE_TYPE, "") if config else ""
+    labels = {"topic": topic, "message_type": kind.lower() or "normal"}
+    return labels | _is_system(broker, topic)
+
+
+def _sizes(broker: BrokerContext) -> Iterator[Sample]:
+    totals = dict(broker.statistics.totals(TOPIC_PUT_SIZE))
+    for topic, counts in broker.statistics.sizes().items():
+        labels = _of_topic(broker, topic)
+        yield from histogram(SIZE_BOUNDS, counts, totals.get(topic, 0), labels)
 
 
 def _gets(broker: BrokerContext, item: str) -> Iterator[Sample]:
@@ -112,6 +145,42 @@ def _gets(broker: BrokerContext, item: str) -> Iterator[Sample]:
 
 def _is_system(broker: BrokerContext, topic: str) -> dict[str, str]:
     return {"is_system": "true" if broker.topics.is_system(topic) else "false"}
+
+
+def _latencies(times: list[RpcTime]) -> Iterator[Sample]:
+    for time in times:
+        labels = {
+            "protocol_type": "remoting",
+            "request_code": _code_name(RequestCode, time.code),
+            "response_code": _code_name(ResponseCode, time.response),
+            "is_long_polling": "false",
+            "result": "success",
+        }
+        yield from histogram(RPC_BOUNDS_MS, time.counts, time.sum_ms, labels)
+
+
+def _code_name(codes: type[IntEnum], code: int) -> str:
+    known = code in codes.__members__.values()
+    return codes(code).name.lower() if known else str(code)
+
+
+def _transaction_families(broker: BrokerContext) -> Iterator[Family]:
+    for name, text, item in (
+        ("rocketmq_commit_messages_total", "transactions committed", COMMIT_NUMS),
+        ("rocketmq_rollback_messages_total", "and rolled back", ROLLBACK_NUMS),
+    ):
+        totals = broker.statistics.totals(item)
+        samples = [Sample(count, {"topic": topic}) for topic, count in totals]
+        yield Family(name, "counter", text, samples)
+    yield Family(
+        "rocketmq_half_messages",
+        "gauge",
+        "transactions that are open",
+        (
+            Sample(count, {"topic": topic})
+            for topic, count in broker.statistics.open_transactions.items()
+        ),
+    )
 
 
 def _client_families(broker: BrokerContext) -> Iterator[Family]:
@@ -223,5 +292,45 @@ def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         queues = broker.offsets.queues(group, topic)
         times = (broker.store.store_time_at(topic, q, n) for q, n in queues.items())
+        first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
+        yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))
+
+
+def _hand_out_families(broker: BrokerContext) -> Iterator[Family]:
+    """Yield what groups were given and have not committed, and what they may have."""
+    names = (
+        ("rocketmq_consumer_inflight_messages", "given, not committed yet"),
+        ("rocketmq_consumer_ready_messages", "not given yet"),
+    )
+    for place, (name, text) in enumerate(names):
+        yield Family(name, "gauge", text, _handed(broker, place))
+    yield Family(
+        "rocketmq_consumer_queueing_latency_milliseconds",
+        "gauge",
+        "age of the first message that a group was not given",
+        _queueing(broker),
+    )
+
+
+def _handed(broker: BrokerContext, place: int) -> Iterator[Sample]:
+    """Yield inflight (0) or ready (1) messages of each pair."""
+    assert place in (0, 1), place
+    max_offset = broker.store.max_offset
+    for topic, group in _pairs(broker):
+        total = 0
+        for queue_id, committed in broker.offsets.queues(group, topic).items():
+            given = max(committed, broker.statistics.pulled(group, topic, queue_id))
+            end = max_offset(topic, queue_id)
+            total += max(0, end - given) if place else min(given, end) - committed
+        yield Sample(max(0, total), _of_pair(broker, topic, group))
+
+
+def _queueing(broker: BrokerContext) -> Iterator[Sample]:
+    now_ms = broker.clock.now_ms()
+    for topic, group in islice(_pairs(broker), MAX_LATENCIES):
+        times = []
+        for queue_id, committed in broker.offsets.queues(group, topic).items():
+            given = max(committed, broker.statistics.pulled(group, topic, queue_id))
+            times.append(broker.store.store_time_at(topic, queue_id, given))
         first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from rmq import __version__
 from rmq.broker.context import BrokerContext
-from rmq.http.exposition import Family, Sample
+from rmq.http.exposition import Family, Sample, histogram
 from rmq.remoting.server import RemotingServer
+from rmq.store.stats import FLUSH_BOUNDS_S
 
 if TYPE_CHECKING:
     from rmq._fastpath import ReactorStatistics
@@ -52,6 +53,12 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     yield _counter("rmq_get_found_total", "pulls that found some", stats.get_found)
     yield _counter("rmq_get_missed_total", "pulls that found none", stats.get_missed)
     yield _counter("rmq_log_flushes_total", "fsyncs of the log", stats.log_flushes)
+    yield Family(
+        "rmq_log_flush_seconds",
+        "histogram",
+        "how long an fsync of the log took",
+        histogram(FLUSH_BOUNDS_S, stats.flush_counts, stats.flush_seconds, {}),
+    )
     yield _gauge("rmq_log_end_offset", "where the log ends", stats.end_offset)
     yield _gauge("rmq_log_durable_offset", "up to here on disk", stats.durable_offset)
     yield _gauge("rmq_queues", "queues of the store", stats.queue_count)

@@ -31,7 +31,9 @@ def pages(
 
 async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
     labels = java_metrics.base_labels(broker)
-    of_java = await expose(java_metrics.families(broker), labels | java_metrics.SCOPE)
+    of_java = await expose(
+        java_metrics.families(broker, server.rpc_times()), labels | java_metrics.SCOPE
+    )
     own = await expose(own_metrics.families(broker, server), labels)
     return Page(of_java + own, content_type=CONTENT_TYPE)
 

@@ -103,7 +103,12 @@ class HttpServer:
             return _encode(_error(HTTPStatus.METHOD_NOT_ALLOWED))
         if page is None:
             return _encode(_error(HTTPStatus.NOT_FOUND))
-        return _encode(await page(), with_body=method == "GET")
+        try:
+            answer = await page()
+        except Exception:  # the supervisor of pages
+            logger.exception("the page %s failed", target)
+            answer = _error(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _encode(answer, with_body=method == "GET")
 
 
 async def _read_head(stream: trio.SocketStream) -> bytes:

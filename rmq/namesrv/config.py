@@ -1,4 +1,8 @@
-"""NamesrvConfig: every key of the name server, with Java's names and defaults."""
+"""NamesrvConfig: every key of the name server, with Java's names and defaults.
+
+Where it listens is apart: a broker's own name server reads what it does from the
+broker's file, where `listenPort` is the broker's.
+"""
 
 import os
 from dataclasses import dataclass
@@ -11,22 +15,8 @@ _HOME = os.path.join(os.path.expanduser("~"), "namesrv")
 
 @dataclass(frozen=True, slots=True)
 class NamesrvConfig:
-    """Known in Java as `NamesrvConfig`, with the server's keys beside it."""
+    """Known in Java as `NamesrvConfig`."""
 
-    listen_port: int = option(
-        9876, key="listenPort", low=0, high=65535, doc="port; 0 takes any free one"
-    )
-    bind_address: str = option(
-        "127.0.0.1",
-        key="bindAddress",
-        doc="address to listen on; with a configuration file the default is 0.0.0.0",
-    )
-    idle_timeout_s: int = option(
-        120,
-        key="serverChannelMaxIdleTimeSeconds",
-        low=1,
-        doc="a connection silent for this long is closed",
-    )
     kv_config_path: str = option(
         os.path.join(_HOME, "kvConfig.json"),
         key="kvConfigPath",
@@ -106,3 +96,23 @@ class NamesrvConfig:
     def kv_path(self) -> Path:
         """The file of the key-value configuration."""
         return Path(self.kv_config_path)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvListenConfig:
+    """Keys of Java's `NettyServerConfig`, of a name server that runs alone."""
+
+    listen_port: int = option(
+        9876, key="listenPort", low=0, high=65535, doc="port; 0 takes any free one"
+    )
+    bind_address: str = option(
+        "127.0.0.1",
+        key="bindAddress",
+        doc="address to listen on; with a configuration file the default is 0.0.0.0",
+    )
+    idle_timeout_s: int = option(
+        120,
+        key="serverChannelMaxIdleTimeSeconds",
+        low=1,
+        doc="a connection silent for this long is closed",
+    )

@@ -11,7 +11,7 @@ from rmq.config import parse_properties
 from rmq.config_changes import apply_changes, as_properties
 from rmq.errors import ConfigError, RequestRejected
 from rmq.namesrv.answers import AddressFor, RouteAnswers
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from rmq.namesrv.registration import DEFAULT_TIMEOUT_MS, Registration
 from rmq.namesrv.routes import RouteTable
@@ -54,13 +54,16 @@ class NameServerParts(NamedTuple):
     """Turns a registered address into the one that a caller can reach."""
 
     now_ms: Callable[[], int]
+    listen: NamesrvListenConfig
 
 
 class NameServerHandlers:
     """Handlers over the tables of one name server."""
 
     def __init__(self, parts: NameServerParts) -> None:
-        self._config, self._routes, self._kv, self._address_for, self._now_ms = parts
+        self._config, self._routes, self._kv = parts[:3]
+        self._address_for, self._now_ms = parts.address_for, parts.now_ms
+        self._configs = parts.config, parts.listen
         self._started_ms = self._now_ms()
         self.answers = RouteAnswers(*parts[:4])
 
@@ -335,25 +338,29 @@ class NameServerHandlers:
 
     def get_config(self, request: Command, connection: Connection) -> Command:
         """319: every key and its value."""
-        return request.reply(body=as_properties([self._config]))
+        return request.reply(body=as_properties(self._configs))
 
     def update_config(self, request: Command, connection: Connection) -> Command:
         """318: change keys that may change while this runs; all of them or none."""
         path = self._config.config_store_path
         try:
             changes = parse_properties(request.body)
-            outcome = apply_changes(changes, [self._config], path)
+            outcome = apply_changes(changes, self._configs, path)
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if outcome.refused:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"
             )
+        self.config_changed()
+        return request.reply()
+
+    def config_changed(self) -> None:
+        """Give up what was made with other values."""
         self._routes.keeps_unregistered_topics = (
             not self._config.delete_topic_with_broker_registration
         )
         self.answers.forget()
-        return request.reply()
 
 
 def _topics(request: Command, names: list[str]) -> Command:

@@ -6,7 +6,7 @@ import trio
 
 from rmq.clock import Clock
 from rmq.errors import PeerError
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import LeastIdChange
@@ -32,12 +32,14 @@ class NameServer:
     def __init__(
         self,
         config: NamesrvConfig,
+        listen: NamesrvListenConfig,
         *,
         clock: Clock,
         server: RemotingServer,
         client: RemotingClient,
     ) -> None:
         self.config = config
+        self.listen = listen
         self.routes = RouteTable(
             clock.now_ms,
             keeps_unregistered_topics=not config.delete_topic_with_broker_registration,
@@ -51,7 +53,12 @@ class NameServer:
         self._nursery: trio.Nursery | None = None
         self._handlers = NameServerHandlers(
             NameServerParts(
-                config, self.routes, self.kv_config, self._address_for, clock.now_ms
+                config,
+                self.routes,
+                self.kv_config,
+                self._address_for,
+                clock.now_ms,
+                listen,
             )
         )
         self.routes.on_least_id.append(self._tell_least_id)
@@ -61,18 +68,22 @@ class NameServer:
         self._guessed_address = address
         self._handlers.answers.forget()
 
+    def config_changed(self) -> None:
+        """Go on with keys that have new values."""
+        self._handlers.config_changed()
+
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Listen and look for dead brokers until cancelled."""
-        config = self.config
+        listen = self.listen
         self.kv_config.load()
         self.port = await self._server.bind(
             LISTENER,
-            config.bind_address,
-            config.listen_port,
+            listen.bind_address,
+            listen.listen_port,
             self._handlers.table(),
-            idle_timeout_s=config.idle_timeout_s,
+            idle_timeout_s=listen.idle_timeout_s,
             on_close=self.routes.on_close,
         )
         async with trio.open_nursery() as nursery:

@@ -160,6 +160,18 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
     return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
+def offset_of_message_id(message_id: str) -> int | None:
+    """Return the offset that an id of the broker names; None if it is no such id."""
+    if len(message_id) not in (32, 56):
+        return None
+    try:
+        packed = bytes.fromhex(message_id)
+    except ValueError:
+        return None
+    (offset,) = _OFFSET.unpack_from(packed, len(packed) - _OFFSET.size)
+    return int(offset)
+
+
 @dataclass(slots=True, kw_only=True)
 class StoredMessage:
     """A record of the log as its fields; what pull, query and view answers carry."""

@@ -143,17 +143,27 @@ class Dispatcher:
         command: Command,
         result: Result,
         entry: Entry | None,
+        begun_ns: int = 0,
     ) -> None:
-        """Bring a handler's result to the wire; what cannot be sent is an error."""
+        """Bring a handler's result to the wire; what cannot be sent is an error.
+
+        The reactor counts how long it took since `begun_ns`, 0 for this batch.
+        """
         if result is None:
             return
         try:
             if isinstance(result, Command):
                 if not command.flag & FLAG_ONEWAY:
-                    self._reactor.send(connection.token, self._encode(command, result))
+                    self._reactor.send(
+                        connection.token,
+                        self._encode(command, result),
+                        -1 if entry is None else command.code,
+                        result.code,
+                        begun_ns,
+                    )
             elif isinstance(result, Held):
                 if not command.flag & FLAG_ONEWAY:
-                    self._hold(connection, command, result)
+                    self._hold(connection, command, result, begun_ns)
             else:
                 assert isinstance(result, Coroutine), f"{result!r} is no answer"
                 assert entry is not None
@@ -163,13 +173,17 @@ class Dispatcher:
             if not command.flag & FLAG_ONEWAY:
                 self._reactor.send(connection.token, encode(answer))
 
-    def _hold(self, connection: Connection, command: Command, held: Held) -> None:
+    def _hold(
+        self, connection: Connection, command: Command, held: Held, begun_ns: int
+    ) -> None:
         is_held = self._reactor.hold(
             connection.token,
             self._encode(command, held.response),
             held.durable_offset,
             now_ms() + held.timeout_ms,
             self._encode(command, held.on_timeout),
+            command.code,
+            begun_ns,
         )
         if not is_held and connection.is_open:
             busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
@@ -193,7 +207,9 @@ class Dispatcher:
         entry.unfinished += 1
         self.running += 1
         self.running_bytes += size
-        self._nursery.start_soon(self._run, connection, command, work, entry)
+        self._nursery.start_soon(
+            self._run, connection, command, work, entry, self._reactor.begun_ns
+        )
 
     async def _run(
         self,
@@ -201,6 +217,7 @@ class Dispatcher:
         command: Command,
         work: Coroutine[Any, Any, Any],
         entry: Entry,
+        begun_ns: int,
     ) -> None:
         try:
             async with entry.limiter:
@@ -215,7 +232,7 @@ class Dispatcher:
             if not self.running:
                 self._idle.set()
                 self._idle = trio.Event()
-        self._finish(connection, command, result, entry)
+        self._finish(connection, command, result, entry, begun_ns)
 
     async def wait_idle(self) -> None:
         """Wait until no coroutine of a handler runs."""

@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 import trio
 
-from rmq._fastpath import EventKind, Reactor, ReactorStatistics, Watermark
+from rmq._fastpath import (
+    EventKind,
+    Reactor,
+    ReactorStatistics,
+    RpcTime,
+    Watermark,
+)
 from rmq.clock import Clock
 from rmq.native import NativeHandler
 from rmq.protocol.codes import ResponseCode
@@ -305,6 +311,10 @@ class RemotingServer:
         for connection in list(self._connections.values()):
             if connection.listener.name == name:
                 yield connection
+
+    def rpc_times(self) -> list[RpcTime]:
+        """Return how long answers took; a pull that was held is not among them."""
+        return self._reactor.rpc_times.rows()
 
     def statistics(self) -> ServerStatistics:
         """Return a picture of the counters."""

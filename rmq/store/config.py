@@ -75,12 +75,14 @@ class StoreConfig:
     flush_least_pages: int = option(
         4,
         key="flushCommitLogLeastPages",
+        dynamic=True,
         low=0,
         doc="4 KiB pages that must be dirty before the log is flushed",
     )
     flush_thorough_interval_ms: int = option(
         10_000,
         key="flushCommitLogThoroughInterval",
+        dynamic=True,
         low=1,
         doc="after this time the log is flushed whatever is dirty",
     )

@@ -7,6 +7,7 @@ log, as the kernel tells a failed fdatasync to one caller only and the next succ
 """
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -281,13 +282,14 @@ class MessageStore:
                 raise StoreError(f"{self.directory.root}: {self.refuse_reason}")
             self.commit_log()
             store_ms = self._log.committed_store_ms
+            started = time.monotonic()
             try:
                 self._log.flush()
             except OSError as error:
                 self._flush_failed = True
                 self.fail(f"flushing {error.filename} failed: {error.strerror}")
                 raise
-            self._counters.log_flushes += 1
+            self._counters.count_flush(time.monotonic() - started)
             self._checkpoint.physic_msg_ms = store_ms
 
     @property

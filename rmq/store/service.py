@@ -246,15 +246,15 @@ class StoreService:
 
     async def _flush_periodically(self) -> None:
         config = self._config
-        least = config.flush_least_pages * PAGE_SIZE
-        thorough_s = config.flush_thorough_interval_ms / 1000
         last = trio.current_time()
         while True:
             with trio.move_on_after(config.flush_interval_ms / 1000):
                 await self._flush_wanted.wait()
             wanted, self._flush_wanted = self._flush_wanted.is_set(), trio.Event()
+            thorough_s = config.flush_thorough_interval_ms / 1000
             due = trio.current_time() - last >= thorough_s
             dirty = self._store.dirty_log_size
+            least = config.flush_least_pages * PAGE_SIZE
             if dirty and (wanted or due or dirty >= least):
                 await self._in_thread(self._store.flush_log, self._flush_limiter)
                 last = trio.current_time()

@@ -1,6 +1,13 @@
 """What the store counts, and the record that shows it."""
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+FLUSH_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+
+def _no_flushes() -> list[int]:
+    return [0] * (len(FLUSH_BOUNDS_S) + 1)
 
 
 @dataclass(slots=True)
@@ -12,6 +19,14 @@ class StoreCounters:
     get_missed: int = 0
     transferred_messages: int = 0
     log_flushes: int = 0
+    flush_counts: list[int] = field(default_factory=_no_flushes)
+    flush_seconds: float = 0.0
+
+    def count_flush(self, seconds: float) -> None:
+        """Note how long a flush of the log took."""
+        self.log_flushes += 1
+        self.flush_seconds += seconds
+        self.flush_counts[bisect_left(FLUSH_BOUNDS_S, seconds)] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +45,8 @@ class StoreStatistics:
     durable_offset: int
     queue_count: int
     mapped_queue_files: int
+    flush_counts: list[int]
+    """Flushes of the log, sorted by FLUSH_BOUNDS_S; the last ones took longer."""
+
+    flush_seconds: float
     boot_ms: int

@@ -16,7 +16,7 @@ from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
 from rmq.clock import Clock
 from rmq.config import build
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.store.config import StoreConfig
 
 SMALL_SETTINGS = {
@@ -75,10 +75,10 @@ async def running_name_server(
     """Run a name server alone; its address is the only one in `name_servers`."""
     values = {"listenPort": "0", "kvConfigPath": str(folder / "kvConfig.json")}
     values |= dict(settings or {})
-    config = build(NamesrvConfig, values)
+    config, listen = build(NamesrvConfig, values), build(NamesrvListenConfig, values)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
-        run = partial(nodes.run_name_server, config, values=values, clock=clock)
+        run = partial(nodes.run_name_server, config, listen, values=values, clock=clock)
         node: nodes.Node = await nursery.start(run)
         try:
             yield node

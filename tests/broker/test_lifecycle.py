@@ -1,6 +1,7 @@
 """A broker starts step by step; a step that fails leaves nothing behind."""
 
 import contextlib
+import functools
 import socket
 import sys
 import threading
@@ -8,12 +9,16 @@ import threading
 import pytest
 import trio
 
+from rmq.broker.config import BrokerConfig
+from rmq.config import build
 from rmq.errors import ConfigError, PluginError, StoreError
+from rmq.node import run_broker
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import StoreConfig
 from rmq.store.data_dir import DataDirectory
 from rmq.testing import RawClient, running_name_server, running_node
+from rmq.testing.broker import SMALL_SETTINGS
 
 SEND_FIELDS = {
     "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
@@ -149,6 +154,30 @@ async def test_a_service_that_fails_stops_the_broker_in_order(tmp_path, install)
     )
     async with refused(LookupError, "gone"), running_node(tmp_path / "s"):
         await trio.sleep(10)
+    assert_nothing_left(tmp_path / "s")
+
+
+async def test_who_waits_for_the_end_hears_the_error_also_with_metrics(
+    tmp_path, install
+):
+    """The command cancels all when the broker has finished."""
+    install(
+        "ending",
+        "import trio\nfrom rmq.hookspecs import hookimpl\n"
+        "async def fail():\n    await trio.sleep(0.05)\n    raise LookupError('gone')\n"
+        "@hookimpl\ndef rmq_services(broker):\n    return [fail]\n",
+    )
+    values = SMALL_SETTINGS | {
+        "storePathRootDir": str(tmp_path / "s"),
+        "metricsExporterType": "PROM",
+        "metricsPromExporterPort": "0",
+    }
+    configs = build(BrokerConfig, values), build(StoreConfig, values)
+    async with refused(LookupError, "gone"), trio.open_nursery() as nursery:
+        run = functools.partial(run_broker, *configs, values=values)
+        node = await nursery.start(run)
+        await node.finished.wait()
+        nursery.cancel_scope.cancel()
     assert_nothing_left(tmp_path / "s")
 
 

@@ -94,8 +94,8 @@ def test_a_topic_that_begins_anew(store, statistics):
 
 
 def test_gets_are_counted_by_pull(statistics):
-    statistics.count_get("G", "T", 1, 1, 32, 6400)
-    statistics.count_get("G", "T", 2, 1, 8, 1600)
+    statistics.count_get("G", "T", 1, 1, 32, 6400, 200)
+    statistics.count_get("G", "T", 2, 1, 8, 1600, 200)
     view = statistics.view("GROUP_GET_NUMS", "T@G").stats_minute
     assert (view.sum, view.avgpt) == (40, 20.0)
     assert statistics.view("GROUP_GET_SIZE", "T@G").stats_minute.sum == 8000
@@ -106,7 +106,7 @@ def test_gets_are_counted_by_pull(statistics):
 def test_windows(statistics, clock):
     """100 messages in each of 8,640 intervals of 10 s, then nothing."""
     for _ in range(8_640):
-        statistics.count_get("G", "T", 0, 1, 100, 1)
+        statistics.count_get("G", "T", 0, 1, 100, 1, 200)
         clock.ms += 10_000
         statistics.sample()
     view = statistics.view("GROUP_GET_NUMS", "T@G")
@@ -132,21 +132,21 @@ def test_items_idle_for_a_day_are_dropped(statistics, clock):
     statistics.count_send_back("Old", "T")
     for round_ in range(26 * 360):
         if round_ == 5_000:
-            statistics.count_get("G", "T", 0, 1, 1, 1)
+            statistics.count_get("G", "T", 0, 1, 1, 1, 200)
         clock.ms += 10_000
         statistics.sample()
     assert statistics.view("SNDBCK_PUT_NUMS", "T@Old") is None
     assert statistics.view("GROUP_GET_NUMS", "T@G").stats_day.sum == 1
-    statistics.count_get("G", "T", 0, 1, 1, 1)
+    statistics.count_get("G", "T", 0, 1, 1, 1, 200)
     assert statistics.view("GROUP_GET_NUMS", "T@G").stats_day.sum == 2
 
 
 def test_what_is_deleted_is_forgotten(store, statistics):
     put(store)
     drain(store, statistics)
-    statistics.count_get("G", "T", 0, 1, 1, 1)
-    statistics.count_get("G", "U", 0, 1, 1, 1)
-    statistics.count_get("H", "U", 0, 1, 1, 1)
+    statistics.count_get("G", "T", 0, 1, 1, 1, 200)
+    statistics.count_get("G", "U", 0, 1, 1, 1, 200)
+    statistics.count_get("H", "U", 0, 1, 1, 1, 200)
     statistics.forget_topic("T")
     statistics.forget_group("H")
     assert {key for _, key in statistics._items} == {"C", "U@G", "U@0@G"}
@@ -162,7 +162,7 @@ def test_items_are_limited(statistics):
 async def test_service_takes_notes(statistics, clock, autojump_clock, nursery):
     import trio
 
-    statistics.count_get("G", "T", 0, 1, 6, 1)
+    statistics.count_get("G", "T", 0, 1, 6, 1, 200)
     await nursery.start(statistics.sample_regularly)
     for _ in range(8):
         clock.ms += 10_000

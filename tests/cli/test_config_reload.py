@@ -13,12 +13,28 @@ from rmq.store.config import StoreConfig
 from tests.cli.test_process import process, until_ready
 
 
+class Running:
+    """What runs, as far as a change of its configuration goes."""
+
+    def __init__(self, *configs):
+        self._configs = configs
+        self.told = []
+
+    def configs(self):
+        return self._configs
+
+    def config_changed(self, keys):
+        self.told += keys
+
+
 def test_dynamic_keys_change_and_the_others_are_named(caplog):
     caplog.set_level(logging.INFO)
     broker, store = BrokerConfig(), StoreConfig()
     values = {"fileReservedTime": "48", "listenPort": "1", "brokerName": "other"}
-    reload_config(lambda: values, (broker, store))
+    running = Running(broker, store)
+    reload_config(lambda: values, running)
     assert store.reserved_hours == 48
+    assert running.told == ["fileReservedTime"]
     assert broker.listen_port == 10911
     said = caplog.text
     assert "fileReservedTime=48 from now on" in said
@@ -28,8 +44,10 @@ def test_dynamic_keys_change_and_the_others_are_named(caplog):
 def test_a_wrong_value_changes_nothing(caplog):
     store = StoreConfig()
     values = {"fileReservedTime": "48", "deleteWhen": "noon"}
-    reload_config(lambda: values, (store,))
+    running = Running(store)
+    reload_config(lambda: values, running)
     assert store == StoreConfig()
+    assert running.told == []
     assert "stays as it was" in caplog.text
 
 

@@ -67,6 +67,22 @@ async def test_a_typo_in_the_file(doctor, tmp_path):
     assert found[-1][0] == "name server"
 
 
+async def test_the_name_server_that_a_broker_brings_is_asked(doctor, tmp_path):
+    path = tmp_path / "broker.conf"
+    async with running_node(tmp_path / "store", two_ports()) as node:
+        port = node.name_servers[0].rpartition(":")[2]
+        path.write_text(f"rmq.namesrv.listenPort={port}\nbrokerName=broker-test\n")
+        assert problems(await doctor("-c", str(path))) == []
+
+
+async def test_keys_of_every_part_of_a_broker_are_known(doctor, tmp_path):
+    path = tmp_path / "broker.conf"
+    keys = "authenticationEnabled=false", "tls.server.mode=permissive"
+    path.write_text("\n".join([*keys, "orderMessageEnable=true", ""]))
+    found = problems(await doctor("-c", str(path), "-n", "127.0.0.1:1"))
+    assert [subject for subject, _ in found] == ["name server"]
+
+
 async def test_a_value_out_of_range_stops_the_rest(doctor):
     found = problems(await doctor("--set", "listenPort=70000"))
     assert found == [("configuration", "listenPort=70000: the greatest value is 65535")]

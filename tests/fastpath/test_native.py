@@ -153,6 +153,8 @@ def test_many_served_frames_leave_no_buffer_behind(echo_class, pair):
             received += len(theirs.recv(1 << 20))
     assert not reactor.has_events
     assert reactor.native_counts()[0, 77] == (10_000, {})
+    (times,) = reactor.rpc_times.rows()
+    assert (times.code, times.response, sum(times.counts)) == (77, 0, 10_000)
 
 
 def test_other_contract_is_refused():

@@ -587,6 +587,24 @@ def test_what_became_durable_in_time_is_not_late(wire, durable):
     assert peer.recv(100) == b"done"
 
 
+def test_how_long_a_held_reply_took_is_counted(wire, durable):
+    token, peer = wire.connect()
+    begun_ns = time.monotonic_ns() - 50_000_000
+    wire.reactor.hold(token, b"a", 10, 5_000, b"late", 10, begun_ns)
+    wire.reactor.hold(token, b"b", 20, 5_000, b"late", 10, begun_ns)
+    wire.reactor.hold(token, b"c", 10, 5_000, b"late")
+    assert wire.reactor.rpc_times.rows() == []
+    durable.advance(10)
+    wire.take()
+    wire.reactor.expire_held(5_000)
+    assert peer.recv(100) == b"aclate"
+    rows = {row.response: row for row in wire.reactor.rpc_times.rows()}
+    assert rows.keys() == {0, 10}
+    for row in rows.values():
+        assert (row.code, sum(row.counts)) == (10, 1)
+        assert 50 <= row.sum_ms < 5_000
+
+
 def test_held_replies_of_a_closed_connection_vanish(wire, durable):
     token, _ = wire.connect()
     wire.reactor.hold(token, b"done", 10, 5_000, b"late")

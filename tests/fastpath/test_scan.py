@@ -12,6 +12,7 @@ from rmq._fastpath import (
     keep_unqueued,
     read_entry,
     scan_queue,
+    size_entries,
     valid_entries_end,
     walk_log,
 )
@@ -99,6 +100,26 @@ def test_any_queue_as_model(queue_file, entries, **limits):
     assert found.byte_count == sum(entry.size for entry in expected.taken)
     assert (found.examined, found.removed) == (expected.examined, expected.removed)
     assert found.stop.name == expected.stop
+
+
+@given(entries=queues())
+def test_sizes_of_any_queue(queue_file, entries):
+    queue_file.write(0, encode(entries).ljust(FILE_SIZE, b"\0"))
+    counts = array("q", [1, 1, 1])
+    bounds = array("q", [91, 100])
+    total = size_entries(queue_file, 0, 20 * len(entries), bounds, counts)
+    sizes = [each.size for each in entries if each.size not in (0, FILLER_SIZE)]
+    assert total == sum(sizes)
+    larger = sum(size > 100 for size in sizes)
+    assert list(counts) == [1 + sizes.count(91), 1 + sizes.count(100), 1 + larger]
+
+
+def test_sizes_need_a_count_for_what_is_larger(queue_file):
+    one = array("q", [1])
+    with pytest.raises(ValueError, match="1 counts for 1 bounds"):
+        size_entries(queue_file, 0, 20, one, one)
+    with pytest.raises(IndexError, match="outside"):
+        size_entries(queue_file, 0, FILE_SIZE + 20, array("q"), one)
 
 
 def test_neighbours_become_one_run(make_file):

@@ -11,6 +11,7 @@ from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
+from rmq.protocol.properties import encode_properties
 from rmq.testing import RawClient, running_node
 from tests.http.test_server import ask
 
@@ -29,14 +30,9 @@ SETTINGS = {
 }
 NOT_SERVED = {
     "rocketmq_consumer_group_create_execution_time_milliseconds",
-    "rocketmq_consumer_inflight_messages",
-    "rocketmq_consumer_queueing_latency_milliseconds",
-    "rocketmq_consumer_ready_messages",
-    "rocketmq_message_size",
     "rocketmq_processor_watermark",
-    "rocketmq_rpc_latency_milliseconds",
 }
-"""They would need a measurement on the way of a message."""
+"""There are no queues of requests, and nothing that is worth a measurement."""
 
 WITHOUT_POP_AND_TIMERS = re.compile("rocketmq_(pop|timer)_")
 NOT_IN_THE_SCRAPE = {
@@ -45,6 +41,10 @@ NOT_IN_THE_SCRAPE = {
         "language", "version", "protocol_type", "consumer_group", "consume_mode",
         "is_system",
     },
+    "rocketmq_commit_messages_total": {"topic"},
+    "rocketmq_rollback_messages_total": {"topic"},
+    "rocketmq_half_messages": {"topic"},
+    "rocketmq_send_to_dlq_messages_total": {"topic", "consumer_group", "is_system"},
 }  # fmt: skip
 """Java's tools had left when Java was scraped; the labels are those of its source."""
 
@@ -108,9 +108,39 @@ HEARTBEAT = {
 }  # fmt: skip
 
 
+async def send_transactions(client):
+    """One is committed, one rolled back, one stays open."""
+    for end in (8, 12, None):
+        properties = encode_properties({"TRAN_MSG": "true", "PGROUP": "P"})
+        fields = SEND | {"topic": "X", "properties": properties}
+        sent = await client.call(request(RequestCode.SEND_MESSAGE, b"half", **fields))
+        assert sent.code == 0, sent.remark
+        if end is None:
+            continue
+        message_id = sent.ext_fields["msgId"]
+        ended = request(
+            RequestCode.END_TRANSACTION,
+            producerGroup="P",
+            tranStateTableOffset=sent.ext_fields["queueOffset"],
+            commitLogOffset=str(int(message_id[-16:], 16)),
+            commitOrRollback=str(end),
+            msgId=message_id,
+        )
+        assert (await client.call(ended)).code == 0
+
+
+async def give_up_a_message(client):
+    back = request(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        offset="0", group="G", delayLevel="-1", originTopic="T",
+    )  # fmt: skip
+    answer = await client.call(back)
+    assert answer.code == 0, answer.remark
+
+
 @pytest.fixture
 async def scrape(tmp_path):
-    """Five messages in, two of them out, one committed."""
+    """Five messages in, two of them out, one committed; transactions, a dead letter."""
     async with running_node(tmp_path, SETTINGS) as node:
         node.broker.context.topics.update(
             TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
@@ -130,6 +160,8 @@ async def scrape(tmp_path):
                 consumerGroup="G", topic="T", queueId="0", commitOffset="1",
             )  # fmt: skip
             assert (await client.call(commit)).code == 0
+            await send_transactions(client)
+            await give_up_a_message(client)
             status, body = await get(node, "/metrics")
         assert status == "200 OK"
         yield Scrape(body)
@@ -150,10 +182,47 @@ async def test_numbers_are_those_of_the_traffic(scrape):
     assert scrape.value("rocketmq_consumer_connections", **online) == 1
     assert scrape.value("rocketmq_broker_permission") == 6
     assert scrape.value("rocketmq_storage_size_bytes", storage_medium="disk") > 450
-    assert scrape.value("rmq_put_messages_total") == 5
+    ends = 1 + 1  # a commit, and the note of a roll-back
+    assert scrape.value("rmq_put_messages_total") == 5 + 3 + ends + 1
     assert scrape.value("rmq_store_writable") == 1
     assert scrape.value("rmq_name_server_registered") == 1
     assert scrape.value("rmq_connections") >= 2
+
+
+async def test_what_is_handed_out_is_in_flight_until_it_is_committed(scrape):
+    of_g = {"consumer_group": "G", "topic": "T", "is_retry": "false"}
+    assert scrape.value("rocketmq_consumer_inflight_messages", **of_g) == 1
+    assert scrape.value("rocketmq_consumer_ready_messages", **of_g) == 3
+    name = "rocketmq_consumer_queueing_latency_milliseconds"
+    assert scrape.value(name, **of_g) >= 0
+
+
+async def test_transactions_and_dead_letters(scrape):
+    assert scrape.value("rocketmq_commit_messages_total", topic="X") == 1
+    assert scrape.value("rocketmq_rollback_messages_total", topic="X") == 1
+    assert scrape.value("rocketmq_half_messages", topic="X") == 1
+    dead = {"topic": "T", "consumer_group": "G"}
+    assert scrape.value("rocketmq_send_to_dlq_messages_total", **dead) == 1
+
+
+async def test_histograms(scrape):
+    of_t = {"topic": "T", "message_type": "normal"}
+    size = "rocketmq_message_size"
+    assert scrape.value(f"{size}_bucket", le="1024.0", **of_t) == 5
+    assert scrape.value(f"{size}_bucket", le="+Inf", **of_t) == 5
+    assert scrape.value(f"{size}_count", **of_t) == 5
+    assert scrape.value(f"{size}_sum", **of_t) == scrape.value(
+        "rocketmq_throughput_in_total", topic="T"
+    )
+    rpc = "rocketmq_rpc_latency_milliseconds"
+    sends = {"request_code": "send_message", "response_code": "success"}
+    assert scrape.value(f"{rpc}_count", **sends) == 8
+    assert scrape.value(f"{rpc}_bucket", le="3000.0", **sends) == 8
+    assert 0 < scrape.value(f"{rpc}_sum", **sends) < 8_000
+    pulls = {"request_code": "pull_message", "result": "success"}
+    assert scrape.value(f"{rpc}_count", **pulls) == 1
+    flushes = scrape.value("rmq_log_flush_seconds_count")
+    assert scrape.value("rmq_log_flush_seconds_bucket", le="+Inf") == flushes
 
 
 async def test_names_kinds_and_labels_are_those_of_java(scrape):
@@ -162,7 +231,8 @@ async def test_names_kinds_and_labels_are_those_of_java(scrape):
     for name in wanted:
         kind, labels = JAVA[name]
         assert scrape.kinds[name] == kind, name
-        for found, _ in scrape.values[name]:
+        part = name + "_count" * (kind == "histogram")
+        for found, _ in scrape.values[part]:
             assert found.keys() == labels | {"zone"}, name
             assert found["zone"] == "north"
 
@@ -183,7 +253,7 @@ async def test_every_metric_of_the_dashboard_is_served(scrape):
     assert len(set(titles)) == len(titles) > 10
     named = set(re.findall(r"(?:rocketmq|rmq)_\w+", text))
     assert len(named) > 15
-    assert not named - scrape.kinds.keys()
+    assert not {name.removesuffix("_bucket") for name in named} - scrape.kinds.keys()
 
 
 async def test_every_metric_that_the_documents_name_is_served(scrape):

@@ -22,12 +22,20 @@ async def busy():
     return Page(b"no\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
+async def broken():
+    await trio.lowlevel.checkpoint()
+    raise LookupError("a mistake of ours")
+
+
+PAGES = {"/page": page, "/busy": busy, "/broken": broken}
+
+
 @asynccontextmanager
 async def serving():
     server = HttpServer("127.0.0.1", 0)
     await server.open()
     async with trio.open_nursery() as nursery:
-        await nursery.start(server.run, {"/page": page, "/busy": busy})
+        await nursery.start(server.run, PAGES)
         yield server
         nursery.cancel_scope.cancel()
     await server.close()
@@ -90,3 +98,12 @@ async def test_an_address_in_use_is_one_sentence():
         server = HttpServer("127.0.0.1", taken.getsockname()[1])
         with pytest.raises(ConfigError, match="set metricsPromExporterPort"):
             await server.open()
+
+
+async def test_a_page_that_fails_is_the_end_of_nothing(caplog):
+    async with serving() as server:
+        answer = await ask(server, b"GET /broken HTTP/1.1\r\n\r\n")
+        assert answer.startswith("HTTP/1.1 500 Internal Server Error\r\n")
+        assert "mistake" not in answer
+        assert "a mistake of ours" in caplog.text
+        assert "200 OK" in await ask(server, b"GET /page HTTP/1.1\r\n\r\n")

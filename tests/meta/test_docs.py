@@ -11,11 +11,11 @@ from rmq import hookspecs
 from rmq.broker.config import BrokerConfig
 from rmq.cli import main
 from rmq.config import check, options, read_properties
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = (BrokerConfig, StoreConfig, NamesrvConfig)
+CONFIGS = (BrokerConfig, StoreConfig, NamesrvConfig, NamesrvListenConfig)
 
 
 def test_each_hook_is_documented_with_its_signature():

@@ -12,7 +12,7 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.errors import RequestRejected
 from rmq.namesrv import answers
-from rmq.namesrv.config import NamesrvConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.routes import RouteTable
@@ -70,6 +70,7 @@ class Caller:
                 self.kv,
                 lambda told, _: told,
                 self.clock.now_ms,
+                NamesrvListenConfig(),
             )
         )
         self.answers = handlers.answers

@@ -1,5 +1,5 @@
 """What tools change: groups, modes, configuration, old files: 25, 207, 225, 305 to 353,
-401, 402, 907, and what is refused with advice.
+401, 402, 906, 907, and what is refused with advice.
 """
 
 import dataclasses
@@ -161,6 +161,20 @@ def test_end_of_the_log_without_replicas(caller):
     assert body["master"] is True
     assert body["masterCommitLogMaxOffset"] == caller.broker.store.end_offset > 0
     assert (body["inSyncSlaveNums"], body["haConnectionInfo"]) == (0, [])
+
+
+def test_a_replica_is_told_where_the_log_is(caller):
+    names = caller.broker.name_servers
+    names.address, names.ha_address = "10.0.0.1:10911", "10.0.0.1:10912"
+    assert caller.call(906).ext_fields == {
+        "masterHaAddress": "10.0.0.1:10912",
+        "masterAddress": "10.0.0.1:10911",
+        "masterFlushOffset": "0",
+    }
+    fields = {"masterHaAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+    answer = caller.call(906, fields)
+    assert answer.code == 1
+    assert "does not follow 10.0.0.2:10911" in answer.remark
 
 
 @pytest.mark.parametrize("code", ADVICE)

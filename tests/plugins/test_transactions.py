@@ -298,6 +298,37 @@ def test_given_up_after_so_many_checks(caller, clock, producer):
     assert records(caller) == []
 
 
+def test_what_was_given_up_is_checked_again_when_told(caller, clock, producer):
+    half = begin(caller, bornTimestamp=clock.ms)
+    for _ in range(16):
+        clock.ms += 30_000
+        check(caller)
+    (given_up,) = records(caller, "TRANS_CHECK_MAX_TIME_TOPIC")
+    assert caller.broker.statistics.open_transactions == {}
+    fields = {"topic": "T", "msgId": given_up.offset_msg_id}
+    assert caller.call(323, fields).code == 0
+    assert caller.broker.statistics.open_transactions == {"T": 1}
+    clock.ms += 30_000
+    (question,) = check(caller)
+    asked = decode_stored(question.body)[0]
+    assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert end(caller, half, COMMIT).code == 1, "the old ids end nothing"
+    assert end(caller, records(caller, HALF)[-1], COMMIT).code == 0
+    (record,) = records(caller)
+    assert record.body == b"pay"
+    assert caller.broker.statistics.open_transactions == {}
+
+
+@pytest.mark.parametrize("name", ["X", "", "0" * 32, "F" * 32, "G" * 32, "half"])
+def test_nothing_else_is_checked_again(caller, name):
+    half = begin(caller)
+    message_id = half.offset_msg_id if name == "half" else name
+    answer = caller.call(323, {"topic": "T", "msgId": message_id})
+    assert answer.code == 1
+    assert "is no message of TRANS_CHECK_MAX_TIME_TOPIC" in answer.remark
+    assert len(records(caller, HALF)) == 1
+
+
 def test_given_up_when_too_old(caller, clock, producer):
     begin(caller, bornTimestamp=clock.ms)
     clock.ms += 72 * 3_600_000 + 1

@@ -94,7 +94,9 @@ def _register_views(broker: BrokerContext, register: RegisterHandler) -> None:
     register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cleaning.queue_files)
     register(RequestCode.CLEAN_UNUSED_TOPIC, cleaning.unused_topics)
     register(RequestCode.DELETE_EXPIRED_COMMITLOG, cleaning.log_files)
-    register(RequestCode.GET_BROKER_HA_STATUS, ReplicationHandler(broker).status)
+    replication = ReplicationHandler(broker)
+    register(RequestCode.EXCHANGE_BROKER_HA_INFO, replication.exchange)
+    register(RequestCode.GET_BROKER_HA_STATUS, replication.status)
 
 
 @hookimpl

@@ -56,6 +56,7 @@ class ConfigurationHandler:
                 timestamp=self._broker.clock.now_ms(),
                 counter=self._version.counter + 1,
             )
+            self._broker.config_changed(outcome.changed)
         return request.reply()
 
     def _configs(self) -> tuple[Any, ...]:

@@ -1,8 +1,14 @@
-"""Request 907: how replication is. This broker is a master without replicas."""
+"""Requests 906 and 907: who replicates how far. This is a master without replicas."""
 
 from rmq.broker.context import BrokerContext, Connection
+from rmq.errors import RequestRejected
 from rmq.protocol.bodies.statistics import HARuntimeInfo
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.headers.cluster import (
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
+)
 
 
 class ReplicationHandler:
@@ -10,6 +16,23 @@ class ReplicationHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._store = broker.store
+        self._name_servers = broker.name_servers
+        self._end_at_start = broker.store.end_offset
+
+    def exchange(self, request: Command, connection: Connection) -> Command:
+        """Tell a replica where to get the log; nobody tells this broker its master."""
+        header = request.header(ExchangeHAInfoRequestHeader)
+        if header.master_ha_address is not None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker is a master and does not follow {header.master_address}",
+            )
+        answer = ExchangeHAInfoResponseHeader(
+            master_ha_address=self._name_servers.ha_address,
+            master_flush_offset=self._end_at_start,
+            master_address=self._name_servers.address,
+        )
+        return request.reply(header=answer)
 
     def status(self, request: Command, connection: Connection) -> Command:
         """Answer the end of the log and the replicas that follow it."""

@@ -112,7 +112,7 @@ class StatisticsHandler:
         return OffsetWrapper(
             broker_offset=self._store.max_offset(topic, queue_id),
             consumer_offset=consumed,
-            pull_offset=consumed,
+            pull_offset=max(consumed, self._statistics.pulled(group, topic, queue_id)),
             last_timestamp=last_ms,
         )
 

@@ -45,7 +45,7 @@ class TopicHandler:
         self._store = broker.store
         self._statistics = broker.statistics
         self._broker_name = config.broker_name
-        self._allows_mixed = config.enable_mixed_message_type
+        self._config = config
 
     def update(self, request: Command, connection: Connection) -> Command:
         """Create a topic or change it."""
@@ -184,7 +184,10 @@ class TopicHandler:
                 f"topic {config.topic_name}: topicFilterType = "
                 f"[{config.topic_filter_type}] value invalid"
             )
-        if config.attributes.get(MESSAGE_TYPE) == "MIXED" and not self._allows_mixed:
+        if (
+            config.attributes.get(MESSAGE_TYPE) == "MIXED"
+            and not self._config.enable_mixed_message_type
+        ):
             raise _invalid("MIXED message type is not supported.")
 
 

@@ -47,8 +47,7 @@ class HeartbeatHandler:
         self._consumers = broker.consumers
         self._producers = broker.producers
         self._filters = broker.filters
-        self._allows_sql = broker.config.enable_property_filter
-        self._keeps_producers = broker.config.enable_register_producer
+        self._config = broker.config
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
         """Note a client with all its groups."""
@@ -61,7 +60,7 @@ class HeartbeatHandler:
                 wants_subscriptions = wants_subscriptions or not is_known
             else:
                 self._register(consumer, client_id, request, connection)
-        if self._keeps_producers:
+        if self._config.enable_register_producer:
             self._register_producers(data, client_id, request, connection)
         is_first_form = not data.heartbeat_fingerprint
         return request.reply(
@@ -103,7 +102,10 @@ class HeartbeatHandler:
         subscription = CheckClientRequestBody.decode(request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return request.reply()
-        if not self._allows_sql or subscription.expression_type != "SQL92":
+        if (
+            not self._config.enable_property_filter
+            or subscription.expression_type != "SQL92"
+        ):
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 "The broker does not support consumer to filter message by "

@@ -16,7 +16,6 @@ from rmq.broker.context import (
 from rmq.hookspecs import hookimpl
 from rmq.native import PullPath
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.flags import is_readable
 from rmq_plugins.pull.handler import pulls_of
 
 _MAIN_ONLY = ("main",)
@@ -34,13 +33,10 @@ def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
 
 @hookimpl
 def rmq_native_handlers(broker: BrokerContext, register: RegisterNative) -> None:
-    """Serve pulls that find messages compiled, where consumers may read at all."""
-    config = broker.config
-    if not is_readable(config.broker_permission):
-        return
+    """Serve pulls that find messages compiled."""
     table = pulls_of(broker).compiled(broker).table
     register(RequestCode.PULL_MESSAGE, PullPath(table), ports=_MAIN_ONLY)
-    if config.lite_pull_message_enable:
+    if broker.config.lite_pull_message_enable:
         register(RequestCode.LITE_PULL_MESSAGE, PullPath(table), ports=_MAIN_ONLY)
 
 

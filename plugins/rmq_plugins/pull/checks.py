@@ -50,11 +50,8 @@ class PullChecks:
         self._consumers = broker.consumers
         self._unserved = broker.store.unserved
         self._name = config.broker_ip1 or broker.address
-        self._is_readable = is_readable(config.broker_permission)
+        self._config = config
         self._filters = broker.filters
-        self._filters_retries = config.filter_support_retry
-        self._allows_sql = config.enable_property_filter
-        self._allows_lite_pull = config.lite_pull_message_enable
 
     def plan(
         self,
@@ -70,18 +67,21 @@ class PullChecks:
             wanted = self._filter(header.subscription, header.expression_type)
         else:
             wanted = self._registered_filter(header, group)
-        if self._filters_retries and is_retry_topic(header.topic):
+        if self._config.filter_support_retry and is_retry_topic(header.topic):
             select = select_retries(header.topic, self._filters)
             wanted = wanted._replace(predicate=select)
         return PullPlan(wanted, topic.topic_sys_flag, group.group_sys_flag)
 
     def _check_broker(self, request: Command) -> None:
-        if not self._is_readable:
+        if not is_readable(self._config.broker_permission):
             raise PullForbidden(
                 FORBIDDEN_BROKER,
                 f"the broker[{self._name}] pulling message is forbidden",
             )
-        if request.code == RequestCode.LITE_PULL_MESSAGE and not self._allows_lite_pull:
+        if (
+            request.code == RequestCode.LITE_PULL_MESSAGE
+            and not self._config.lite_pull_message_enable
+        ):
             raise PullForbidden(
                 FORBIDDEN_BROKER,
                 f"the broker[{self._name}] for lite pull consumer is forbidden",
@@ -193,4 +193,6 @@ class PullChecks:
             )
 
     def _filter(self, expression: str | None, kind: str | None) -> PullFilter:
-        return build_filter(expression, kind, allows_sql=self._allows_sql)
+        return build_filter(
+            expression, kind, allows_sql=self._config.enable_property_filter
+        )

@@ -54,7 +54,6 @@ class PullHandler:
     """Known in Java as `PullMessageProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        config = broker.config
         self.held = HeldPulls(self.resume, broker.clock.now_ms, self._watch)
         self._checks = PullChecks(broker)
         self._native: NativePulls | None = None
@@ -63,11 +62,13 @@ class PullHandler:
         self._statistics = broker.statistics
         self._max_examined = broker.store_config.filter_scan_bytes // ENTRY_SIZE
         self._now_ms = broker.clock.now_ms
-        self._short_poll_ms = (
-            None if config.long_polling_enable else config.short_polling_time_mills
-        )
-        sweep_ms = self._short_poll_ms or LONG_POLL_SWEEP_MS
-        self._sweep_seconds = sweep_ms / 1_000
+        self._config = broker.config
+
+    @property
+    def _short_poll_ms(self) -> int | None:
+        """How long to hold a pull that finds nothing; None: as long as it says."""
+        config = self._config
+        return None if config.long_polling_enable else config.short_polling_time_mills
 
     def compiled(self, broker: BrokerContext) -> NativePulls:
         """Show what is plain to compiled handlers from now on."""
@@ -145,7 +146,7 @@ class PullHandler:
     async def sweep_held_pulls(self) -> None:
         """Run until cancelled: the service that ends pulls whose time is over."""
         while True:
-            await trio.sleep(self._sweep_seconds)
+            await trio.sleep((self._short_poll_ms or LONG_POLL_SWEEP_MS) / 1_000)
             self.held.sweep()
 
     def _run(
@@ -176,6 +177,7 @@ class PullHandler:
                 1,
                 result.message_count,
                 len(result.body),
+                result.next_begin_offset,
             )
         if result.status is GetStatus.FOUND and self._native is not None:
             self._native.show(header, plan)

@@ -2,7 +2,8 @@
 
 A queue is shown to it after a first pull went through the Python handler, which has
 asked every table by then. A topic, group or subscription that changes is forgotten, and
-so is what is told to go on from another offset.
+so is what is told to go on from another offset; all of them if the configuration
+changes.
 """
 
 from contextlib import suppress
@@ -45,6 +46,7 @@ class NativePulls:
         broker.groups.on_change.append(self._forget_group)
         broker.consumers.on_change.append(self._forget_group)
         broker.offsets.on_reset.append(self._forget_group)
+        broker.on_config.append(lambda _keys: self._forget_all())
 
     def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> None:
         """Let later pulls like this one, which found messages, take the short way.
@@ -77,8 +79,7 @@ class NativePulls:
         if config is None or not 0 < config.read_queue_nums <= QUEUE_LIMIT:
             return None
         if len(self._views) == VIEW_LIMIT:
-            for known in list(self._views):
-                self._forget(known)
+            self._forget_all()
         view = self._views[key] = PullView(
             group,
             topic,
@@ -95,6 +96,10 @@ class NativePulls:
         self._by_topic.setdefault(topic, set()).add(key)
         self._by_group.setdefault(group, set()).add(key)
         return view
+
+    def _forget_all(self) -> None:
+        for key in list(self._views):
+            self._forget(key)
 
     def _forget(self, key: ViewKey) -> None:
         view = self._views.pop(key)

@@ -40,13 +40,15 @@ class OffsetRelay:
         self._topics = broker.topics
         self._offsets = broker.offsets
         self._store = broker.store
-        self._name = broker.config.broker_name
-        self._is_server_side = broker.config.use_server_side_reset_offset
+        self._config = broker.config
 
     def reset(self, request: Command, _connection: Connection) -> Command:
         """Set the offsets of a group to a time, or one of them to an offset."""
         header = request.header(ResetOffsetRequestHeader)
-        if self._is_server_side and request.language not in _C_LANGUAGES:
+        if (
+            self._config.use_server_side_reset_offset
+            and request.language not in _C_LANGUAGES
+        ):
             table = self._reset_here(header)
         else:
             table = self._reset_at_clients(header, request.language in _C_LANGUAGES)
@@ -175,7 +177,9 @@ class OffsetRelay:
         return group
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic=topic, broker_name=self._name, queue_id=queue_id)
+        return MessageQueue(
+            topic=topic, broker_name=self._config.broker_name, queue_id=queue_id
+        )
 
 
 def _check_versions(group: ConsumerGroup) -> None:

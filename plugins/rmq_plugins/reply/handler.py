@@ -42,7 +42,7 @@ class ReplyHandler:
         self._host = broker.store_host
         self._name = config.broker_ip1 or broker.address
         self._accept_from_ms = config.start_accept_send_request_time_stamp
-        self._stores = config.store_reply_message_enable
+        self._config = config
         self._facts = {
             names.MSG_REGION: config.region_id,
             names.TRACE_ON: "true" if config.trace_on else "false",
@@ -57,7 +57,7 @@ class ReplyHandler:
             return request.reply(refusal.code, refusal.remark, ext_fields=self._facts)
         problem = await self._push(message, header)
         place = {"msgId": "0", "queueId": "0", "queueOffset": "0"}
-        if self._stores:
+        if self._config.store_reply_message_enable:
             stored = self._store(message)
             if stored is None:
                 problem = problem or "the reply was not stored"

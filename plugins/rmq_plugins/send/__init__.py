@@ -6,7 +6,6 @@ from rmq.broker.context import BrokerContext, RegisterHandler, RegisterNative
 from rmq.hookspecs import hookimpl
 from rmq.native import SendPath
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.flags import PERM_WRITE
 from rmq_plugins.send.handler import sends_of
 from rmq_plugins.send.send_back import SendBackHandler
 
@@ -27,7 +26,7 @@ def rmq_native_handlers(broker: BrokerContext, register: RegisterNative) -> None
     """Serve single messages compiled, on a broker that takes sends from its start."""
     config = broker.config
     accepts_later = config.start_accept_send_request_time_stamp > broker.clock.now_ms()
-    if accepts_later or not config.broker_permission & PERM_WRITE:
+    if accepts_later:
         return
     table = sends_of(broker).compiled(broker).table
     long, short = (SendPath(table, has_short_names=short) for short in (False, True))

@@ -8,6 +8,7 @@ import random
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.statistics import SNDBCK2DLQ_TIMES
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
@@ -20,7 +21,7 @@ from rmq.protocol.flags import (
 )
 from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.message import Message
-from rmq.protocol.properties import DELAY
+from rmq.protocol.properties import DELAY, RETRY_TOPIC
 from rmq.protocol.topics import (
     NOT_SENDABLE,
     RETRY_PREFIX,
@@ -47,11 +48,12 @@ class SendChecks:
         self._topics = broker.topics
         self._groups = broker.groups
         self._queue_locks = broker.queue_locks
+        self._statistics = broker.statistics
         self._overload = broker.overload
         self._clock = broker.clock
         config = broker.config
         self._name = config.broker_ip1 or broker.address
-        self._is_writable = bool(config.broker_permission & PERM_WRITE)
+        self._config = config
         self._accept_from_ms = config.start_accept_send_request_time_stamp
 
     def topic(
@@ -68,7 +70,11 @@ class SendChecks:
             )
         name = header.topic
         config = self._topics.get(name)
-        if not self._is_writable and config is not None and config.order:
+        if (
+            config is not None
+            and config.order
+            and not self._config.broker_permission & PERM_WRITE
+        ):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._name}] sending message is forbidden",
@@ -116,6 +122,8 @@ class SendChecks:
             most_times = header.max_reconsume_times
         is_spent = message.reconsume_times > most_times
         if is_spent or self._queue_locks.is_orderly(group):
+            origin = message.properties.get(RETRY_TOPIC, message.topic)
+            self._statistics.count(SNDBCK2DLQ_TIMES, f"{origin}@{group}")
             self._bury(message, dlq_topic(group))
 
     def _bury(self, message: Message, topic: str) -> None:

@@ -52,7 +52,7 @@ class SendHandler:
         self._batch = BatchHandler(broker, self._checks, self._answers)
         self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)
         self._store_host = broker.store_host
-        self._rejects_transactions = broker.config.reject_transaction_message
+        self._config = broker.config
         self._added = {
             **self._answers.facts,
             names.CLUSTER: broker.config.broker_cluster_name,
@@ -153,7 +153,8 @@ class SendHandler:
         is_retry = is_delayed and reconsume_times > 0
         is_half = properties.get(names.TRAN_MSG, "").lower() == "true" and not is_retry
         if is_half and (
-            self._rejects_transactions or names.TRAN_MSG not in self._triggers
+            self._config.reject_transaction_message
+            or names.TRAN_MSG not in self._triggers
         ):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,

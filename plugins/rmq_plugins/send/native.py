@@ -1,13 +1,17 @@
 """Compiled sends: what the Python handler has served plainly, `SendPath` serves next.
 
 A queue is shown to it after a first message went through the Python handler, which has
-made its topic, its folder and its file by then; a topic that changes is forgotten.
+made its topic, its folder and its file by then; a topic that changes is forgotten, and
+none is shown while the broker may not be written to.
 """
+
+from collections.abc import Collection
 
 from rmq.broker.context import BrokerContext
 from rmq.native import SendTable
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
+from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.topics import is_dlq_topic, is_retry_topic
 from rmq_plugins.send.checks import added_flags
 
@@ -41,11 +45,21 @@ class NativeSends:
             version=WIRE_VERSION,
         )
         self._shown: dict[str, set[int]] = {}
+        self._config = broker.config
         broker.topics.on_change.append(self._forget)
+        broker.on_config.append(self._config_changed)
 
     def _forget(self, name: str, _topic: TopicConfig | None) -> None:
         if self._shown.pop(name, None) is not None:
             self.table.forget(name)
+
+    def _config_changed(self, keys: Collection[str]) -> None:
+        if "brokerPermission" in keys:
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._shown.clear()
+        self.table.forget_all()
 
     def show(self, config: TopicConfig, queue_id: int) -> None:
         """Let later messages for this queue of an ordinary topic take the short way.
@@ -60,6 +74,7 @@ class NativeSends:
         queue = self._store.queue_tail(name, queue_id)
         if (
             queue is None
+            or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)
             or is_dlq_topic(name)
             or self._is_system(name)
@@ -67,8 +82,7 @@ class NativeSends:
             return
         if shown is None:
             if len(self._shown) == TOPIC_LIMIT:
-                self._shown.clear()
-                self.table.forget_all()
+                self._forget_all()
             shown = self._shown[name] = set()
         shown.add(queue_id)
         flags = added_flags(config)

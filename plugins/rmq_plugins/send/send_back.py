@@ -14,6 +14,7 @@ from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
 from rmq.broker.put import STORED
+from rmq.broker.statistics import SNDBCK2DLQ_TIMES
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -48,7 +49,7 @@ class SendBackHandler:
         self._groups = broker.groups
         self._statistics = broker.statistics
         self._name = config.broker_ip1 or broker.address
-        self._is_writable = is_writable(config.broker_permission)
+        self._config = config
 
     def send_back(self, request: Command, _connection: Connection) -> Command:
         """Store the message again, for later or for good."""
@@ -81,6 +82,8 @@ class SendBackHandler:
             return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
         topic = message.properties[names.RETRY_TOPIC]
         self._statistics.count_send_back(header.group, topic)
+        if message.topic == dlq_topic(header.group):
+            self._statistics.count(SNDBCK2DLQ_TIMES, f"{topic}@{header.group}")
         return request.reply()
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
@@ -90,7 +93,7 @@ class SendBackHandler:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {name} {FAQ}",
             )
-        if not self._is_writable:
+        if not is_writable(self._config.broker_permission):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._name}] sending message is forbidden",

@@ -1,6 +1,7 @@
 """Transactional messages: held back until their producer says commit or rollback.
 
-Request 37 END_TRANSACTION; the broker asks with 39 CHECK_TRANSACTION_STATE.
+Requests 37 END_TRANSACTION and 323 RESUME_CHECK_HALF_MESSAGE; the broker asks with 39
+CHECK_TRANSACTION_STATE.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
     """Take the end of transactions on both ports."""
     handler = TransactionHandler(broker, half_log_of(broker))
     register(RequestCode.END_TRANSACTION, handler.end)
+    register(RequestCode.RESUME_CHECK_HALF_MESSAGE, handler.resume)
     broker.on_stop.append(half_log_of(broker).write_ops)
 
 

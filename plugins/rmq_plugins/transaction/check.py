@@ -43,10 +43,7 @@ class Checker:
         self._arrivals = broker.arrivals
         self._clock = broker.clock
         self._broker_name = config.broker_name
-        self._interval_s = config.transaction_check_interval_ms / 1_000
-        self._timeout_ms = config.transaction_time_out_ms
-        self._most_checks = config.transaction_check_max
-        self._oldest_ms = config.file_reserved_time_h * _HOUR_MS
+        self._config = config
 
     async def run(self) -> None:
         """Check for ever."""
@@ -54,7 +51,7 @@ class Checker:
             if not self._log.has_pending:
                 self._log.woken = trio.Event()
                 await self._log.woken.wait()
-            await trio.sleep(self._interval_s)
+            await trio.sleep(self._config.transaction_check_interval_ms / 1_000)
             await self.round()
 
     async def round(self) -> None:
@@ -92,7 +89,10 @@ class Checker:
         properties = record.properties
         age_ms = self._clock.now_ms() - record.born_timestamp
         times = _number(properties.get(names.TRANSACTION_CHECK_TIMES))
-        if times >= self._most_checks or age_ms > self._oldest_ms:
+        if (
+            times >= self._config.transaction_check_max
+            or age_ms > self._config.file_reserved_time_h * _HOUR_MS
+        ):
             logger.warning(
                 "gave up a transaction of %s after %d checks",
                 properties.get(names.PRODUCER_GROUP),
@@ -101,7 +101,7 @@ class Checker:
             return self._log.give_up(record)
         immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is None:
-            if 0 <= age_ms <= self._timeout_ms:
+            if 0 <= age_ms <= self._config.transaction_time_out_ms:
                 return False
         elif age_ms <= _number(immunity) * 1_000:
             return self._log.renew(record, times) is not None

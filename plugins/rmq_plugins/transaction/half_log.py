@@ -39,7 +39,7 @@ from rmq.protocol.topics import (
     is_dlq_topic,
     is_retry_topic,
 )
-from rmq.store.results import GetStatus
+from rmq.store.results import GetStatus, PutStatus
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class HalfLog:
         self._unwritten: list[int] = []
         self._unwritten_size = 0
         self._write_wanted = trio.Event()
+        self._open = broker.statistics.open_transactions
         self._load()
 
     # -- half messages
@@ -109,18 +110,26 @@ class HalfLog:
         message.set_property(names.REAL_TOPIC, message.topic)
         message.set_property(names.REAL_QID, str(message.queue_id))
         message.sys_flag &= ~TRANSACTION_MASK
+        self._open[message.topic] += 1
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
         self.woken.set()
 
     def at(self, physical_offset: int) -> StoredMessage | None:
         """Return the half message that starts at an offset of the log."""
+        return self._record(TRANS_HALF_TOPIC, physical_offset)
+
+    def given_up_at(self, physical_offset: int) -> StoredMessage | None:
+        """Return the transaction that was given up and starts at an offset."""
+        return self._record(TRANS_CHECK_MAX_TIME_TOPIC, physical_offset)
+
+    def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
         data = self._store.record_at(physical_offset)
         if data is None:
             return None
         record = decode_stored(data)[0]
-        return record if record.topic == TRANS_HALF_TOPIC else None
+        return record if record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
         """Return the half at `progress`; what is gone from the store is passed."""
@@ -155,6 +164,17 @@ class HalfLog:
         if root is not None and self._live.get(root) == offset:
             del self._live[root]
         self.progress = offset + 1
+        if not self.has_pending:
+            self._open.clear()  # of those that were refused after `hold_back`, too
+
+    def close(self, half: StoredMessage) -> None:
+        """Count one open transaction less."""
+        assert half.topic == TRANS_HALF_TOPIC, half.topic
+        topic = half.properties.get(names.REAL_TOPIC, "")
+        if self._open[topic] > 1:
+            self._open[topic] -= 1
+        else:
+            del self._open[topic]
 
     def renew(self, record: StoredMessage, times: int) -> StoredMessage | None:
         """Store a half anew at the end of the queue; None if the store refuses."""
@@ -185,7 +205,23 @@ class HalfLog:
         self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=_READ_WRITE)
         message = record.again()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
-        return self._append(message).status in STORED
+        if self._append(message).status not in STORED:
+            return False
+        self.close(record)
+        return True
+
+    def resume(self, record: StoredMessage) -> PutStatus:
+        """Store a half that was given up as a new one, which was never checked."""
+        assert record.topic == TRANS_CHECK_MAX_TIME_TOPIC, record.topic
+        message = record.again()
+        message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
+        message.set_property(names.TRANSACTION_CHECK_TIMES, "0")
+        message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
+        status = self._append(message).status
+        if status in STORED:
+            self._open[message.properties.get(names.REAL_TOPIC, "")] += 1
+            self.woken.set()
+        return status
 
     # -- ended transactions
 
@@ -250,9 +286,12 @@ class HalfLog:
         self.progress = max(low, self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0))
         self.progress = min(self.progress, self._store.max_offset(TRANS_HALF_TOPIC, 0))
         first: StoredMessage | None = None
+        topics: dict[int, str] = {}
         for record in self._records(TRANS_HALF_TOPIC, self.progress):
             first = first or record
             root = _root(record)
+            topics.pop(self._live.get(root, root), None)
+            topics[record.queue_offset] = record.properties.get(names.REAL_TOPIC, "")
             if root != record.queue_offset:
                 self._live[root] = record.queue_offset
                 self._roots[record.queue_offset] = root
@@ -266,6 +305,7 @@ class HalfLog:
                 scan_from = max(scan_from, op.physical_offset)
         if scan_from is not None:
             self._find_commits(scan_from)
+        self._open.update(t for live, t in topics.items() if live not in self._ended)
 
     def _records(self, topic: str, offset: int) -> list[StoredMessage]:
         """Read a queue from an offset on."""

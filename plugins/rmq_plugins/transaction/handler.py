@@ -1,14 +1,17 @@
-"""Request 37: the producer ends its transaction, by itself or because it was asked.
+"""Request 37: the producer ends its transaction, by itself or because it was asked;
+323: an operator has a transaction that was given up checked again.
 
 Ordinarily oneway. Type 0, "unknown", is never answered. The first word counts: a second
 commit or rollback of the same transaction changes nothing and is answered 0, or 1 once
-nothing is known of it any more.
+nothing is known of it any more. What is checked again counts as begun anew: the ids of
+the old half end nothing.
 """
 
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.broker.put import STORED
+from rmq.broker.statistics import COMMIT_NUMS, ROLLBACK_NUMS
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -19,9 +22,12 @@ from rmq.protocol.flags import (
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
-from rmq.protocol.headers.transaction import EndTransactionRequestHeader
-from rmq.protocol.message import Message, StoredMessage
-from rmq.protocol.topics import validate_topic
+from rmq.protocol.headers.transaction import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from rmq.protocol.message import Message, StoredMessage, offset_of_message_id
+from rmq.protocol.topics import TRANS_CHECK_MAX_TIME_TOPIC, validate_topic
 from rmq.store.results import PutStatus
 from rmq_plugins.transaction.half_log import HalfLog
 
@@ -57,6 +63,7 @@ class TransactionHandler:
         self._topics = broker.topics
         self._clock = broker.clock
         self._is_sync = broker.store_config.is_sync_flush
+        self._statistics = broker.statistics
         self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
 
     def end(self, request: Command, _connection: Connection) -> Command | Held | None:
@@ -79,6 +86,23 @@ class TransactionHandler:
             return self._commit(request, record, live)
         if not self._log.end_now(live):
             raise RequestRejected(*_REFUSALS[PutStatus.SERVICE_NOT_AVAILABLE])
+        self._count(ROLLBACK_NUMS, record)
+        return request.reply()
+
+    def resume(self, request: Command, _connection: Connection) -> Command:
+        """Put a half message that was given up back where it is checked."""
+        header = request.header(ResumeCheckHalfMessageRequestHeader)
+        offset = offset_of_message_id(header.msg_id)
+        record = None if offset is None else self._log.given_up_at(offset)
+        if record is None:
+            raise _refused(
+                f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}, where "
+                "transactions lie that nobody ended"
+            )
+        status = self._log.resume(record)
+        if status not in STORED:
+            unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
+            raise RequestRejected(*_REFUSALS.get(status, unnamed))
         return request.reply()
 
     def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
@@ -107,10 +131,15 @@ class TransactionHandler:
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
         assert result.end_offset > record.physical_offset, "a commit follows its half"
         self._log.end(live)
+        self._count(COMMIT_NUMS, record)
         answer = request.reply()
         if not self._is_sync:
             return answer
         return Held(answer, result.end_offset, answer, self._disk_timeout_ms)
+
+    def _count(self, name: str, half: StoredMessage) -> None:
+        self._log.close(half)
+        self._statistics.count(name, half.properties.get(names.REAL_TOPIC, ""))
 
     def _final(self, record: StoredMessage) -> Message:
         """Build what consumers get."""

@@ -37,7 +37,7 @@ class GroupTable(JsonTable):
 
     def __init__(self, folder: Path, clock: Clock, config: BrokerConfig) -> None:
         super().__init__(folder / "subscriptionGroup.json", clock)
-        self._is_automatic = config.auto_create_subscription_group
+        self._config = config
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.on_change: list[Callable[[str], None]] = []
@@ -79,7 +79,9 @@ class GroupTable(JsonTable):
         group = self._groups.get(name)
         if group is not None:
             return group
-        if not self._is_automatic and not name.startswith(SYSTEM_GROUP_PREFIX):
+        if not self._config.auto_create_subscription_group and not name.startswith(
+            SYSTEM_GROUP_PREFIX
+        ):
             return None
         try:
             validate_group(name)

@@ -39,13 +39,14 @@ it finds.
 
 This page is printed by `python -m rmq.cli.admin.document`.
 
-Request 25 (`updateBrokerConfig`) changes keys that are declared dynamic until the
-broker stops; other keys are refused by name. Statistics (`statsAll`, 315) hold sums
-and rates over the last minute, hour and day: `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`,
-`QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`, `GROUP_GET_NUMS`, `GROUP_GET_SIZE`,
-`QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`, `SNDBCK_PUT_NUMS`, `BROKER_PUT_NUMS`,
-`BROKER_GET_NUMS`. At most 20,000 items are kept, and those that were idle for a day
-are dropped.
+Request 25 (`updateBrokerConfig`) changes keys that are marked live in
+[configuration.md](configuration.md), in the process and in its file; others are
+refused by name. Statistics (`statsAll`, 315) hold sums and rates over the last minute,
+hour and day: `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
+`GROUP_GET_NUMS`, `GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`,
+`SNDBCK_PUT_NUMS`, `SNDBCK2DLQ_TIMES`, `COMMIT_NUMS`, `ROLLBACK_NUMS`,
+`BROKER_PUT_NUMS`, `BROKER_GET_NUMS`. At most 20,000 items are kept, and those that
+were idle for a day are dropped.
 """
 
 

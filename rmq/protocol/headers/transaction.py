@@ -16,6 +16,13 @@ class EndTransactionRequestHeader(RpcHeader, kw_only=True):
     transaction_id: str | None = None
 
 
+class ResumeCheckHalfMessageRequestHeader(RpcHeader, kw_only=True):
+    """Of request 323 RESUME_CHECK_HALF_MESSAGE."""
+
+    topic: str | None = None
+    msg_id: str
+
+
 class CheckTransactionStateRequestHeader(RpcHeader, kw_only=True):
     """Of request 39 CHECK_TRANSACTION_STATE."""
 
