@@ -4,6 +4,7 @@ import ast
 import re
 import statistics
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,11 @@ def lines_of(path: Path) -> int:
     return len(path.read_text().splitlines())
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def code_lines_of(path: Path) -> int:
     """Lines with code on them: text for readers is not what a budget should save."""
     text = path.read_text()
@@ -70,9 +76,8 @@ def test_file_sizes():
 def test_function_sizes():
     too_long = []
     for path in product(".py"):
-        text = path.read_text()
-        source = text.splitlines()
-        for node in ast.walk(ast.parse(text)):
+        source = path.read_text().splitlines()
+        for node in ast.walk(tree_of(path)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             size = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -117,9 +122,8 @@ def test_broad_except_stands_only_in_supervisors():
 def test_production_asserts():
     lines = asserts = 0
     for path in product(".py"):
-        text = path.read_text()
-        lines += text.count("\n")
-        asserts += sum(isinstance(n, ast.Assert) for n in ast.walk(ast.parse(text)))
+        lines += lines_of(path)
+        asserts += sum(isinstance(n, ast.Assert) for n in ast.walk(tree_of(path)))
     assert asserts / lines * 1000 >= 5, f"{asserts} asserts in {lines} lines"
 
 
