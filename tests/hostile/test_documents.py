@@ -95,7 +95,7 @@ async def test_the_last_of_two_values_counts_as_in_java(scene):
 
 
 def bomb(mebibytes: int) -> bytes:
-    """Compress so many MiB of zeros at the price of one: a full flush can be repeated."""
+    """Compress so many MiB of zeros for the price of one: full flushes repeat."""
     size = 1 << 20
     packer = zlib.compressobj(9)
     piece = packer.compress(bytes(size)) + packer.flush(zlib.Z_FULL_FLUSH)
