@@ -31,6 +31,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from posix.unistd cimport close
 
 from typing import NamedTuple
 
@@ -194,7 +195,7 @@ cdef class Reactor:
         cdef Held *following
         for i in range(self.slot_count):
             if self.slots[i].fd >= 0:
-                os.close(self.slots[i].fd)
+                close(self.slots[i].fd)
             free(self.slots[i].inbox)
             free(self.slots[i].outbox)
             _forget_templates(self.slots[i])
@@ -213,9 +214,9 @@ cdef class Reactor:
         free(self.undrained)
         free(self.events)
         if self.wake_fd >= 0:
-            os.close(self.wake_fd)
+            close(self.wake_fd)
         if self.epfd > 0:
-            os.close(self.epfd)
+            close(self.epfd)
 
     # -- connections
 
