@@ -46,6 +46,9 @@ SILENT_TIMEOUT_MS = 500
 START_WAIT_S = 1.0
 """How long a start waits for its first registrations; then it goes on without."""
 
+PAUSE_FACTOR = 5
+"""A name server that took a second is left alone for five: changes collect."""
+
 
 class NameServerStatus(NamedTuple):
     """How it goes with one name server."""
@@ -105,8 +108,12 @@ class NameServers:
                 await line.wake.wait()
             line.wake = trio.Event()
             line.is_full_wanted |= scope.cancelled_caught
+            began = trio.current_time()
             await self._speak(line)
             line.has_tried.set()
+            if line.is_registered:  # a large table that keeps changing must not be all
+                took_s = trio.current_time() - began
+                await trio.sleep(min(took_s * PAUSE_FACTOR, period_s))
 
     async def _speak(self, line: _Line) -> None:
         """Send what is due; say once that a name server is silent, once it is back."""

@@ -15,6 +15,7 @@ blanks, names in quotes and sorted, nulls left out (a null means the same as abs
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -60,16 +61,12 @@ def loads(data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
 
 def dumps(value: object) -> bytes:
     """Write compactly, with sorted names: mappings, sequences, scalars, structs."""
-    parts: list[bytes] = []
-    _write(value, parts.append, None)
-    return b"".join(parts)
+    return _text(value, None)
 
 
 def dumps_pretty(value: object) -> bytes:
     """Write as Java writes its configuration files: one member a line, tabs."""
-    parts: list[bytes] = []
-    _write(value, parts.append, b"\n")
-    return b"".join(parts)
+    return _text(value, b"\n")
 
 
 def java_text(value: object) -> str:
@@ -101,88 +98,75 @@ def _structures(items: Iterable[Any]) -> list[Any]:
 
 _encode_scalar = msgspec.json.Encoder().encode
 _SCALARS: Final = (str, int, float, bytes, type(None))
-_Emit = Callable[[bytes], None]
+_USUAL: Final = frozenset({*_SCALARS, bool})
+_written: Final = itemgetter(0)
+_Members = list[tuple[bytes, object]]
 
 
-def _write(value: object, emit: _Emit, line: bytes | None) -> None:
+def _text(value: object, line: bytes | None) -> bytes:
     """Write a value; `line` is the line break with its tabs, None when compact."""
     if isinstance(value, msgspec.Struct):
-        _write_members(_struct_members(value), emit, line)
-    elif isinstance(value, Mapping):
-        _write_members(_mapping_members(value), emit, line)
-    elif isinstance(value, list | tuple):
-        _write_items(value, emit, line)
-    elif isinstance(value, set | frozenset):
-        _write_items(sorted(value), emit, line)
-    else:
-        _write_scalar(value, emit)
+        return _enclosed(b"{}", _texts(_struct_members(value), line), line)
+    if isinstance(value, Mapping):
+        return _enclosed(b"{}", _texts(_mapping_members(value), line), line)
+    if isinstance(value, list | tuple):
+        return _enclosed(b"[]", _texts([(b"", item) for item in value], line), line)
+    if isinstance(value, set | frozenset):
+        return _text(sorted(value), line)
+    if isinstance(value, _SCALARS):
+        return _encode_scalar(value)
+    raise LocalProtocolError(f"{value!r} cannot be written as JSON")
 
 
-def _write_scalar(value: object, emit: _Emit) -> None:
-    if not isinstance(value, _SCALARS):
-        raise LocalProtocolError(f"{value!r} cannot be written as JSON")
-    emit(_encode_scalar(value))
-
-
-def _write_members(
-    members: list[tuple[bytes, object]], emit: _Emit, line: bytes | None
-) -> None:
+def _texts(members: _Members, line: bytes | None) -> list[bytes]:
+    """Write the members; most are scalars, which are not worth a call."""
     inner = None if line is None else line + b"\t"
-    separator = b"{"
-    for name, value in members:
-        emit(separator)
-        if inner is not None:
-            emit(inner)
-        emit(name)
-        _write(value, emit, inner)
-        separator = b","
-    _close(b"{}", emit, line, is_empty=not members)
-
-
-def _write_items(
-    items: list[object] | tuple[object, ...], emit: _Emit, line: bytes | None
-) -> None:
-    inner = None if line is None else line + b"\t"
-    separator = b"["
-    for value in items:
-        emit(separator)
-        if inner is not None:
-            emit(inner)
-        _write(value, emit, inner)
-        separator = b","
-    _close(b"[]", emit, line, is_empty=not items)
-
-
-def _close(brackets: bytes, emit: _Emit, line: bytes | None, *, is_empty: bool) -> None:
-    if is_empty:
-        emit(brackets)
-        return
-    if line is not None:
-        emit(line)
-    emit(brackets[1:])
-
-
-def _struct_members(value: msgspec.Struct) -> list[tuple[bytes, object]]:
-    """Return the members that are set, with their names ready to write."""
-    members = []
-    for attribute, name in _struct_names(type(value)):
-        item = getattr(value, attribute)
-        if item is not None:
-            members.append((name, item))
-    return members
-
-
-@cache
-def _struct_names(kind: type[msgspec.Struct]) -> list[tuple[str, bytes]]:
-    """Return each attribute and its written name, sorted by the latter."""
-    pairs = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
     return [
-        (attribute, _encode_scalar(name) + b":") for name, attribute in sorted(pairs)
+        name + (_encode_scalar(item) if type(item) in _USUAL else _text(item, inner))
+        for name, item in members
     ]
 
 
-def _mapping_members(value: Mapping[Any, object]) -> list[tuple[bytes, object]]:
+def _enclosed(brackets: bytes, texts: list[bytes], line: bytes | None) -> bytes:
+    if not texts:
+        return brackets
+    if line is None:
+        return brackets[:1] + b",".join(texts) + brackets[1:]
+    inner = line + b"\t"
+    return brackets[:1] + inner + (b"," + inner).join(texts) + line + brackets[1:]
+
+
+def _struct_members(value: msgspec.Struct) -> _Members:
+    """Return the members that are set, with their names ready to write."""
+    names, values_of = _struct_names(type(value))
+    pairs = zip(names, values_of(value), strict=True)
+    return [(name, item) for name, item in pairs if item is not None]
+
+
+@cache
+def _struct_names(
+    kind: type[msgspec.Struct],
+) -> tuple[list[bytes], Callable[[object], Iterable[object]]]:
+    """Return the written names, sorted, and what reads the values in this order."""
+    pairs = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+    ordered = sorted(pairs)
+    names = [_encode_scalar(name) + b":" for name, _ in ordered]
+    attributes = [attribute for _, attribute in ordered]
+    if len(attributes) > 1:
+        return names, attrgetter(*attributes)
+    return names, lambda value: [getattr(value, each) for each in attributes]
+
+
+def _mapping_members(value: Mapping[Any, object]) -> _Members:
     """Return the members that are set: numbers in order, then text, then objects."""
+    if all(type(name) is str for name in value):
+        written = [
+            (_encode_scalar(name) + b":", item)
+            for name, item in value.items()
+            if item is not None
+        ]
+        written.sort(key=_written)
+        return written
     members = [
         (_order(name), _written_name(name), item)
         for name, item in value.items()
