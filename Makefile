@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
 WORKERS ?= 2
+# stores of the default tests go to memory where 2 GB of it are free; crash tests do not
+IN_MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk '$$1 > 2000000 {print "TMPDIR=/dev/shm"}')
 FRAMES ?= 1000000
 SECONDS ?= 600
 
@@ -20,7 +22,7 @@ run: $(VENV)/.ready  ## compile and start a broker with its own name server on l
 dev: $(VENV)/.dev  ## make .venv with everything a contributor needs
 
 test: $(VENV)/.dev  ## the default tests, under a minute
-	$(BIN)/pytest -q -n $(WORKERS)
+	$(IN_MEMORY) $(BIN)/pytest -q -n $(WORKERS)
 
 test-slow: $(VENV)/.dev  ## the slow tests; prints how many there are
 	$(BIN)/pytest -q -m slow

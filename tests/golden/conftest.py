@@ -4,7 +4,7 @@ import base64
 import json
 import lzma
 import os
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
     is_json: bool
 
 
-@lru_cache(maxsize=4)
+@cache
 def read_recording(path: Path) -> list[Recorded]:
     with lzma.open(path) as lines:
         rows = [json.loads(line) for line in lines]

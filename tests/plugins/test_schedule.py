@@ -355,7 +355,7 @@ def test_who_sends_meanwhile_is_given_time(live):
         return sum(b - a > PAUSE_S for a, b in pairwise(starts))
 
     assert pauses(0) == 0
-    assert pauses(100) >= 2
+    assert pauses(100) >= 1
 
 
 def test_the_table_is_saved_after_a_change(live):

@@ -67,7 +67,8 @@ async def test_what_arrives_during_a_flush_is_one_group(
     may_end.set()
     with trio.fail_after(10):
         assert await service.wait_durable(end, 5_000)
-        await until(lambda: store.statistics().log_flushes == 2)
+        await until(lambda: store.statistics().log_flushes >= 2)
+    assert store.statistics().log_flushes <= 3  # the caller's own wish may be one
     nursery.cancel_scope.cancel()
 
 
