@@ -6,7 +6,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", "25"))
 
 hypothesis.settings.register_profile("rmq", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("rmq")
