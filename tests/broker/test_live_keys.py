@@ -305,6 +305,12 @@ async def test_an_order_is_told_from_now_on(caller):
         answer = await caller.ask(105, to="namesrv", topic="T")
         return b"broker-test:1" in answer.body
 
+    async def known():
+        return (await caller.ask(105, to="namesrv", topic="T")).code == 0
+
+    with trio.fail_after(10):
+        while not await known():  # noqa: ASYNC110 - over the wire
+            await trio.sleep(0.01)
     assert not await told()
     await caller.change("namesrv", orderMessageEnable="true")
     assert await told()
