@@ -11,7 +11,7 @@ import click
 
 from rmq import __version__
 
-COMMANDS: Final = ("admin", "broker", "config", "doctor", "namesrv", "store")
+COMMANDS: Final = ("admin", "bench", "broker", "config", "doctor", "namesrv", "store")
 """Each is the object of this name in the module of this name."""
 
 
