@@ -272,7 +272,7 @@ async def until_signalled(
 def _freeze() -> None:
     """Settle the process after start: what exists now lives as long as it.
 
-    Not collected before: a twentieth of the start, for less than a megabyte.
+    Not collected before: that would be part of every start.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()

@@ -26,7 +26,7 @@ class MainGroup(click.Group):
         """Load one command."""
         if cmd_name not in COMMANDS:
             return None
-        gc.disable()  # imports make no garbage, and are half of a start
+        gc.disable()  # what is imported is no garbage
         command = getattr(import_module(f"rmq.cli.{cmd_name}"), cmd_name)
         gc.enable()
         assert isinstance(command, click.Command), cmd_name

@@ -1,8 +1,8 @@
 """`rmq bench`: send messages over a few connections, and say how fast it went.
 
 One thread and one selector: each connection keeps a window of requests on the way and
-sends another for every answer. The sender is Python and its own limit at about 30,000
-messages a second and core; `bench/load` in the source tree has one in C.
+sends another for every answer. The sender is Python and soon its own limit; the one of
+`bench/load` in the source tree is in C.
 """
 
 import os
@@ -19,7 +19,7 @@ import click
 
 from rmq.cli.admin.sends import writable_queues
 from rmq.cli.options import FAILED
-from rmq.client.admin import AdminClient, Queue
+from rmq.client.admin import AdminClient, Queue, send_fields
 from rmq.errors import RmqError
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -71,14 +71,10 @@ class _Connection:
         """Put a request on the way."""
         self._sent += 1
         properties = {"UNIQ_KEY": f"{self._prefix}{self._sent:012X}", "WAIT": "true"}
-        fields = {
-            "producerGroup": "rmq-bench", "topic": self._topic,
-            "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
-            "queueId": str(self._queue.queue_id), "sysFlag": "0",
-            "bornTimestamp": str(int(time.time() * 1_000)), "flag": "0",
-            "properties": encode_properties(properties), "reconsumeTimes": "0",
-            "unitMode": "false", "batch": "false",
-        }  # fmt: skip
+        fields = send_fields(
+            "rmq-bench", self._topic, self._queue.queue_id,
+            encode_properties(properties), int(time.time() * 1_000),
+        )  # fmt: skip
         request = Command(
             RequestCode.SEND_MESSAGE, fields, self._body, opaque=self._sent
         )

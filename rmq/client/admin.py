@@ -236,25 +236,10 @@ class AdminClient:
         self, topic: str, queue: Queue, body: bytes, properties: str, now_ms: int
     ) -> dict[str, str]:
         """Store a message; the fields of the answer."""
-        answer = self.ask(
-            queue.address,
-            RequestCode.SEND_MESSAGE,
-            {
-                "producerGroup": "TOOLS_PRODUCER",
-                "topic": topic,
-                "defaultTopic": "TBW102",
-                "defaultTopicQueueNums": 4,
-                "queueId": queue.queue_id,
-                "sysFlag": 0,
-                "bornTimestamp": now_ms,
-                "flag": 0,
-                "properties": properties,
-                "reconsumeTimes": 0,
-                "unitMode": False,
-                "batch": False,
-            },
-            body,
+        fields = send_fields(
+            "TOOLS_PRODUCER", topic, queue.queue_id, properties, now_ms
         )
+        answer = self.ask(queue.address, RequestCode.SEND_MESSAGE, fields, body)
         return answer.ext_fields
 
     def consumers(self, group: str) -> dict[str, Any]:
@@ -285,6 +270,26 @@ class AdminClient:
             assert refusal is not None, "there is no broker"
             raise refusal
         return joined
+
+
+def send_fields(
+    group: str, topic: str, queue_id: int, properties: str, now_ms: int
+) -> dict[str, str]:
+    """Return the ext fields of a plain SEND_MESSAGE."""
+    return {
+        "producerGroup": group,
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": str(queue_id),
+        "sysFlag": "0",
+        "bornTimestamp": str(now_ms),
+        "flag": "0",
+        "properties": properties,
+        "reconsumeTimes": "0",
+        "unitMode": "false",
+        "batch": "false",
+    }
 
 
 def _text(value: object) -> str:

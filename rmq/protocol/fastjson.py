@@ -99,7 +99,7 @@ def _structures(items: Iterable[Any]) -> list[Any]:
 _encode_scalar = msgspec.json.Encoder().encode
 _SCALARS: Final = (str, int, float, bytes, type(None))
 _USUAL: Final = frozenset({*_SCALARS, bool})
-_written: Final = itemgetter(0)
+_PLACE: Final = itemgetter(0, 1)
 _Members = list[tuple[bytes, object]]
 
 
@@ -159,20 +159,12 @@ def _struct_names(
 
 def _mapping_members(value: Mapping[Any, object]) -> _Members:
     """Return the members that are set: numbers in order, then text, then objects."""
-    if all(type(name) is str for name in value):
-        written = [
-            (_encode_scalar(name) + b":", item)
-            for name, item in value.items()
-            if item is not None
-        ]
-        written.sort(key=_written)
-        return written
     members = [
         (_order(name), _written_name(name), item)
         for name, item in value.items()
         if item is not None
     ]
-    members.sort(key=lambda member: member[:2])
+    members.sort(key=_PLACE)
     return [(name, item) for _, name, item in members]
 
 
