@@ -87,17 +87,13 @@ async def run_broker(
     config: BrokerConfig,
     store_config: StoreConfig,
     *,
+    plugins: PluginSet,
     values: Mapping[str, str] | None = None,
     clock: Clock | None = None,
-    more_plugins: Mapping[str, object] | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker, with a name server of its own if none is configured.
-
-    `more_plugins` are modules that are not installed, by name.
-    """
+    """Run a broker, with a name server of its own if none is configured."""
     clock = clock or SystemClock()
-    plugins = _load_plugins(config, more_plugins or {})
     tls = read_tls_config(values or {})
     client = RemotingClient(clock=clock, tls=tls)
     server = RemotingServer(
@@ -143,14 +139,6 @@ async def run_broker(
         finally:
             node.finished.set()
         nursery.cancel_scope.cancel()
-
-
-def _load_plugins(config: BrokerConfig, more: Mapping[str, object]) -> PluginSet:
-    plugins = PluginSet()
-    plugins.load(name for name in config.plugins_disabled.split(",") if name)
-    for name, module in more.items():
-        plugins.add(module, name=name)
-    return plugins
 
 
 @asynccontextmanager
@@ -276,6 +264,7 @@ def _freeze() -> None:
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()
+    gc.enable()
 
 
 def _is_any(address: str) -> bool:

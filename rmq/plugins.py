@@ -9,12 +9,13 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, NamedTuple
 
 import pluggy
+from pluggy import HookimplOpts
 
 from rmq import hookspecs
 from rmq.errors import ConfigError, PluginError
@@ -44,18 +45,30 @@ class Claim(NamedTuple):
     max_waiting: int
 
 
+class _Manager(pluggy.PluginManager):
+    """Looks at names that can be hooks only: a module has dozens of others."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> HookimplOpts | None:
+        if not name.startswith(HOOK_PREFIX):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
+
+
 class PluginSet:
     """The loaded plugins of one process."""
 
     def __init__(self) -> None:
-        self._manager = pluggy.PluginManager("rmq")
+        self._manager = _Manager("rmq")
         self._manager.add_hookspecs(hookspecs)
         self._distributions: dict[str, Distribution | None] = {}
         self._claims: dict[tuple[str, int], Claim] = {}
 
-    def load(self, disabled: Iterable[str] = ()) -> None:
-        """Load what is installed, in the order of names."""
-        left_out = set(disabled)
+    def load(self, disabled: str = "") -> None:
+        """Load what is installed, in the order of names.
+
+        `disabled`: names to leave out, separated by commas.
+        """
+        left_out = {name.strip() for name in disabled.split(",")}
         only = os.environ.get(ONLY_VARIABLE)
         wanted = {name.strip() for name in only.split(",")} if only else None
         installed = _installed(tuple(sys.path))

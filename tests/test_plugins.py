@@ -57,7 +57,7 @@ def test_plugins_load_in_the_order_of_names_with_their_version(install):
 def test_a_disabled_plugin_is_not_even_imported(install):
     install("a", "raise RuntimeError")
     plugins = PluginSet()
-    plugins.load(["a"])
+    plugins.load("b, a")
     assert plugins.list() == []
 
 

@@ -208,7 +208,7 @@ class Broker:
                     max_running=claim.max_running,
                     max_waiting=claim.max_waiting,
                 )
-        context.plugins = tuple(plugins.list())
+        context.plugins = plugins
         guards = plugins.gather("rmq_request_guards", context)
         self.is_guarded = bool(guards)
         if self.config.native_handlers and not guards:

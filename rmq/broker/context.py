@@ -3,7 +3,7 @@
 Plugins import their types from here; what is not here is not theirs.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from rmq.broker.tables.persist import JsonTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
 from rmq.native import NativeHandler
-from rmq.plugins import PluginInfo
+from rmq.plugins import PluginSet
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held
 from rmq.remoting.server import NativeCounts
@@ -104,7 +104,7 @@ class BrokerContext:
     on_stop: list[Callable[[], object]] = field(default_factory=list)
     on_config: list[Callable[[Collection[str]], None]] = field(default_factory=list)
     """Told the keys that have new values while the broker runs."""
-    plugins: Sequence[PluginInfo] = ()
+    plugins: PluginSet = field(default_factory=PluginSet)
     """What is loaded; known once every plugin has registered its handlers."""
     tables: list[JsonTable] = field(default_factory=list)
     """Tables of plugins; the broker saves them when it stops."""

@@ -1,8 +1,9 @@
 """`rmq broker`."""
 
+import gc
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import click
@@ -17,10 +18,10 @@ from rmq.cli.options import (
     fail,
     gather_values,
     located,
-    plugin_classes,
     report_findings,
     run_to_end,
     start_logging,
+    wanted_plugins,
 )
 from rmq.cli.service_manager import notify
 from rmq.config import build, describe
@@ -67,6 +68,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     rmq broker -c broker.conf               as that file says
     rmq broker --set listenPort=0           on any free port
     """
+    gc.disable()  # until the node has started: what is made till then stays
     start_logging(log_level, log_format)
     flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}
     if strict_store:
@@ -74,7 +76,8 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     try:
         check_platform()
         values = gather_values(path, settings, CLASSES)
-        classes = (*CLASSES, *plugin_classes(values))
+        plugins = wanted_plugins(values)
+        classes = (*CLASSES, *plugins.config_classes())
         gather = partial(_gather, path, settings, classes, flags)
         values = gather()
         report_findings(values, classes, strict=strict_config)
@@ -87,7 +90,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
                 if print_all or not is_default:
                     click.echo(f"{key}={value}")
         return
-    _run(configs[0], configs[1], gather)
+    _run(partial(nodes.run_broker, *configs, plugins=plugins), gather)
 
 
 def _gather(
@@ -105,14 +108,13 @@ def _gather(
 
 
 def _run(
-    config: BrokerConfig, store: StoreConfig, gather: Callable[[], dict[str, str]]
+    run: Callable[..., Awaitable[None]], gather: Callable[[], dict[str, str]]
 ) -> None:
     """Serve until a signal, then say why if it was not that."""
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            run = partial(nodes.run_broker, config, store, values=gather())
-            node: nodes.Node = await nursery.start(run)
+            node: nodes.Node = await nursery.start(partial(run, values=gather()))
 
             def reread() -> None:
                 reload_config(gather, node)

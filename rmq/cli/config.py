@@ -8,7 +8,7 @@ import click
 
 from rmq.broker.config import BrokerConfig
 from rmq.cli.config_files import size_findings
-from rmq.cli.options import FAILED, fail, gather_values, plugin_classes
+from rmq.cli.options import FAILED, fail, gather_values, wanted_plugins
 from rmq.config import build, check, describe, read_properties
 from rmq.config_document import document
 from rmq.errors import RmqError
@@ -23,7 +23,9 @@ ROLES: dict[str, tuple[type, ...]] = {
 
 
 def _classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:
-    return ROLES[role] + (plugin_classes(values) if role == "broker" else ())
+    if role != "broker":
+        return ROLES[role]
+    return (*ROLES[role], *wanted_plugins(values).config_classes())
 
 
 @click.group()
@@ -106,7 +108,7 @@ def print_document() -> None:
         ("Keys of the broker", [BrokerConfig]),
         ("Keys of the store", [StoreConfig]),
         ("Keys of TLS, of both", [TlsConfig]),
-        ("Keys of plugins", plugin_classes({})),
+        ("Keys of plugins", wanted_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),
     )
     click.echo(document(sections), nl=False)

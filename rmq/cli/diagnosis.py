@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rmq.broker.config import BrokerConfig
 from rmq.cli.config import ROLES
-from rmq.cli.options import plugin_classes
+from rmq.cli.options import wanted_plugins
 from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress
 from rmq.client.link import Link
 from rmq.config import build, check
@@ -81,7 +81,7 @@ def _own_name_server(config: BrokerConfig) -> str:
 
 
 def _configuration(values: Mapping[str, str]) -> Findings:
-    classes = ROLES["broker"] + plugin_classes(values)
+    classes = (*ROLES["broker"], *wanted_plugins(values).config_classes())
     problems = [f for f in check(values, classes) if f.is_problem]
     for problem in problems:
         remedy = "correct it in the file; rmq config check shows all of them"

@@ -106,11 +106,11 @@ def report_findings(
         raise ConfigError("; ".join(problems))
 
 
-def plugin_classes(values: Mapping[str, str]) -> tuple[type, ...]:
-    """Return the option classes of the plugins that are to run."""
+def wanted_plugins(values: Mapping[str, str]) -> PluginSet:
+    """Load the plugins that are to run; their option classes add keys."""
     plugins = PluginSet()
-    plugins.load(values.get("plugins.disabled", "").split(","))
-    return tuple(plugins.config_classes())
+    plugins.load(values.get("plugins.disabled", ""))
+    return plugins
 
 
 def start_logging(level: str, log_format: str) -> None:

@@ -17,6 +17,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.clock import Clock
 from rmq.config import build
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.plugins import PluginSet
 from rmq.store.config import StoreConfig
 
 SMALL_SETTINGS = {
@@ -45,15 +46,19 @@ async def running_node(
     """
     values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
     config, store = build(BrokerConfig, values), build(StoreConfig, values)
+    loaded = PluginSet()
+    loaded.load(config.plugins_disabled)
+    for name, module in (plugins or {}).items():
+        loaded.add(module, name=name)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
         run = partial(
             nodes.run_broker,
             config,
             store,
+            plugins=loaded,
             values=values,
             clock=clock,
-            more_plugins=plugins,
         )
         node: nodes.Node = await nursery.start(run)
         try:

@@ -97,7 +97,7 @@ def _try_out(
         BrokerThread(Path(folder), settings, plugins=plugins) as broker,
     ):
         assert broker.node.broker is not None
-        loaded = broker.node.broker.context.plugins
+        loaded = broker.node.broker.context.plugins.list()
         (info,) = [each for each in loaded if each.name == name]
         problems += _problems_of_options(module)
         problems += _problems_of_gifts(given)

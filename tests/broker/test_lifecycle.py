@@ -13,6 +13,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.config import build
 from rmq.errors import ConfigError, PluginError, StoreError
 from rmq.node import run_broker
+from rmq.plugins import PluginSet
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import StoreConfig
@@ -174,7 +175,9 @@ async def test_who_waits_for_the_end_hears_the_error_also_with_metrics(
     }
     configs = build(BrokerConfig, values), build(StoreConfig, values)
     async with refused(LookupError, "gone"), trio.open_nursery() as nursery:
-        run = functools.partial(run_broker, *configs, values=values)
+        plugins = PluginSet()
+        plugins.load()
+        run = functools.partial(run_broker, *configs, plugins=plugins, values=values)
         node = await nursery.start(run)
         await node.finished.wait()
         nursery.cancel_scope.cancel()

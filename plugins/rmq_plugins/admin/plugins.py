@@ -21,7 +21,7 @@ class PluginHandler:
                     hooks=list(each.hooks),
                     codes=list(each.codes),
                 )
-                for each in self._broker.plugins
+                for each in self._broker.plugins.list()
             ]
         )
         return request.reply(body=body.encode())

@@ -7,6 +7,7 @@ started in a temporary directory and asked what its plugins registered.
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
@@ -123,9 +124,13 @@ async def look() -> Served:
             "mappedFileSizeCommitLog": str(1 << 20),
         }
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
+        plugins = PluginSet()
+        plugins.load()
         interval_s = sys.getswitchinterval()
         async with trio.open_nursery() as nursery:
-            node: nodes.Node = await nursery.start(nodes.run_broker, config, store)
+            node: nodes.Node = await nursery.start(
+                partial(nodes.run_broker, config, store, plugins=plugins)
+            )
             try:
                 return await _look_at(node)
             finally:
@@ -138,10 +143,9 @@ async def look() -> Served:
 
 async def _look_at(node: nodes.Node) -> Served:
     assert node.broker is not None
-    plugins = PluginSet()
-    plugins.load()
+    context = node.broker.context
     handlers, advice = {}, {}
-    for claim in plugins.claims(node.broker.context):
+    for claim in context.plugins.claims(context):
         module = claim.handler.__module__.removeprefix("rmq_plugins.")
         handlers[claim.code] = f"{module}.{claim.handler.__qualname__}"
         if claim.handler.__qualname__ == "refuse":
