@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import rmq_plugins.send
-
 from rmq.hookspecs import hookimpl
 from rmq.protocol.bodies.plugins import LoadedPluginsBody
 from rmq.protocol.codes import OwnRequestCode, RequestCode
