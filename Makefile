@@ -24,8 +24,9 @@ dev: $(VENV)/.dev  ## make .venv with everything a contributor needs
 test: $(VENV)/.dev  ## the default tests, under a minute
 	$(IN_MEMORY) $(BIN)/pytest -q -n $(WORKERS)
 
-test-slow: $(VENV)/.dev  ## the slow tests; prints how many there are
+test-slow: $(VENV)/.dev  ## the slow tests, and every benchmark once; prints how many there are
 	$(BIN)/pytest -q -m slow
+	$(BIN)/pytest -q bench --benchmark-disable
 
 check: $(VENV)/.dev  ## format, lint, types, stubs, layers, spelling, house rules
 	$(BIN)/ruff format --check .
@@ -58,6 +59,10 @@ bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store: group c
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/load/delivery.py
 	$(BIN)/python bench/figures.py
+	$(BIN)/pytest -q bench --benchmark-only --benchmark-columns=median,ops,rounds
+
+bench-check: $(VENV)/.dev  ## fail if the ratio to the echo got 10 % worse, twice; BASE=bench/results/….json
+	$(BIN)/python bench/compare.py $(BASE)
 
 hostile: $(VENV)/.dev  ## memory and latency of a broker among hostile peers
 	$(BIN)/python bench/hostile.py

@@ -58,7 +58,6 @@ def generator():
     subprocess.run(["gcc", "-O2", "-o", GENERATOR, source], check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", [(4, 64, 5_000), (1, 1, 500)], ids=["4x64-5000", "1x1-500"]
 )

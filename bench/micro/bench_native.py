@@ -13,7 +13,7 @@ def test_declined_frames(benchmark):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     reactor = Reactor()
-    reactor.register_native(0, 310, NativeHandler(("a", "b"), ("b",), 2))
+    reactor.natives.register(0, 310, NativeHandler(("a", "b"), ("b",), 2))
     reactor.add(ours.detach())
     request = encode(Command.request(310, body=b"x" * 128)) * WINDOW
 
@@ -24,4 +24,4 @@ def test_declined_frames(benchmark):
 
     benchmark(window)
     theirs.close()
-    assert reactor.native_counts()[0, 310][1]["unusual"] > 0
+    assert reactor.natives.counts()[0, 310][1]["unusual"] > 0

@@ -77,7 +77,7 @@ def reactor_with(tmp_path, size, tag_codes):
     view.show(queue, queue.file)
     table.add(view)
     made = Reactor()
-    made.register_native(0, 11, PullPath(table))
+    made.natives.register(0, 11, PullPath(table))
     return made
 
 
@@ -110,7 +110,7 @@ def bench_8_pulls(benchmark, tmp_path, kind, size, tag_codes):
 
     benchmark(run)
     assert not reactor.has_events
-    served, declined = reactor.native_counts()[0, 11]
+    served, declined = reactor.natives.counts()[0, 11]
     assert served == reactor.frames
     assert not declined
     assert reactor.bytes_out > served * 32 * size

@@ -70,7 +70,7 @@ def reactor(log, queue):
     )
     table.learn("TopicTest", 4, 0, queue)
     made = Reactor()
-    made.register_native(0, 310, SendPath(table, has_short_names=True))
+    made.natives.register(0, 310, SendPath(table, has_short_names=True))
     return made
 
 

@@ -1,18 +1,9 @@
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from rmq._fastpath.frames cimport RawHeader
-from rmq._fastpath.native cimport (
-    Conn, FIELD_LIMIT, Frame, NativeHandler, REASON_LIMIT, Text
-)
+from rmq._fastpath.held_replies cimport Held, HeldReplies
+from rmq._fastpath.native_table cimport LearnedHeaders, NativeTable
 from rmq._fastpath.rpc_times cimport RpcTimes
-from rmq._fastpath.template cimport HOLE_LIMIT, Template
 from rmq._fastpath.watermark cimport Watermark
-
-cdef enum:
-    LISTENER_LIMIT = 8
-    DENSE_CODES = 1024          # codes below are looked up in an array
-    NATIVE_LIMIT = 64           # compiled handlers of one process
-    TEMPLATES_PER_CONNECTION = 4
 
 cdef extern from "<sys/epoll.h>":
     ctypedef union epoll_data_t:
@@ -46,40 +37,13 @@ cdef struct Slot:
     int64_t served_poll         # the poll in which a compiled handler served it
     int32_t peer_size
     uint8_t peer[20]            # address and port as a record stores them
-    Template *templates[TEMPLATES_PER_CONNECTION]
-    uint32_t learned            # templates so far: the oldest makes room
-    uint64_t matched            # headers that a template has read
+    LearnedHeaders learned
 
 cdef struct Event:
     int32_t kind
     uint64_t token
     int64_t start               # of a frame, in the inbox
     int64_t size
-
-cdef struct Held:
-    Held *next
-    Held *previous
-    uint64_t token
-    int64_t watermark
-    int64_t deadline_ms
-    int64_t size
-    int64_t timeout_size
-    int32_t code                # of the request
-    int64_t begun_ns            # when it arrived
-    uint8_t *data               # the reply, then the time-out reply
-
-cdef struct Native:
-    void *handler               # borrowed; the reactor's list keeps it alive
-    int32_t listener
-    int32_t code
-    int32_t field_count
-    Text fields[FIELD_LIMIT]
-    int32_t varying[HOLE_LIMIT]     # the fields that differ from frame to frame
-    int32_t varying_count
-    int64_t served
-    int64_t declined[REASON_LIMIT]  # by reason
-    bint is_touched             # served a frame in this poll
-    int64_t answered            # frames served in this poll, without those held
 
 cdef class Reactor:
     cdef readonly int epfd
@@ -94,8 +58,7 @@ cdef class Reactor:
     cdef int64_t dirty_count
     cdef uint32_t *undrained
     cdef int64_t undrained_count
-    cdef Held *held_head
-    cdef Held *held_tail
+    cdef readonly HeldReplies held
     cdef Watermark watermark
     cdef int watermark_fd
     cdef int wake_fd            # in the set: something was left for the owner
@@ -110,32 +73,18 @@ cdef class Reactor:
     cdef int64_t active_ns      # when something was ready last
     cdef int spin_misses        # spins in a row that nothing came of
     cdef readonly int64_t connections
-    cdef readonly int64_t held_count
-    cdef int64_t held_bytes
     cdef readonly int64_t frames
     cdef readonly int64_t bytes_in
     cdef readonly int64_t bytes_out
     cdef readonly int64_t polls
     cdef readonly int64_t spins         # what came while poll was waiting busily
     cdef readonly int64_t declined      # frames handed to Python
-    cdef list handlers
-    cdef Native *natives
-    cdef int32_t native_count
-    cdef int16_t *dense[LISTENER_LIMIT]     # code to index in natives + 1; NULL: none
+    cdef readonly NativeTable natives
     cdef uint8_t *held_reply
     cdef readonly RpcTimes rpc_times
     cdef readonly int64_t begun_ns      # when what is served now was found ready
     cdef readonly int64_t held_timeout_ms
 
-    cdef Native *native_for(self, int32_t listener, int32_t code) noexcept nogil
-    cdef Native *read_header(
-        self,
-        Slot *slot,
-        const uint8_t *header,
-        int64_t size,
-        uint8_t kind,
-        Frame *frame,
-    ) noexcept nogil
     cdef bint serve(self, uint32_t index, const uint8_t *p, int64_t size) noexcept nogil
     cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil
     cdef bint may_grow(
@@ -146,22 +95,7 @@ cdef class Reactor:
     cdef bint make_room(self, uint32_t index, int64_t frame_size) noexcept nogil
     cdef void compact(self, Slot *slot) noexcept nogil
     cdef void mark_dirty(self, uint32_t index) noexcept nogil
-    cdef void end_of_drain(self) noexcept nogil
     cdef void drop_replies(self) noexcept nogil
-    cdef void note_times(self) noexcept nogil
-    cdef bint keep(
-        self,
-        uint64_t token,
-        const uint8_t *data,
-        int64_t size,
-        const uint8_t *timeout_data,
-        int64_t timeout_size,
-        int64_t watermark,
-        int64_t deadline_ms,
-        int32_t code,
-        int64_t begun_ns,
-    ) noexcept nogil
-
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
     cdef bint may_spin(self) noexcept nogil
     cdef int spin(self, epoll_event *ready) noexcept

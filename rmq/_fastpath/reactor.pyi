@@ -1,7 +1,8 @@
 from enum import IntEnum
 from typing import NamedTuple, Self, final
 
-from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.held_replies import HeldReplies
+from rmq._fastpath.native_table import NativeTable
 from rmq._fastpath.rpc_times import RpcTimes
 from rmq._fastpath.watermark import Watermark
 
@@ -36,14 +37,15 @@ class Reactor:
 
     epfd: int
     connections: int
-    held_count: int
     frames: int
     bytes_in: int
     bytes_out: int
     polls: int
     spins: int
     declined: int
+    held: HeldReplies
     held_timeout_ms: int
+    natives: NativeTable
     buffer_bytes: int
     rpc_times: RpcTimes
     begun_ns: int
@@ -61,12 +63,6 @@ class Reactor:
 
         `peer` is the other end as a record stores it, for compiled handlers.
         """
-
-    def register_native(self, listener: int, code: int, handler: NativeHandler) -> None:
-        """Let a compiled handler see the frames of a code first, on one listener."""
-
-    def native_counts(self) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
-        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
 
     def close(self, token: int) -> bool:
         """End a connection: send what can be sent at once, free all it holds."""

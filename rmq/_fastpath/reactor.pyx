@@ -27,25 +27,21 @@ import os
 
 cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcpy, memmove
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from posix.unistd cimport close
 
 from typing import NamedTuple
 
 from rmq._fastpath.endian cimport get32
-from rmq._fastpath.frames cimport RawHeader, scan_header
+from rmq._fastpath.held_replies cimport Held, HeldReplies
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, Conn, DECLINED, Frame, HELD, NativeHandler, REASON_LIMIT,
-    REPLY_ROOM, Verdict,
+    Conn, DECLINED, Frame, HELD, NativeHandler, REASON_LIMIT, REPLY_ROOM, Verdict,
 )
-from rmq._fastpath.template cimport (
-    HOLE_LIMIT,
-    Template,
-    learn_template,
-    match_template,
+from rmq._fastpath.native_table cimport (
+    LISTENER_LIMIT, Native, NativeTable, forget_headers
 )
 from rmq._fastpath.watermark cimport Watermark
 
@@ -112,11 +108,8 @@ cdef enum:
     BUFFER_START = 16 * 1024
     OUTBOX_PAUSE = 256 * 1024
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
-    HELD_LIMIT = 256 * 1024 * 1024      # bytes of replies that wait for the disk
     HELD_TIMEOUT_MS = 5_000             # syncFlushTimeout, unless said otherwise
     SLOT_LIMIT = 1 << 20
-    LEARN_TRIES = 32                    # then headers must have been worth learning
-    RESPONSE_FLAG = 1                   # bit of the header's flag
     ONEWAY_FLAG = 2
     FLUSH_DISK_TIMEOUT = 10             # what a held reply says whose time is over
     SUCCESS = 0                         # what compiled handlers answer
@@ -170,12 +163,12 @@ cdef class Reactor:
         self.busy_poll_ns = busy_poll_us * 1000
         self.free_slots = []
         self.watermark_fd = self.wake_fd = -1
-        self.handlers = []
+        self.natives = NativeTable()
+        self.held = HeldReplies()
         self.held_timeout_ms = HELD_TIMEOUT_MS
         self.rpc_times = RpcTimes()
-        self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
         self.held_reply = <uint8_t *>malloc(REPLY_ROOM)
-        if self.natives == NULL or self.held_reply == NULL:
+        if self.held_reply == NULL:
             raise MemoryError
         self.events = <Event *>malloc(EVENT_LIMIT * sizeof(Event))
         if self.events == NULL:
@@ -191,23 +184,13 @@ cdef class Reactor:
 
     def __dealloc__(self):
         cdef uint32_t i
-        cdef Held *held = self.held_head
-        cdef Held *following
         for i in range(self.slot_count):
             if self.slots[i].fd >= 0:
                 close(self.slots[i].fd)
             free(self.slots[i].inbox)
             free(self.slots[i].outbox)
-            _forget_templates(self.slots[i])
+            forget_headers(&self.slots[i].learned)
             free(self.slots[i])
-        while held != NULL:
-            following = held.next
-            free(held.data)
-            free(held)
-            held = following
-        for i in range(LISTENER_LIMIT):
-            free(self.dense[i])
-        free(self.natives)
         free(self.held_reply)
         free(self.slots)
         free(self.dirty)
@@ -297,7 +280,7 @@ cdef class Reactor:
         slot.fd = -1
         slot.generation += 1
         free(slot.inbox)
-        _forget_templates(slot)
+        forget_headers(&slot.learned)
         self.buffer_bytes -= slot.in_capacity
         slot.inbox = NULL
         slot.in_capacity = slot.in_start = slot.in_end = slot.handed = 0
@@ -341,96 +324,6 @@ cdef class Reactor:
 
     # -- compiled handlers
 
-    def register_native(
-        self, int listener, int code, NativeHandler handler not None
-    ):
-        """Let a compiled handler see the frames of a code first, on one listener."""
-        cdef Native *native
-        cdef bytes name
-        if handler.contract_version != CONTRACT_VERSION:
-            raise ValueError(f"{handler!r}: contract {handler.contract_version}")
-        if not 0 <= listener < LISTENER_LIMIT or not 0 <= code:
-            raise ValueError(f"listener {listener}, code {code}")
-        if self.native_count == NATIVE_LIMIT:
-            raise ValueError(f"more than {NATIVE_LIMIT} compiled handlers")
-        if self.native_for(listener, code) != NULL:
-            raise ValueError(f"code {code} has a compiled handler already")
-        if len(handler.varying) >= HOLE_LIMIT:
-            raise ValueError(f"{len(handler.varying)} varying fields")
-        names = [field.encode() for field in handler.fields]
-        self.handlers.append((handler, names))
-        native = &self.natives[self.native_count]
-        native.handler = <void *>handler
-        native.listener = listener
-        native.code = code
-        native.field_count = len(names)
-        for i in range(len(names)):
-            name = names[i]
-            native.fields[i].data = name
-            native.fields[i].size = len(name)
-            if handler.fields[i] in handler.varying:
-                native.varying[native.varying_count] = i
-                native.varying_count += 1
-        if self.dense[listener] == NULL:
-            self.dense[listener] = <int16_t *>calloc(DENSE_CODES, sizeof(int16_t))
-            if self.dense[listener] == NULL:
-                raise MemoryError
-        self.native_count += 1
-        if code < DENSE_CODES:
-            self.dense[listener][code] = self.native_count
-
-    cdef Native *native_for(self, int32_t listener, int32_t code) noexcept nogil:
-        cdef int32_t i
-        if self.dense[listener] == NULL:
-            return NULL
-        if 0 <= code < DENSE_CODES:
-            i = self.dense[listener][code]
-            return NULL if i == 0 else &self.natives[i - 1]
-        for i in range(self.native_count):
-            if self.natives[i].listener == listener and self.natives[i].code == code:
-                return &self.natives[i]
-        return NULL
-
-    cdef Native *read_header(
-        self,
-        Slot *slot,
-        const uint8_t *header,
-        int64_t size,
-        uint8_t kind,
-        Frame *frame,
-    ) noexcept nogil:
-        """Read a header for its compiled handler; NULL if it has none or is not plain.
-
-        The templates of the connection are tried first; what the scanner had to read is
-        learned.
-        """
-        cdef RawHeader raw
-        cdef Native *native
-        cdef Template *template
-        cdef int32_t i
-        for i in range(TEMPLATES_PER_CONNECTION):
-            template = slot.templates[i]
-            if template != NULL and match_template(template, header, size, frame):
-                slot.matched += 1
-                return <Native *>template.owner if kind == 0 else NULL
-        if not scan_header(header, size, kind, &raw) or raw.flag & RESPONSE_FLAG:
-            return NULL
-        native = self.native_for(slot.listener, raw.code)
-        if native == NULL:
-            return NULL
-        _fill(frame, &raw, native)
-        if kind == 0 and (slot.learned < LEARN_TRIES or slot.matched > slot.learned):
-            template = learn_template(
-                header, size, &raw, frame, native.field_count,
-                native.varying, native.varying_count, native,
-            )
-            if template != NULL:
-                i = slot.learned % TEMPLATES_PER_CONNECTION
-                free(slot.templates[i])
-                slot.templates[i] = template
-                slot.learned += 1
-        return native
-
     cdef bint serve(
         self, uint32_t index, const uint8_t *p, int64_t size
     ) noexcept nogil:
@@ -445,13 +338,15 @@ cdef class Reactor:
         cdef Native *native
         cdef Verdict verdict = DECLINED
         cdef uint32_t word
-        if self.dense[slot.listener] == NULL or slot.declined_poll == self.polls:
+        if not self.natives.serves(slot.listener) or slot.declined_poll == self.polls:
             return False
         word = get32(p + 4)
-        native = self.read_header(slot, p + 8, word & 0xFFFFFF, word >> 24, &frame)
+        native = self.natives.read_header(
+            slot.listener, &slot.learned, p + 8, word & 0xFFFFFF, word >> 24, &frame
+        )
         if native != NULL:
             if (
-                self.held_bytes + REPLY_ROOM <= HELD_LIMIT
+                self.held.has_room(REPLY_ROOM)
                 and self.reserve(index, REPLY_ROOM)
             ):
                 frame.body = p + 8 + (word & 0xFFFFFF)
@@ -483,7 +378,7 @@ cdef class Reactor:
             return False
         slot.served_poll = self.polls
         if verdict == HELD:
-            self.keep(
+            self.held.keep(
                 self._token(index), self.held_reply, conn.held.end - self.held_reply,
                 NULL, 0, conn.watermark, self.now_ms + self.held_timeout_ms,
                 native.code, self.begun_ns,
@@ -492,21 +387,6 @@ cdef class Reactor:
             slot.out_end = conn.ready.end - slot.outbox
             native.answered += not frame.flag & ONEWAY_FLAG
         return True
-
-    cdef void end_of_drain(self) noexcept nogil:
-        """Let the handlers that served something finish their batch."""
-        cdef int32_t i
-        cdef bint is_kept = True
-        for i in range(self.native_count):
-            if self.natives[i].is_touched:
-                self.natives[i].is_touched = False
-                if (<NativeHandler>self.natives[i].handler).is_urgent:
-                    (<NativeHandler>self.natives[i].handler).is_urgent = False
-                    self.is_urgent = True
-                if not (<NativeHandler>self.natives[i].handler).end_of_drain():
-                    is_kept = False
-        if not is_kept:
-            self.drop_replies()
 
     cdef void drop_replies(self) noexcept nogil:
         """End the connections that were served in this poll, without their replies."""
@@ -517,36 +397,6 @@ cdef class Reactor:
             if slot.served_poll == self.polls and slot.fd >= 0:
                 slot.out_start = slot.out_end = 0
                 self.fail(i, NOT_KEPT)
-
-    cdef void note_times(self) noexcept nogil:
-        """Count what compiled handlers answered in this batch, which has left."""
-        cdef int32_t i
-        cdef int64_t elapsed_ns = 0
-        for i in range(self.native_count):
-            if self.natives[i].answered:
-                if not elapsed_ns:
-                    elapsed_ns = rmq_monotonic_ns() - self.begun_ns
-                self.rpc_times.add(
-                    self.natives[i].code, SUCCESS, elapsed_ns,
-                    self.natives[i].answered,
-                )
-                self.natives[i].answered = 0
-
-    def native_counts(self):
-        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
-        cdef NativeHandler handler
-        counts = {}
-        for i in range(self.native_count):
-            handler = <NativeHandler>self.natives[i].handler
-            counts[self.natives[i].listener, self.natives[i].code] = (
-                self.natives[i].served,
-                {
-                    reason: self.natives[i].declined[j]
-                    for j, reason in enumerate(handler.reasons)
-                    if self.natives[i].declined[j]
-                },
-            )
-        return counts
 
     # -- receive
 
@@ -642,10 +492,11 @@ cdef class Reactor:
                 if slot.state == OPEN and slot.armed & EPOLLIN:
                     self.receive(index)
         self.turn += 1
-        self.end_of_drain()
+        if not self.natives.end_of_drain(&self.is_urgent):
+            self.drop_replies()
         self.release_held()
         self.send_dirty()
-        self.note_times()
+        self.natives.note_times(self.rpc_times, rmq_monotonic_ns() - started)
         return count > 0 or self.event_count > 0 or self.undrained_count > 0
 
     cdef void receive(self, uint32_t index) noexcept nogil:
@@ -1045,62 +896,12 @@ cdef class Reactor:
         """
         if self.find(token) == NULL:
             return False
-        if not self.keep(
+        if not self.held.keep(
             token, data, len(data), timeout_data, len(timeout_data),
             watermark, deadline_ms, code, begun_ns or self.begun_ns,
         ):
             return False
         self.send_outside_batch()
-        return True
-
-    cdef bint keep(
-        self,
-        uint64_t token,
-        const uint8_t *data,
-        int64_t size,
-        const uint8_t *timeout_data,
-        int64_t timeout_size,
-        int64_t watermark,
-        int64_t deadline_ms,
-        int32_t code,
-        int64_t begun_ns,
-    ) noexcept nogil:
-        """Put a reply into the list of held ones, in the order of watermarks."""
-        cdef Held *before = self.held_tail
-        cdef Held *held
-        if self.held_bytes + size + timeout_size > HELD_LIMIT:
-            return False
-        held = <Held *>malloc(sizeof(Held))
-        if held == NULL:
-            return False
-        held.data = <uint8_t *>malloc(size + timeout_size + 1)
-        if held.data == NULL:
-            free(held)
-            return False
-        memcpy(held.data, data, size)
-        if timeout_size:
-            memcpy(held.data + size, timeout_data, timeout_size)
-        held.token = token
-        held.watermark = watermark
-        held.deadline_ms = deadline_ms
-        held.size = size
-        held.timeout_size = timeout_size
-        held.code = code
-        held.begun_ns = begun_ns
-        while before != NULL and before.watermark > watermark:
-            before = before.previous
-        held.previous = before
-        held.next = self.held_head if before == NULL else before.next
-        if held.next != NULL:
-            held.next.previous = held
-        else:
-            self.held_tail = held
-        if before != NULL:
-            before.next = held
-        else:
-            self.held_head = held
-        self.held_count += 1
-        self.held_bytes += size + timeout_size
         return True
 
     def expire_held(self, int64_t now_ms):
@@ -1115,7 +916,7 @@ cdef class Reactor:
         cdef list late = []
         self.now_ms = now_ms
         self.release_held()     # what is durable is not late
-        held = self.held_head
+        held = self.held.head
         while held != NULL:
             following = held.next
             if held.deadline_ms <= now_ms:
@@ -1129,11 +930,11 @@ cdef class Reactor:
     cdef void release_held(self) noexcept nogil:
         """Answer every held reply that the watermark has reached."""
         cdef int64_t reached
-        if self.held_head == NULL or self.watermark_fd < 0:
+        if self.held.head == NULL or self.watermark_fd < 0:
             return
         reached = self.watermark.load()
-        while self.held_head != NULL and self.held_head.watermark <= reached:
-            self.answer_held(self.held_head, False)
+        while self.held.head != NULL and self.held.head.watermark <= reached:
+            self.answer_held(self.held.head, False)
 
     cdef void answer_held(self, Held *held, bint timed_out) noexcept nogil:
         """Move one held reply to its outbox and forget it."""
@@ -1146,23 +947,12 @@ cdef class Reactor:
                 held.code, FLUSH_DISK_TIMEOUT if timed_out else SUCCESS,
                 rmq_monotonic_ns() - held.begun_ns, 1,
             )
-        if held.previous != NULL:
-            held.previous.next = held.next
-        else:
-            self.held_head = held.next
-        if held.next != NULL:
-            held.next.previous = held.previous
-        else:
-            self.held_tail = held.previous
-        self.held_count -= 1
-        self.held_bytes -= held.size + held.timeout_size
-        free(held.data)
-        free(held)
+        self.held.forget(held)
 
     def statistics(self):
         """A picture of the counters."""
         return ReactorStatistics(
-            self.connections, self.held_count, self.frames,
+            self.connections, self.held.count, self.frames,
             self.bytes_in, self.bytes_out, self.polls, self.declined,
             self.buffer_bytes,
         )
@@ -1226,37 +1016,3 @@ cdef void *_grown(void *old, size_t size) except NULL:
     if grown == NULL:
         raise MemoryError
     return grown
-
-
-cdef void _forget_templates(Slot *slot) noexcept nogil:
-    cdef int32_t i
-    for i in range(TEMPLATES_PER_CONNECTION):
-        free(slot.templates[i])
-        slot.templates[i] = NULL
-    slot.learned = slot.matched = 0
-
-
-cdef void _fill(
-    Frame *frame, const RawHeader *raw, const Native *native
-) noexcept nogil:
-    """Put the header's values into the order that the handler asked for."""
-    cdef int32_t i, j
-    frame.code = raw.code
-    frame.flag = raw.flag
-    frame.version = raw.version
-    frame.opaque = raw.opaque
-    frame.language = raw.language
-    frame.serialize_type = raw.serialize_type
-    for i in range(native.field_count):
-        frame.fields[i].data = NULL
-        frame.fields[i].size = 0
-        for j in range(raw.field_count):
-            if (
-                raw.names[j].size == native.fields[i].size
-                and raw.names[j].data[0] == native.fields[i].data[0]
-                and not memcmp(
-                    raw.names[j].data, native.fields[i].data, native.fields[i].size
-                )
-            ):
-                frame.fields[i] = raw.values[j]
-                break

@@ -289,13 +289,13 @@ class RemotingServer:
         """Let a compiled handler see the frames of a code first, on this listener."""
         for listener in self._listeners:
             if listener.name == name:
-                self._reactor.register_native(listener.index, code, handler)
+                self._reactor.natives.register(listener.index, code, handler)
 
     def native_counts(self) -> NativeCounts:
         """Return what compiled handlers served and declined, by listener and code."""
         return {
             (self._listeners[index].name, code): counts
-            for (index, code), counts in self._reactor.native_counts().items()
+            for (index, code), counts in self._reactor.natives.counts().items()
         }
 
     def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:

@@ -103,7 +103,7 @@ def test_served_held_and_declined(echo_class, pair, code):
     ours, theirs = pair
     reactor, handler, durable = Reactor(), echo_class(), Watermark()
     reactor.attach_watermark(durable)
-    reactor.register_native(0, code, handler)
+    reactor.natives.register(0, code, handler)
     reactor.add(ours.detach())
     theirs.sendall(
         request("s", "one", answer("served"), code)
@@ -116,12 +116,12 @@ def test_served_held_and_declined(echo_class, pair, code):
     assert len(events) == 2, "a declined frame and the one behind it"
     reactor.flush()
     assert [c.remark for c in FrameDecoder().feed(theirs.recv(4096))] == ["served"]
-    assert reactor.held_count == 1
+    assert reactor.held.count == 1
     durable.advance(100)
     reactor.poll(1)
     assert [c.remark for c in FrameDecoder().feed(theirs.recv(4096))] == ["held"]
     assert handler.drains == 1
-    assert reactor.native_counts() == {(0, code): (2, {"unusual": 1})}
+    assert reactor.natives.counts() == {(0, code): (2, {"unusual": 1})}
 
 
 @pytest.mark.slow
@@ -129,20 +129,20 @@ def test_held_too_long_is_handed_back(echo_class, pair):
     ours, theirs = pair
     reactor = Reactor()
     reactor.attach_watermark(Watermark(), 70)
-    reactor.register_native(0, 77, echo_class())
+    reactor.natives.register(0, 77, echo_class())
     token = reactor.add(ours.detach())
     theirs.sendall(request("h", "x", answer("late")))
     reactor.poll(0)
     assert reactor.expire_held(69) == []
     assert reactor.expire_held(70) == [(token, answer("late"))]
-    assert reactor.held_count == 0
+    assert reactor.held.count == 0
 
 
 @pytest.mark.slow
 def test_many_served_frames_leave_no_buffer_behind(echo_class, pair):
     ours, theirs = pair
     reactor = Reactor()
-    reactor.register_native(0, 77, echo_class())
+    reactor.natives.register(0, 77, echo_class())
     reactor.add(ours.detach())
     frame, reply = request("s", "x", answer("ok")), answer("ok")
     for _ in range(200):
@@ -152,7 +152,7 @@ def test_many_served_frames_leave_no_buffer_behind(echo_class, pair):
             reactor.poll(0)
             received += len(theirs.recv(1 << 20))
     assert not reactor.has_events
-    assert reactor.native_counts()[0, 77] == (10_000, {})
+    assert reactor.natives.counts()[0, 77] == (10_000, {})
     (times,) = reactor.rpc_times.rows()
     assert (times.code, times.response, sum(times.counts)) == (77, 0, 10_000)
 
@@ -170,9 +170,9 @@ def test_varying_fields_are_among_the_fields():
 def test_base_handler_declines(pair):
     ours, theirs = pair
     reactor = Reactor()
-    reactor.register_native(0, 77, NativeHandler(("mode",), (), 2))
+    reactor.natives.register(0, 77, NativeHandler(("mode",), (), 2))
     with pytest.raises(ValueError, match="already"):
-        reactor.register_native(0, 77, NativeHandler((), (), 2))
+        reactor.natives.register(0, 77, NativeHandler((), (), 2))
     reactor.add(ours.detach())
     theirs.sendall(request("s", "x", b"") + request("s", "y", b"", code=78))
     reactor.poll(0)

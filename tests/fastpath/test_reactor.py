@@ -534,7 +534,7 @@ def test_held_replies_leave_in_the_order_of_their_offsets(wire, durable):
     token, peer = wire.connect()
     for offset in (30, 10, 20, 10):
         assert wire.reactor.hold(token, b"%d " % offset, offset, 5_000, b"late")
-    assert wire.reactor.held_count == 4
+    assert wire.reactor.held.count == 4
     assert not is_readable(peer)
     durable.advance(20)
     assert is_readable(wire.reactor.epfd)
@@ -543,7 +543,7 @@ def test_held_replies_leave_in_the_order_of_their_offsets(wire, durable):
     durable.advance(30)
     wire.take()
     assert peer.recv(100) == b"30 "
-    assert wire.reactor.held_count == 0
+    assert wire.reactor.held.count == 0
 
 
 def test_what_is_durable_already_leaves_at_once(wire, durable):
@@ -571,7 +571,7 @@ def test_a_held_reply_that_is_too_late_says_so(wire, durable):
     wire.reactor.hold(token, b"done", 10, 5_000, b"late")
     wire.reactor.hold(token, b"done", 20, 9_000, b"later")
     assert wire.reactor.expire_held(4_999) == []
-    assert wire.reactor.held_count == 2
+    assert wire.reactor.held.count == 2
     wire.reactor.expire_held(5_000)
     assert peer.recv(100) == b"late"
     durable.advance(20)
@@ -614,7 +614,7 @@ def test_held_replies_of_a_closed_connection_vanish(wire, durable):
     durable.advance(10)
     wire.take()
     wire.reactor.expire_held(5_000)
-    assert wire.reactor.held_count == 0
+    assert wire.reactor.held.count == 0
     assert not is_readable(other_peer)
 
 
@@ -634,7 +634,7 @@ def test_held_replies_are_bounded(wire, durable):
     while wire.reactor.hold(token, chunk, 10, 5_000, b""):
         held += 1
     assert held == 4
-    assert wire.reactor.held_count == 4
+    assert wire.reactor.held.count == 4
 
 
 def test_held_replies_die_with_the_reactor(durable, wire):
@@ -672,7 +672,7 @@ def test_every_held_reply_is_answered_exactly_once(steps):
         held = [item for item in held if item not in overdue]
         wire.take(now)
         wire.reactor.expire_held(now)
-    assert wire.reactor.held_count == len(held)
+    assert wire.reactor.held.count == len(held)
     wire.reactor.close(token)
     assert received_all(peer) == b"".join(expected)
     wire.close()

@@ -60,7 +60,7 @@ class Side:
         self.replies = {}
 
     def register(self, code, handler, **_):
-        self.reactor.register_native(MAIN, code, handler)
+        self.reactor.natives.register(MAIN, code, handler)
 
     def play(self, chunks):
         """Send the chunks, one poll each, and collect the replies by opaque number."""
@@ -96,7 +96,7 @@ class Side:
 
     @property
     def served(self):
-        return sum(count for count, _ in self.reactor.native_counts().values())
+        return sum(count for count, _ in self.reactor.natives.counts().values())
 
     def files(self):
         """Every byte of log and queues, and the tables that a send can change."""

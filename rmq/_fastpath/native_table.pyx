@@ -1,0 +1,208 @@
+"""Which compiled handler serves a frame, and how its header is read.
+
+A connection's headers resemble each other: what the scanner had to read is learned as a
+template, and the templates of the connection are tried first.  After LEARN_TRIES of
+them, more are learned only while those before were worth it.
+"""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from rmq._fastpath.frames cimport RawHeader, scan_header
+from rmq._fastpath.native cimport CONTRACT_VERSION, Frame, NativeHandler
+from rmq._fastpath.rpc_times cimport RpcTimes
+from rmq._fastpath.template cimport (
+    HOLE_LIMIT, Template, learn_template, match_template
+)
+
+cdef enum:
+    LEARN_TRIES = 32
+    RESPONSE_FLAG = 1           # bit of the header's flag
+    SUCCESS = 0                 # what compiled handlers answer
+
+
+@cython.final
+cdef class NativeTable:
+    """The compiled handlers of a process, by listener and request code."""
+
+    def __cinit__(self):
+        self.handlers = []
+        self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
+        if self.natives == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(LISTENER_LIMIT):
+            free(self.dense[i])
+        free(self.natives)
+
+    def register(self, int listener, int code, NativeHandler handler not None):
+        """Let a compiled handler see the frames of a code first, on one listener."""
+        cdef Native *native
+        cdef bytes name
+        if handler.contract_version != CONTRACT_VERSION:
+            raise ValueError(f"{handler!r}: contract {handler.contract_version}")
+        if not 0 <= listener < LISTENER_LIMIT or not 0 <= code:
+            raise ValueError(f"listener {listener}, code {code}")
+        if self.count == NATIVE_LIMIT:
+            raise ValueError(f"more than {NATIVE_LIMIT} compiled handlers")
+        if self.find(listener, code) != NULL:
+            raise ValueError(f"code {code} has a compiled handler already")
+        if len(handler.varying) >= HOLE_LIMIT:
+            raise ValueError(f"{len(handler.varying)} varying fields")
+        names = [field.encode() for field in handler.fields]
+        self.handlers.append((handler, names))
+        native = &self.natives[self.count]
+        native.handler = <void *>handler
+        native.listener = listener
+        native.code = code
+        native.field_count = len(names)
+        for i in range(len(names)):
+            name = names[i]
+            native.fields[i].data = name
+            native.fields[i].size = len(name)
+            if handler.fields[i] in handler.varying:
+                native.varying[native.varying_count] = i
+                native.varying_count += 1
+        if self.dense[listener] == NULL:
+            self.dense[listener] = <int16_t *>calloc(DENSE_CODES, sizeof(int16_t))
+            if self.dense[listener] == NULL:
+                raise MemoryError
+        self.count += 1
+        if code < DENSE_CODES:
+            self.dense[listener][code] = self.count
+
+    cdef bint serves(self, int32_t listener) noexcept nogil:
+        """Whether any code of this listener has a compiled handler."""
+        return self.dense[listener] != NULL
+
+    cdef Native *find(self, int32_t listener, int32_t code) noexcept nogil:
+        cdef int32_t i
+        if self.dense[listener] == NULL:
+            return NULL
+        if 0 <= code < DENSE_CODES:
+            i = self.dense[listener][code]
+            return NULL if i == 0 else &self.natives[i - 1]
+        for i in range(self.count):
+            if self.natives[i].listener == listener and self.natives[i].code == code:
+                return &self.natives[i]
+        return NULL
+
+    cdef Native *read_header(
+        self,
+        int32_t listener,
+        LearnedHeaders *known,
+        const uint8_t *header,
+        int64_t size,
+        uint8_t kind,
+        Frame *frame,
+    ) noexcept nogil:
+        """Read a header for its handler; NULL if it has none or is not plain."""
+        cdef RawHeader raw
+        cdef Native *native
+        cdef Template *template
+        cdef int32_t i
+        for i in range(TEMPLATES_PER_CONNECTION):
+            template = known.templates[i]
+            if template != NULL and match_template(template, header, size, frame):
+                known.matched += 1
+                return <Native *>template.owner if kind == 0 else NULL
+        if not scan_header(header, size, kind, &raw) or raw.flag & RESPONSE_FLAG:
+            return NULL
+        native = self.find(listener, raw.code)
+        if native == NULL:
+            return NULL
+        _fill(frame, &raw, native)
+        if kind == 0 and (known.learned < LEARN_TRIES or known.matched > known.learned):
+            template = learn_template(
+                header, size, &raw, frame, native.field_count,
+                native.varying, native.varying_count, native,
+            )
+            if template != NULL:
+                i = known.learned % TEMPLATES_PER_CONNECTION
+                free(known.templates[i])
+                known.templates[i] = template
+                known.learned += 1
+        return native
+
+    cdef bint end_of_drain(self, bint *is_urgent) noexcept nogil:
+        """Let the handlers that served something finish their batch.
+
+        False if one of them could not keep it.  `is_urgent` becomes true if Python must
+        hear of one of them at once.
+        """
+        cdef int32_t i
+        cdef bint is_kept = True
+        for i in range(self.count):
+            if self.natives[i].is_touched:
+                self.natives[i].is_touched = False
+                if (<NativeHandler>self.natives[i].handler).is_urgent:
+                    (<NativeHandler>self.natives[i].handler).is_urgent = False
+                    is_urgent[0] = True
+                if not (<NativeHandler>self.natives[i].handler).end_of_drain():
+                    is_kept = False
+        return is_kept
+
+    cdef void note_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil:
+        """Count what was answered in this batch, which has left after `elapsed_ns`."""
+        cdef int32_t i
+        for i in range(self.count):
+            if self.natives[i].answered:
+                times.add(
+                    self.natives[i].code, SUCCESS, elapsed_ns, self.natives[i].answered
+                )
+                self.natives[i].answered = 0
+
+    def counts(self):
+        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""
+        cdef NativeHandler handler
+        counts = {}
+        for i in range(self.count):
+            handler = <NativeHandler>self.natives[i].handler
+            counts[self.natives[i].listener, self.natives[i].code] = (
+                self.natives[i].served,
+                {
+                    reason: self.natives[i].declined[j]
+                    for j, reason in enumerate(handler.reasons)
+                    if self.natives[i].declined[j]
+                },
+            )
+        return counts
+
+
+cdef void forget_headers(LearnedHeaders *known) noexcept nogil:
+    """Free what a connection has taught."""
+    cdef int32_t i
+    for i in range(TEMPLATES_PER_CONNECTION):
+        free(known.templates[i])
+        known.templates[i] = NULL
+    known.learned = known.matched = 0
+
+
+cdef void _fill(
+    Frame *frame, const RawHeader *raw, const Native *native
+) noexcept nogil:
+    """Put the header's values into the order that the handler asked for."""
+    cdef int32_t i, j
+    frame.code = raw.code
+    frame.flag = raw.flag
+    frame.version = raw.version
+    frame.opaque = raw.opaque
+    frame.language = raw.language
+    frame.serialize_type = raw.serialize_type
+    for i in range(native.field_count):
+        frame.fields[i].data = NULL
+        frame.fields[i].size = 0
+        for j in range(raw.field_count):
+            if (
+                raw.names[j].size == native.fields[i].size
+                and raw.names[j].data[0] == native.fields[i].data[0]
+                and not memcmp(
+                    raw.names[j].data, native.fields[i].data, native.fields[i].size
+                )
+            ):
+                frame.fields[i] = raw.values[j]
+                break

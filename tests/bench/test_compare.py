@@ -1,0 +1,37 @@
+"""bench/compare.py finds what got slower against the echo."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMPARE = Path(__file__).resolve().parents[2] / "bench" / "compare.py"
+
+
+def result(*, is_void=False, **ratios):
+    profiles = {name: {"ratio": ratio} for name, ratio in ratios.items()}
+    return {"is_void": is_void, "profiles": profiles}
+
+
+@pytest.mark.parametrize(
+    ("newer", "code", "said"),
+    [
+        (result(send=4.3, pull=2.0), 0, "+7.5%"),
+        (result(send=4.5, pull=2.0), 1, "LOSS"),
+        (result(send=3.0), 1, "missing"),
+        (result(send=3.0, pull=1.0, is_void=True), 2, "void"),
+    ],
+    ids=["noise", "loss", "missing", "void"],
+)
+def test_two_results(tmp_path, newer, code, said):
+    older = result(send=4.0, pull=2.0)
+    paths = [tmp_path / "older.json", tmp_path / "newer.json"]
+    for path, content in zip(paths, (older, newer), strict=True):
+        path.write_text(json.dumps(content))
+    done = subprocess.run(
+        [sys.executable, COMPARE, *paths], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert said in done.stdout
