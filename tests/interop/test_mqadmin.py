@@ -362,6 +362,8 @@ MASKS = (
     ),
     (re.compile(r"\b\d+ms"), "Nms"),
     (re.compile(r"\d+(?=\s+SEND_OK)"), "N"),
+    # the rate of a group, between its model and what it is behind
+    (re.compile(r"(?<=CLUSTERING)\s+\d+|(?<=OFFLINE)\s+\d+"), " RATE"),
     (re.compile(r"(=|-)+={5,}"), "=="),
     (re.compile(r"\s+"), " "),
 )
