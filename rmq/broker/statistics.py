@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from rmq._fastpath import size_entries
+from rmq.broker.timings import COMMIT_BOUNDS_S, CREATION_BOUNDS_MS, Timings
 from rmq.clock import Clock
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
@@ -113,6 +114,10 @@ class BrokerStatistics:
         self._sizes: dict[str, array[int]] = {}
         self.open_transactions: Counter[str] = Counter()
         """Half messages that wait for their end, by topic."""
+        self.topic_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
+        self.group_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
+        self.commit_ages = Timings(COMMIT_BOUNDS_S, clock.now_ms)
+        """Seconds from the birth of a half message to its commit, by topic."""
 
     # -- what is counted
 
@@ -304,6 +309,7 @@ class BrokerStatistics:
             for queue in [queue for queue in table if queue[0] == topic]:
                 del table[queue]
         self._sizes.pop(topic, None)
+        self.commit_ages.forget(topic=topic)
         for pull in [pull for pull in self._pulled if pull[1] == topic]:
             del self._pulled[pull]
         self._forget(lambda _name, key, _item: key.split("@")[0] == topic)

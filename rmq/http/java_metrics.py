@@ -1,15 +1,16 @@
 """The metrics that Java's broker has, with its names and labels.
 
 Names are those of a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
-`_bytes`).  Everything is read from what the broker keeps anyway: sizes come from the
-queues' entries, latencies are counted by compiled code once for each batch.  Not served
-are processor_watermark (there are no queues) and the execution times.
+`_bytes`), and of the names that its classes register.  Everything is read from what the
+broker keeps anyway: sizes come from the queues' entries, latencies are counted by
+compiled code once for each batch.  docs/operations.md lists what is not served.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from itertools import islice
+from typing import NamedTuple
 
 from rmq._fastpath import RPC_BOUNDS_MS, RpcTime
 from rmq.broker.context import BrokerContext
@@ -23,6 +24,7 @@ from rmq.broker.statistics import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
+from rmq.broker.timings import Timings
 from rmq.http.exposition import MAX_SAMPLES, Family, Sample, histogram
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.message import decode_stored
@@ -44,6 +46,28 @@ _MODES = {
 }
 
 
+_PROCESSORS = {
+    "send": (10, 310, 320, 36, 370),
+    "pull": (11,),
+    "lite_pull": (361,),
+    "query_message": (12, 33),
+    "client_manager": (35, 46),
+    "heartbeat": (34,),
+    "transaction": (37,),
+    "consumer_manager": (14, 15, 38),
+    "reply": (324, 325),
+}
+"""Request codes of Java's queues; `admin` has the others."""
+
+
+class Requests(NamedTuple):
+    """What the network side knows: latencies, who waits, answers that are held."""
+
+    times: list[RpcTime]
+    waiting: Mapping[int, int]
+    held: int
+
+
 def base_labels(broker: BrokerContext) -> dict[str, str]:
     """Return the labels of every metric: cluster, node, and those of `metricsLabel`."""
     config = broker.config
@@ -55,16 +79,23 @@ def base_labels(broker: BrokerContext) -> dict[str, str]:
     }
 
 
-def families(broker: BrokerContext, times: list[RpcTime]) -> Iterator[Family]:
+def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
     """Yield every family of Java's that rmq can tell."""
     yield from _table_families(broker)
+    yield from _creation_families(broker)
+    yield Family(
+        "rocketmq_processor_watermark",
+        "gauge",
+        "requests that wait for others of their kind",
+        _watermarks(requests),
+    )
     yield from _traffic_families(broker)
     yield from _transaction_families(broker)
     yield Family(
         "rocketmq_rpc_latency_milliseconds",
         "histogram",
         "from the arrival of a request to its answer",
-        _latencies(times),
+        _latencies(requests.times),
     )
     yield from _client_families(broker)
     yield from _storage_families(broker)
@@ -93,6 +124,39 @@ def _table_families(broker: BrokerContext) -> Iterator[Family]:
     topics, groups = len(broker.topics.all()), len(broker.groups.all())
     yield _gauge("rocketmq_topic_number", "topics of this broker", topics)
     yield _gauge("rocketmq_consumer_group_number", "groups of this broker", groups)
+
+
+def _creation_families(broker: BrokerContext) -> Iterator[Family]:
+    statistics = broker.statistics
+    for name, text, timings in (
+        ("topic_create_execution_time", "topics", statistics.topic_creations),
+        ("consumer_group_create_execution_time", "groups", statistics.group_creations),
+    ):
+        yield Family(
+            f"rocketmq_{name}_milliseconds",
+            "histogram",
+            f"how long requests took that make or change {text}",
+            _timed(timings),
+        )
+    yield Family(
+        "rocketmq_finish_message_latency_milliseconds",
+        "histogram",
+        "from the birth of a half message to its commit, in seconds as in Java",
+        _timed(statistics.commit_ages),
+    )
+
+
+def _timed(timings: Timings) -> Iterator[Sample]:
+    for one in timings.series():
+        yield from histogram(timings.bounds, one.counts, one.total, one.labels)
+
+
+def _watermarks(requests: Requests) -> Iterator[Sample]:
+    waiting = Counter(requests.waiting)
+    for processor, codes in _PROCESSORS.items():
+        yield Sample(sum(waiting.pop(c, 0) for c in codes), {"processor": processor})
+    yield Sample(waiting.total(), {"processor": "admin"})
+    yield Sample(requests.held, {"processor": "async_put"})
 
 
 def _traffic_families(broker: BrokerContext) -> Iterator[Family]:

@@ -17,6 +17,9 @@ from rmq.http.exposition import CONTENT_TYPE, expose
 from rmq.http.server import Page, Pages
 from rmq.remoting.server import RemotingServer
 
+PORTS = ("main", "fast")
+"""The broker's own; the name server's requests are no business of its metrics."""
+
 
 def pages(
     broker: BrokerContext, server: RemotingServer, is_stopping: Callable[[], bool]
@@ -31,8 +34,11 @@ def pages(
 
 async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
     labels = java_metrics.base_labels(broker)
+    requests = java_metrics.Requests(
+        server.rpc_times(), server.waiting(*PORTS), server.statistics().reactor.held
+    )
     of_java = await expose(
-        java_metrics.families(broker, server.rpc_times()), labels | java_metrics.SCOPE
+        java_metrics.families(broker, requests), labels | java_metrics.SCOPE
     )
     own = await expose(own_metrics.families(broker, server), labels)
     return Page(of_java + own, content_type=CONTENT_TYPE)

@@ -69,6 +69,11 @@ class Entry:
         self.max_waiting = max_running + max_waiting
         self.unfinished = 0
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait until others of their code are done."""
+        return self.unfinished - self.limiter.borrowed_tokens
+
 
 class HandlerTable:
     """Request code to handler, for one listener."""

@@ -8,6 +8,7 @@ Stop: `stop_accepting`, `drain`, then cancel `run`.
 import logging
 import resource
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -311,6 +312,15 @@ class RemotingServer:
         for connection in list(self._connections.values()):
             if connection.listener.name == name:
                 yield connection
+
+    def waiting(self, *names: str) -> dict[int, int]:
+        """Return by request code how many requests wait for others to be done."""
+        counts: Counter[int] = Counter()
+        for listener in self._listeners:
+            if listener.name in names:
+                for code, entry in listener.handlers.entries.items():
+                    counts[code] += entry.waiting
+        return counts
 
     def rpc_times(self) -> list[RpcTime]:
         """Return how long answers took; a pull that was held is not among them."""

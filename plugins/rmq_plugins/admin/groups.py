@@ -40,9 +40,8 @@ class GroupHandler:
         """Create a group or change it; no body changes nothing, as in Java."""
         if request.body:
             config = SubscriptionGroupConfig.decode(request.body)
-            validate_group(config.group_name)
-            _check(config)
-            self._groups.update(config)
+            with self._statistics.group_creations.timed():
+                self._update([config])
         return request.reply()
 
     def update_list(self, request: Command, connection: Connection) -> Command:
@@ -53,12 +52,16 @@ class GroupHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"more than {MAX_GROUPS_AT_ONCE} groups in one request",
             )
+        with self._statistics.group_creations.timed():
+            self._update(configs)
+        return request.reply()
+
+    def _update(self, configs: list[SubscriptionGroupConfig]) -> None:
         for config in configs:
             validate_group(config.group_name)
             _check(config)
         for config in configs:
             self._groups.update(config)
-        return request.reply()
 
     def delete(self, request: Command, connection: Connection) -> Command:
         """Forget a group; with its offsets if the request says so."""

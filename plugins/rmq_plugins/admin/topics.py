@@ -50,6 +50,12 @@ class TopicHandler:
     def update(self, request: Command, connection: Connection) -> Command:
         """Create a topic or change it."""
         header = request.header(CreateTopicRequestHeader)
+        is_system = "true" if self._topics.is_system(header.topic) else "false"
+        with self._statistics.topic_creations.timed(is_system=is_system):
+            self._update(header)
+        return request.reply()
+
+    def _update(self, header: CreateTopicRequestHeader) -> None:
         if header.topic_filter_type not in FILTER_TYPES:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
@@ -71,11 +77,15 @@ class TopicHandler:
         )
         self._check(config)
         self._topics.update(config)
-        return request.reply()
 
     def update_list(self, request: Command, connection: Connection) -> Command:
         """Create or change several topics; one that is wrong stops all of them."""
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
+        with self._statistics.topic_creations.timed(is_system="false"):
+            self._update_all(configs)
+        return request.reply()
+
+    def _update_all(self, configs: list[TopicConfig]) -> None:
         if len(configs) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"more than {MAX_TOPICS_AT_ONCE} topics in one request")
         for config in configs:
@@ -91,7 +101,6 @@ class TopicHandler:
             self._check(config)
         for config in configs:
             self._topics.update(config)
-        return request.reply()
 
     def delete(self, request: Command, connection: Connection) -> Command:
         """Forget a topic with its queues and committed offsets."""

@@ -132,6 +132,9 @@ class TransactionHandler:
         assert result.end_offset > record.physical_offset, "a commit follows its half"
         self._log.end(live)
         self._count(COMMIT_NUMS, record)
+        age_ms = self._clock.now_ms() - record.born_timestamp
+        topic = record.properties.get(names.REAL_TOPIC, "")
+        self._statistics.commit_ages.add(age_ms // 1_000, topic=topic)
         answer = request.reply()
         if not self._is_sync:
             return answer

@@ -1,0 +1,66 @@
+"""Timings: how long it took to make topics and groups, how old transactions were.
+
+A histogram for each set of labels, with the bounds of Java's exporter. Call from the
+trio thread.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+CREATION_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
+COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
+
+MAX_SERIES: Final = 20_000
+"""Sets of labels, such as topics; values of more are not counted."""
+
+
+class Series(NamedTuple):
+    """One histogram: how many values each bound took, last those above all; the sum."""
+
+    labels: Mapping[str, str]
+    counts: "array[int]"
+    total: int
+
+
+class Timings:
+    """Histograms of one name."""
+
+    def __init__(self, bounds: tuple[int, ...], now_ms: Callable[[], int]) -> None:
+        assert list(bounds) == sorted(bounds), bounds
+        self.bounds = bounds
+        self._now_ms = now_ms
+        self._series: dict[tuple[str, ...], Series] = {}
+
+    def add(self, value: int, **labels: str) -> None:
+        """Count one value; a clock that went back makes none negative."""
+        value = max(0, value)
+        key = tuple(labels.values())
+        series = self._series.get(key)
+        if series is None:
+            if len(self._series) >= MAX_SERIES:
+                return
+            series = Series(labels, array("q", bytes(8 * (len(self.bounds) + 1))), 0)
+        series.counts[bisect_left(self.bounds, value)] += 1
+        self._series[key] = series._replace(total=series.total + value)
+
+    @contextmanager
+    def timed(self, **labels: str) -> Iterator[None]:
+        """Count the ms of a block, which fails if it raises."""
+        began_ms, status = self._now_ms(), "failure"
+        try:
+            yield
+            status = "success"
+        finally:
+            elapsed_ms = self._now_ms() - began_ms
+            self.add(elapsed_ms, invocation_status=status, **labels)
+
+    def forget(self, **labels: str) -> None:
+        """Drop what was counted under exactly these labels."""
+        self._series.pop(tuple(labels.values()), None)
+
+    def series(self) -> Iterator[Series]:
+        """Yield every histogram."""
+        yield from self._series.values()
