@@ -67,8 +67,8 @@ bench-check: $(VENV)/.dev  ## fail if the ratio to the echo got 10 % worse, twic
 hostile: $(VENV)/.dev  ## memory and latency of a broker among hostile peers
 	$(BIN)/python bench/hostile.py
 
-fuzz: $(VENV)/.dev  ## a million bad frames; FRAMES=5000000 for more, SEED=7 repeats a run
-	$(BIN)/python tests/hostile/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED))
+fuzz: $(VENV)/.dev  ## a million bad frames; FRAMES=5000000 for more, SEED=7 repeats a run, CODES=admin
+	$(BIN)/python tests/hostile/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED)) $(if $(CODES),--codes $(CODES))
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark

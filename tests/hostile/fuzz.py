@@ -1,15 +1,22 @@
 """Frames that no client would send, against a running node.
 
     python tests/hostile/fuzz.py [--frames 1000000] [--seed N] [--golden FOLDER]
+                                 [--codes admin|17,25,…] [--signed]
 
 Two kinds of frames go over many connections to the broker and its name server: recorded
 ones with bytes changed, and requests made up of known codes, names of fields and values
 that hurt. Everything is drawn from the seed, which is printed; the same seed sends the
 same frames. A friendly client sends a message now and then and must never notice.
 
+`--codes` sends these request codes alone; `admin` are those of tools. `--signed` turns
+access control on and signs the frames with a plain user, so that they reach handlers
+that are closed otherwise.
+
 Reported are frames, crashes (the node died, or a handler failed with what is no
-RequestRejected) and leaks (what is left of connections, waiting work, held pulls and
-buffers when all are gone; memory that grows from the half to the end, tables aside).
+RequestRejected), leaks (what is left of connections, waiting work, held pulls and
+buffers when all are gone; memory that grows from the half to the end, tables aside),
+files that were touched outside the store, processes that were started, and secrets in
+answers and in the log.
 """
 
 import argparse
@@ -25,11 +32,13 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -45,6 +54,12 @@ from rmq.protocol.codes import (  # noqa: E402
 from rmq.protocol.command import Command  # noqa: E402
 from rmq.protocol.frames import FrameDecoder, decode, encode  # noqa: E402
 from rmq.testing import running_node  # noqa: E402
+from rmq_plugins.auth.signature import (  # noqa: E402
+    ACCESS_KEY,
+    SIGNATURE,
+    signature_of,
+    signed_content,
+)
 
 BATCH = 50
 CONNECTIONS = 8
@@ -52,11 +67,25 @@ BATCHES_PER_CONNECTION = 40
 FRIEND_EVERY = 1_000
 ANSWER_LIMIT_S = 30
 BARRIER = 9_999
+STORE = Path("a/b/c/d/store")
+"""Deep enough that a way up from it ends in a folder that is looked through."""
+
+SECRET = "hush-5fe1"
+"""Part of everything that no answer and no log may say."""
+
 SETTINGS = {
     "mappedFileSizeCommitLog": str(64 << 20),
     "enablePropertyFilter": "true",
     "brokerName": "broker-fuzz",
+    "initAuthenticationUser": json.dumps({"username": "r", "password": SECRET + "1"}),
+    "innerClientAuthenticationCredentials": json.dumps(
+        {"accessKey": "i", "secretKey": SECRET + "2"}
+    ),
+    "tls.server.keyPassword": SECRET + "3",
 }
+USER = "plain"
+"""Who signs; may do all but see passwords and make super users."""
+
 MEMORY_GROWTH_MIB = 200
 """From the half to the end: tables fill up with what the frames make."""
 
@@ -101,6 +130,56 @@ BODIES = [
     b"\0\0\0\x16" + b"\0" * 18, b"\0\0\0\x18" + b"\0" * 12 + b"\0\0\0\x02ab\0\0",
 ]  # fmt: skip
 CODES = [*RequestCode, 0, -1, 65_536, 2**31 - 1]
+CLIENT_CODES = {
+    10, 11, 14, 15, 34, 35, 36, 37, 38, 39, 40, 41, 42, 46, 310, 320, 324, 325, 326,
+    361, 370, 400,
+}  # fmt: skip
+ADMIN_CODES = [
+    code for code in RequestCode if code not in CLIENT_CODES and code < 200_000
+]
+ADMIN_NAMES = re.findall(
+    r"\w+",
+    """
+    username subject filter subjectFilter resourceFilter resource policyType statsName
+    statsKey configKey group readable topicList offsetTable start end isOffline
+    srcGroup destGroup compareGroup filterGroups timestamp namesrv topics unit sysFlag
+    clientHost producerGroup clean_offset cleanOffset removeOffset mode addressPath
+    masterAddress masterFlushOffset epoch isC checkStoreTime crc32 compressed bodyCrc32
+    topicSeq maxTopicNum groupSeq maxGroupNum dataVersion queryConfig
+    """,
+)
+ADMIN_TEXTS = [
+    "../../../../x", "/tmp/rmq-fuzz-outside", "a/b", "..", ".", "Cluster:*",
+    "User:plain", "User:r", "Topic:*", "Topic:T", "Group:G", "TOPIC_PUT_NUMS", "T@G",
+    "ORDER_TOPIC_CONFIG", "PULL", "POP", "broker-fuzz:4", "$(id)", "`id`", "plain", "r",
+    "i", "7", "1700000000000",
+]  # fmt: skip
+KEYS = [
+    "storePathRootDir", "storePathCommitLog", "rocketmqHome", "brokerConfigPath",
+    "configStorePath", "kvConfigPath", "configStorePathName", "brokerName", "brokerIP1",
+    "namesrvAddr", "filterServerNums", "initAuthenticationUser", "listenPort",
+    "tls.server.keyPassword", "authConfigPath", "autoCreateTopicEnable", "deleteWhen",
+    "longPollingEnable", "transactionCheckMax", "flushIntervalCommitLog", "nonsense",
+    "fileReservedTime", "cleanFileForciblyEnable", "maxTransferCountOnMessageInMemory",
+    "deleteFileBatchMax", "orderMessageEnable", "scanNotActiveBrokerInterval",
+    "enableTopicList", "waitSecondsForService", "maxMsgsNumBatch", "\\u0000", "#",
+]  # fmt: skip
+"""Of requests 25 and 318: paths, secrets, what may change and what may not."""
+
+DOCUMENTS = [
+    '{"topicName":%s,"readQueueNums":4,"writeQueueNums":4,"perm":6}',
+    '{"topicConfigList":[{"topicName":%s,"readQueueNums":%s},{"topicName":%s}]}',
+    '{"groupName":%s,"retryQueueNums":%s,"brokerId":%s}',
+    '{"groupConfigList":[{"groupName":%s},{"groupName":%s}]}',
+    '{"username":%s,"password":%s,"userType":%s,"userStatus":%s}',
+    '{"subject":%s,"policies":[{"policyType":"Custom","entries":[{"resource":%s,'
+    '"actions":["All"],"sourceIps":[%s],"decision":"Allow"}]}]}',
+    '{"topic":%s,"consumerGroup":%s,"mode":%s,"popShareQueueNum":%s}',
+    '{"topicList":[%s,%s]}',
+    '{"offsetTable":{{"topic":%s,"brokerName":%s,"queueId":%s}:%s}}',
+    '{"topicConfigSerializeWrapper":{"topicConfigTable":{%s:{"topicName":%s,'
+    '"perm":%s}}},"filterServerList":[%s]}',
+]
 COMMON = [10, 11, 310, 320, 34, 15, 14, 35, 41, 42, 36, 37, 105, 103, 12, 33, 361, 46]
 
 
@@ -113,6 +192,16 @@ class Frames:
 
     random: random.Random
     corpus: list[tuple[str, bytes]] = field(default_factory=list)
+    codes: Collection[int] = ()
+    """Nothing else is sent; without them all codes, the common ones more often."""
+
+    is_signed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.codes:
+            self.codes = sorted(self.codes)
+            kept = set(self.codes)
+            self.corpus = [row for row in self.corpus if decode(row[1]).code in kept]
 
     def next(self) -> tuple[str, bytes]:
         """Return where a frame goes, and the frame."""
@@ -129,9 +218,14 @@ class Frames:
 
     def _made_up(self) -> bytes:
         draw = self.random
-        code = draw.choice(COMMON if draw.random() < 0.6 else CODES)
+        if self.codes:
+            code = draw.choice(self.codes)
+            names, texts = NAMES + ADMIN_NAMES, TEXTS + ADMIN_TEXTS
+        else:
+            code = draw.choice(COMMON if draw.random() < 0.6 else CODES)
+            names, texts = NAMES, TEXTS
         fields = {
-            draw.choice(NAMES): draw.choice(TEXTS) for _ in range(draw.randrange(14))
+            draw.choice(names): draw.choice(texts) for _ in range(draw.randrange(14))
         }
         if draw.random() < 0.7:
             fields |= {"topic": "T", "b": "T", "consumerGroup": "G", "queueId": "0"}
@@ -139,13 +233,31 @@ class Frames:
         command = Command(
             int(code),
             fields,
-            draw.choice(BODIES),
+            self._body(),
             opaque=draw.choice([0, 1, 7, -1, draw.getrandbits(31)]),
             flag=draw.choice([0, 0, 0, 0, 0, 1, 2, 3]),
             version=draw.choice([0, 36, 400, 413, 513, -1]),
             serialize_type=SerializeType(is_binary),
         )
-        return encode(command)
+        return self._encoded(command)
+
+    def _encoded(self, command: Command) -> bytes:
+        return encode(signed(command) if self.is_signed else command)
+
+    def _body(self) -> bytes:
+        draw = self.random
+        if not self.codes or draw.random() < 0.3:
+            return draw.choice(BODIES)
+        texts = TEXTS + ADMIN_TEXTS
+        if draw.random() < 0.3:
+            lines = [
+                f"{draw.choice(KEYS)}={draw.choice(texts)}"
+                for _ in range(draw.randrange(1, 4))
+            ]
+            return "\n".join(lines).encode()
+        document = draw.choice(DOCUMENTS)
+        values = [json.dumps(draw.choice(texts)) for _ in range(document.count("%s"))]
+        return (document % tuple(values)).encode()
 
     def _varied(self, command: Command) -> bytes:
         """Change fields and body of a request that can still be read."""
@@ -162,8 +274,8 @@ class Frames:
         if command.body and draw.random() < 0.5:
             command.body = self._mutated(command.body)
         elif draw.random() < 0.1:
-            command.body = draw.choice(BODIES)
-        return encode(command)
+            command.body = self._body()
+        return self._encoded(command)
 
     def _changed(self, frame: bytes) -> bytes:
         """Change header or body, and keep the lengths right."""
@@ -210,6 +322,15 @@ class Frames:
         return bytes(data)
 
 
+def signed(command: Command) -> Command:
+    """Sign as the plain user does."""
+    command.ext_fields[ACCESS_KEY] = USER
+    command.ext_fields.pop(SIGNATURE, None)
+    signature = signature_of(signed_content(command), SECRET + "4")
+    command.ext_fields[SIGNATURE] = signature
+    return command
+
+
 def recorded(folder: Path | None) -> list[tuple[str, bytes]]:
     """Requests of the golden recordings, in a fixed order; none without the folder."""
     found = []
@@ -229,16 +350,57 @@ def recorded(folder: Path | None) -> list[tuple[str, bytes]]:
 # -- the node, in a process of its own
 
 
-async def serve(folder: Path) -> None:
+class Watch:
+    """An audit hook: notes what the process touches outside its folder, or starts."""
+
+    STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork")
+    CHANGES = (
+        "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink",
+        "os.truncate", "os.chmod", "os.chown", "os.utime",
+    )  # fmt: skip
+
+    def __init__(self, folder: Path) -> None:
+        own = {ROOT, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+        self._own = (os.path.realpath(folder),)
+        self._readable = (*self._own, *map(os.path.realpath, own), "/proc/", "/sys/")
+        self.found: set[str] = set()
+
+    def __call__(self, event: str, arguments: tuple) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            is_write = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            self._look(event, path, self._own if is_write else self._readable)
+        elif event in self.CHANGES:
+            for path in arguments:
+                self._look(event, path, self._own)
+        elif event in self.STARTS:
+            self.found.add(f"{event} {arguments!r:.200}")
+
+    def _look(self, event: str, path: object, allowed: tuple[str, ...]) -> None:
+        if isinstance(path, str | bytes | os.PathLike):
+            real = os.path.realpath(os.fsdecode(path))
+            if not real.startswith(allowed):
+                self.found.add(f"{event} {real!r:.200}")
+
+
+async def serve(folder: Path, *, is_signed: bool) -> None:
     """Run a node until a line comes; then print what is left of the fuzz."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
-    async with running_node(folder, SETTINGS) as node:
+    settings = SETTINGS | {
+        "authenticationEnabled": str(is_signed).lower(),
+        "brokerConfigPath": str(folder / "broker.conf"),
+        "kvConfigPath": str(folder / "kvConfig.json"),
+    }
+    watch = Watch(folder)
+    async with running_node(folder, settings) as node:
+        sys.addaudithook(watch)
         ports = [node.address, node.name_servers[0]]
         print(json.dumps(ports), flush=True)  # noqa: T201 - the parent reads it
         while line := await trio.to_thread.run_sync(sys.stdin.readline):
             if line.strip() == "end":
                 await node.server.drain(20)  # relayed requests take some seconds
-            print(json.dumps(state_of(node)), flush=True)  # noqa: T201
+            state = state_of(node) | {"outside": sorted(watch.found)}
+            print(json.dumps(state), flush=True)  # noqa: T201
 
 
 def state_of(node) -> dict[str, float]:
@@ -266,11 +428,15 @@ def state_of(node) -> dict[str, float]:
 class Target:
     """The node's process and its two addresses."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_signed: bool) -> None:
         self.log = folder / "log"
+        self.folder = folder
+        command = [sys.executable, __file__, "--serve", str(folder / STORE)]
+        if is_signed:
+            command.append("--signed")
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, "--serve", str(folder / "store")],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -286,7 +452,19 @@ class Target:
             raise Crash(f"the node died: {self.log.read_text()[-3000:]}")
         return line
 
-    def state(self, *, is_end: bool = False) -> dict[str, float]:
+    def strays(self) -> list[str]:
+        """Return what lies beside the store."""
+        own = {self.folder / STORE, self.log, *(self.folder / STORE).parents}
+        found = []
+        for place, folders, files in os.walk(self.folder):
+            here = Path(place)
+            folders[:] = [
+                each for each in folders if here / each != self.folder / STORE
+            ]
+            found += [here / each for each in (*folders, *files)]
+        return [str(each) for each in found if each not in own]
+
+    def state(self, *, is_end: bool = False) -> dict:
         assert self.process.stdin is not None
         self.process.stdin.write("end\n" if is_end else "look\n")
         self.process.stdin.flush()
@@ -316,7 +494,9 @@ class Conversation:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), ANSWER_LIMIT_S)
         self._decoder = FrameDecoder()
+        self._tail = b""
         self.batches = 0
+        self.secrets = 0
         self.answers: Counter[int] = Counter()
 
     def play(self, frames: list[bytes]) -> bool:
@@ -332,6 +512,7 @@ class Conversation:
                 data = self._socket.recv(1 << 18)
                 if not data:
                     return False
+                self._look(data)
                 for answer in self._decoder.feed(data):
                     self.answers[answer.code] += answer.is_response
                     if answer.opaque == mark and answer.code == 3:
@@ -340,6 +521,11 @@ class Conversation:
             raise Crash(f"no answer within {ANSWER_LIMIT_S} s") from error
         except (OSError, RemoteProtocolError):
             return False
+
+    def _look(self, data: bytes) -> None:
+        """Count secrets, also those that come in two parts."""
+        self.secrets += SECRET.encode() in self._tail + data
+        self._tail = data[-len(SECRET) + 1 :]
 
     def ask(self, request: Command) -> Command:
         self._socket.sendall(encode(request))
@@ -362,9 +548,24 @@ def announced(frame: bytes) -> int:
 class Friend:
     """A client that does everything right, and looks whether all is kept."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, is_signed: bool) -> None:
         self._talk = Conversation(target.addresses["broker"])
+        self._is_signed = is_signed
         self.sent = 0
+        if is_signed:
+            self._make_user()
+
+    def _make_user(self) -> None:
+        user = json.dumps({"password": SECRET + "4", "userType": "Normal"}).encode()
+        request = Command(3001, {"username": USER, ACCESS_KEY: "r"}, user, opaque=3)
+        signature = signature_of(signed_content(request), SECRET + "1")
+        request.ext_fields[SIGNATURE] = signature
+        answer = self._talk.ask(request)
+        if answer.code:
+            raise Crash(f"the plain user: {answer}")
+
+    def _ask(self, request: Command) -> Command:
+        return self._talk.ask(signed(request) if self._is_signed else request)
 
     def send(self) -> None:
         fields = {
@@ -377,8 +578,8 @@ class Friend:
             topic = {"topic": "FriendlyTopic", "defaultTopic": "TBW102",
                      "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
                      "topicFilterType": "SINGLE_TAG", "order": "false"}  # fmt: skip
-            self._talk.ask(Command(17, topic, opaque=1))
-        answer = self._talk.ask(Command(10, fields, b"friendly", opaque=2))
+            self._ask(Command(17, topic, opaque=1))
+        answer = self._ask(Command(10, fields, b"friendly", opaque=2))
         if answer.code or int(answer.ext_fields["queueOffset"]) != self.sent:
             raise Crash(f"message {self.sent} of the friend: {answer}")
         self.sent += 1
@@ -398,6 +599,15 @@ class Report:
     seconds: float = 0.0
     crashes: list[str] = field(default_factory=list)
     leaks: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+    """What was touched outside the store, or started."""
+
+    secrets: int = 0
+    """Pieces of answers and lines of the log with a secret."""
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.crashes or self.leaks or self.outside or self.secrets)
 
     def lines(self) -> Iterator[str]:
         yield (
@@ -406,20 +616,32 @@ class Report:
             "ended by the node"
         )
         yield f"answers by code: {dict(self.answers.most_common(12))}"
-        yield f"crashes {len(self.crashes)}, leaks {len(self.leaks)}"
+        yield (
+            f"crashes {len(self.crashes)}, leaks {len(self.leaks)}, touched outside "
+            f"the store {len(self.outside)}, secrets shown {self.secrets}"
+        )
         yield from self.crashes
         yield from self.leaks
+        yield from self.outside
 
 
-def fuzz(folder: Path, count: int, seed: int, golden: Path | None) -> Report:
+def fuzz(
+    folder: Path,
+    count: int,
+    seed: int,
+    golden: Path | None,
+    codes: Collection[int] = (),
+    *,
+    is_signed: bool = False,
+) -> Report:
     """Send `count` frames and report."""
     report = Report(seed)
-    frames = Frames(random.Random(seed), recorded(golden))
-    target = Target(folder)
+    frames = Frames(random.Random(seed), recorded(golden), codes, is_signed)
+    target = Target(folder, is_signed=is_signed)
     began = time.monotonic()
     half: dict[str, float] = {}
     try:
-        friend = Friend(target)
+        friend = Friend(target, is_signed=is_signed)
         friend.send()
         talks: dict[tuple[str, int], Conversation] = {}
         while report.frames < count:
@@ -430,8 +652,7 @@ def fuzz(folder: Path, count: int, seed: int, golden: Path | None) -> Report:
                 friend.send()
         friend.send()
         for talk in talks.values():
-            report.answers += talk.answers
-            talk.close()
+            hang_up(talk, report)
         friend.close()
         judge(report, half, target.state(is_end=True), target)
     except (Crash, OSError) as error:
@@ -462,10 +683,15 @@ def play_batch(frames, target, talks, report) -> None:
             report.ended_connections += 1
         elif talk.batches < BATCHES_PER_CONNECTION:
             continue
-        report.answers += talk.answers
-        talk.close()
+        hang_up(talk, report)
         del talks[key]
     report.frames += BATCH
+
+
+def hang_up(talk: Conversation, report: Report) -> None:
+    report.answers += talk.answers
+    report.secrets += talk.secrets
+    talk.close()
 
 
 def judge(report: Report, half: dict, end: dict, target: Target) -> None:
@@ -477,6 +703,8 @@ def judge(report: Report, half: dict, end: dict, target: Target) -> None:
     for name in ("connections", "buffer_bytes", "held_replies", "running", "members"):
         if end[name]:
             report.leaks.append(f"{name}: {end[name]:.0f} left")
+    report.outside += end["outside"] + target.strays()
+    report.secrets += target.log.read_text(errors="replace").count(SECRET)
     growth = end["memory_mib"] - half["memory_mib"]
     if growth > MEMORY_GROWTH_MIB:
         report.leaks.append(f"memory: {growth:.0f} MiB more than at the half")
@@ -498,16 +726,30 @@ def main() -> int:
     )
     shared = os.environ.get("RMQ_GOLDEN") or ROOT.parent / "shared" / "golden"
     parser.add_argument("--golden", type=Path, default=Path(shared))
+    parser.add_argument("--codes", default="", help="admin, or numbers: 17,25")
+    parser.add_argument("--signed", action="store_true", help="access control is on")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        trio.run(serve, options.serve)
+        trio.run(partial(serve, options.serve, is_signed=options.signed))
         return 0
+    codes = ADMIN_CODES if options.codes == "admin" else numbers(options.codes)
     print(f"seed {options.seed}", flush=True)  # noqa: T201 - repeats the run
     with tempfile.TemporaryDirectory(prefix="rmq-fuzz-") as folder:
-        report = fuzz(Path(folder), options.frames, options.seed, options.golden)
+        report = fuzz(
+            Path(folder),
+            options.frames,
+            options.seed,
+            options.golden,
+            codes,
+            is_signed=options.signed,
+        )
     print("\n".join(report.lines()))  # noqa: T201 - the report
-    return int(bool(report.crashes or report.leaks))
+    return int(not report.is_good)
+
+
+def numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",") if each]
 
 
 if __name__ == "__main__":
