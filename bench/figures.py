@@ -1,10 +1,11 @@
 """Figures that rmq promises beside throughput, each with its limit.
 
 CPU per message with 1,000 connections of one request in flight against 64 of them
-(interleaved, median of the rounds), memory with 10,000 idle connections, and CPU of a
-registration of 2,000 topics at the name server. Exit code 1 if a limit is missed.
+(interleaved, median of the rounds), memory with 10,000 idle connections, and a name
+server with 1,000 brokers of 2,000 topics each: CPU of one more full registration and of
+a question for a route, and memory. Exit code 1 if a limit is missed.
 
-    python bench/figures.py [--rounds 5] [--seconds 0.4]
+    python bench/figures.py [--rounds 5] [--seconds 0.4] [--only namesrv]
 """
 
 import argparse
@@ -32,15 +33,27 @@ from rmq.protocol.bodies.topics import (
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.protocol.headers.route import RegisterBrokerRequestHeader
+from rmq.protocol.headers.route import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+)
 
 CONNECTIONS_LIMIT = 1.3
 IDLE_COUNT = 10_000
 IDLE_LIMIT_MB = 100
-REGISTRATION_TOPICS = 2_000
+BROKERS, TOPICS = 1_000, 2_000
 REGISTRATION_LIMIT_MS = 20
-REGISTRATIONS = 20
+REGISTRATIONS = 50
+ROUTE_LIMIT_US = 30
+ROUTES = 20_000
+ROUTES_AT_ONCE = 100
+NAME_SERVER_LIMIT_MIB = 150
+"""What it took on the day of the first measurement, and half as much again."""
+
 CLIENTS_PER_ADDRESS = 5_000
+Row = tuple[str, float, float]
+"""What, how much, and how much at most."""
+
 READY = r"ready broker=\S+ address=\S+:(\d+)"
 
 
@@ -87,9 +100,9 @@ def idle_connections() -> float:
             return load.resident_mib(broker.pid) * 1.048576
 
 
-def registration() -> float:
-    """Return the CPU ms that a name server spends on 2,000 topics of a broker."""
-    names = [f"Topic_{number:06}" for number in range(REGISTRATION_TOPICS)]
+def name_server() -> list[Row]:
+    """Return the figures of a name server that knows 1,000 brokers."""
+    names = [f"topic-of-some-length-{number}" for number in range(TOPICS)]
     topics = {name: TopicConfig(topic_name=name) for name in names}
     command = [sys.executable, "-m", "rmq", "namesrv", "--set", "listenPort=0"]
     with tempfile.TemporaryDirectory(prefix="rmq-figures-") as name:
@@ -98,54 +111,91 @@ def registration() -> float:
             load.serving(command, r"ready namesrv=\S+:(\d+)", "stderr", None) as server,
             socket.create_connection(("127.0.0.1", server.port), 20) as peer,
         ):
+            empty = load.resident_mib(server.pid)
+            data = body(topics, 0)
+            for number in range(BROKERS):
+                register(peer, number, data)
+            alone = body(topics | {"alone": TopicConfig(topic_name="alone")}, 1)
+            register(peer, 0, alone)
+            full = load.resident_mib(server.pid)
+            print(f"memory of a name server: empty {empty:.0f}, full {full:.0f} MiB")
+            bodies = [body(topics, counter) for counter in range(2, 2 + REGISTRATIONS)]
             began = cpu_s(server.pid)
-            for counter in range(REGISTRATIONS):
-                register(peer, topics, counter)
-            return (cpu_s(server.pid) - began) / REGISTRATIONS * 1_000
+            for data in bodies:
+                register(peer, 7, data)
+            registration_ms = (cpu_s(server.pid) - began) / REGISTRATIONS * 1e3
+            route_us = routes_us(server.pid, peer, "alone", ROUTES)
+            wide_us = routes_us(server.pid, peer, names[7], ROUTES // 20)
+            print(f"CPU us of a route over {BROKERS:,} brokers: {wide_us:.0f}")
+    return [
+        (f"CPU ms of a registration of {TOPICS:,} topics", registration_ms,
+         REGISTRATION_LIMIT_MS),
+        ("CPU us of a question for a route", route_us, ROUTE_LIMIT_US),
+        (f"MiB of a name server with {BROKERS:,} brokers", full, NAME_SERVER_LIMIT_MIB),
+    ]  # fmt: skip
 
 
-def register(peer: socket.socket, topics: dict[str, TopicConfig], counter: int) -> None:
-    """Register a broker with another version of its topics, and wait."""
-    body = RegisterBrokerBody(
+def body(topics: dict[str, TopicConfig], counter: int) -> bytes:
+    """Return a registration with another version of the topics."""
+    return RegisterBrokerBody(
         topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
             data_version=DataVersion(counter=counter), topic_config_table=topics
         )
     ).encode()
+
+
+def register(peer: socket.socket, number: int, data: bytes) -> None:
+    """Register a broker and wait."""
+    host = f"10.0.{number // 250}.{number % 250}"
     header = RegisterBrokerRequestHeader(
-        broker_name="b", broker_addr="10.0.0.1:10911", cluster_name="C",
-        ha_server_addr="10.0.0.1:10912", broker_id=0, compressed=False,
-        body_crc32=body_crc(body),
+        broker_name=f"broker-{number}", broker_addr=f"{host}:10911",
+        cluster_name="DefaultCluster", ha_server_addr=f"{host}:10912", broker_id=0,
+        compressed=False, body_crc32=body_crc(data),
     )  # fmt: skip
-    peer.sendall(encode(Command.request(RequestCode.REGISTER_BROKER, header, body)))
+    command = Command.request(RequestCode.REGISTER_BROKER, header, data)
+    peer.sendall(encode(command))
+    read_answers(peer, 1)
+
+
+def routes_us(pid: int, peer: socket.socket, topic: str, count: int) -> float:
+    """Return the CPU us that the name server spends on a question for a topic."""
+    header = GetRouteInfoRequestHeader(topic=topic)
+    command = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+    batch = encode(command) * ROUTES_AT_ONCE
+    began = cpu_s(pid)
+    for _ in range(count // ROUTES_AT_ONCE):
+        peer.sendall(batch)
+        read_answers(peer, ROUTES_AT_ONCE)
+    return (cpu_s(pid) - began) / count * 1e6
+
+
+def read_answers(peer: socket.socket, count: int) -> None:
     decoder = FrameDecoder()
-    while True:
-        answers = decoder.feed(peer.recv(65_536))
-        if answers:
-            assert answers[0].code == 0, answers[0].remark
-            return
+    while count:
+        for answer in decoder.feed(peer.recv(1 << 20)):
+            assert answer.code == 0, answer.remark
+            count -= 1
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--only", choices=["namesrv"])
     options = parser.parse_args()
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    load.build()
-    rows = [
-        (
-            "CPU per message, 1,000 x 1 against 64 x 1",
-            many_connections(options.rounds, options.seconds),
-            CONNECTIONS_LIMIT,
-        ),
-        ("MB with 10,000 idle connections", idle_connections(), IDLE_LIMIT_MB),
-        (
-            "CPU ms of a registration of 2,000 topics",
-            registration(),
-            REGISTRATION_LIMIT_MS,
-        ),
-    ]
+    rows = name_server()
+    if options.only is None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        load.build()
+        rows += [
+            (
+                "CPU per message, 1,000 x 1 against 64 x 1",
+                many_connections(options.rounds, options.seconds),
+                CONNECTIONS_LIMIT,
+            ),
+            ("MB with 10,000 idle connections", idle_connections(), IDLE_LIMIT_MB),
+        ]
     for text, figure, limit in rows:
         print(f"{text:<45}{figure:>8.2f}  at most {limit}")
     return int(any(figure > limit for _, figure, limit in rows))

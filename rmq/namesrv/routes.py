@@ -37,8 +37,9 @@ from rmq.remoting.connection import Connection
 
 MAX_BROKERS = 10_000
 MAX_TOPICS = 1_000_000
-MAX_QUEUE_DATAS = 2_000_000
-"""Pairs of topic and broker name; each takes 150 bytes."""
+MAX_QUEUE_DATAS = 2_500_000
+"""Pairs of topic and broker name, up to 150 bytes each: room for 1,000 brokers of 2,000
+topics and those that every broker has."""
 
 MAX_TOPIC_LENGTH = 255
 
@@ -134,7 +135,9 @@ class RouteTable:
         if self._count + len(topics) > MAX_QUEUE_DATAS:
             known = sum(broker_name in self._topics.get(topic, ()) for topic in topics)
             if self._count + len(topics) - known > MAX_QUEUE_DATAS:
-                raise _full(f"more than {MAX_QUEUE_DATAS} topics of brokers would be")
+                raise _full(
+                    f"more than {MAX_QUEUE_DATAS} topics of brokers would be registered"
+                )
         for topic in topics:
             if len(topic) > MAX_TOPIC_LENGTH:
                 raise _full(f"a topic of {len(topic)} characters is too long")

@@ -83,8 +83,8 @@ SETTINGS = {
     ),
     "tls.server.keyPassword": SECRET + "3",
 }
-USER = "plain"
-"""Who signs; may do all but see passwords and make super users."""
+USER = "signer"
+"""Who signs, whom no frame names; may do all but see passwords and make super users."""
 
 MEMORY_GROWTH_MIB = 200
 """From the half to the end: tables fill up with what the frames make."""

@@ -304,3 +304,18 @@ def test_the_tables_have_limits(table, monkeypatch):
         table.register_topic("V", [QueueData(broker_name="a")])
     assert table.topics() == ["T", "U"]
     assert table.data_version("C", A).counter == 1
+
+
+def test_pairs_of_topic_and_broker_have_a_limit(table, monkeypatch):
+    monkeypatch.setattr(module, "MAX_QUEUE_DATAS", 4)
+    table.register(registration(), None)
+    with pytest.raises(RequestRejected, match="more than 4 topics of brokers"):
+        table.register(registration(B, name="b", topics="T U V"), None)
+    table.register(registration(B, name="b"), None)
+    table.register(registration(B, name="b", counter=2), None)
+    with pytest.raises(RequestRejected, match="more than 4 topics of brokers"):
+        table.register(registration(topics="T U V", counter=2), None)
+
+
+def test_there_is_room_for_1000_brokers_of_2000_topics_and_what_each_has_anyway():
+    assert module.MAX_QUEUE_DATAS > 1_000 * (2_000 + 100)
