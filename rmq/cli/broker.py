@@ -61,13 +61,13 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     print_all: bool,
     print_some: bool,
 ) -> None:
-    r"""Start a broker, with its own name server if none is configured.
+    """Start a broker, with its own name server if none is configured.
 
     \b
     rmq broker                              on loopback, ports 10911 and 9876
     rmq broker -c broker.conf               as that file says
     rmq broker --set listenPort=0           on any free port
-    """
+    """  # noqa: D301 - click wants the character itself
     gc.disable()  # until the node has started: what is made till then stays
     start_logging(log_level, log_format)
     flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}

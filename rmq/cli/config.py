@@ -9,9 +9,9 @@ import click
 from rmq.broker.config import BrokerConfig
 from rmq.cli.config_files import size_findings
 from rmq.cli.options import FAILED, fail, gather_values, wanted_plugins
-from rmq.config import build, check, describe, read_properties
+from rmq.config import Finding, build, check, describe, read_properties
 from rmq.config_document import document
-from rmq.errors import RmqError
+from rmq.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
@@ -54,17 +54,22 @@ def check_file(path: str, role: str) -> None:
         values = read_properties(path)
         classes = _classes(role, values)
         findings = check(values, classes)
-        for kind in classes:
-            built: object = build(kind, values)
-            if isinstance(built, StoreConfig):
-                findings += size_findings(built)
     except RmqError as error:
         fail(error)
+    for kind in classes:
+        try:
+            built: object = build(kind, values)
+        except ConfigError as error:
+            findings.append(Finding(kind.__name__, str(error), True))
+            continue
+        if isinstance(built, StoreConfig):
+            findings += size_findings(built)
     for finding in findings:
         click.echo(("problem: " if finding.is_problem else "note: ") + finding.text)
     if any(finding.is_problem for finding in findings):
         sys.exit(FAILED)
-    click.echo(f"{path}: {len(values)} keys, no problem")
+    plural = "" if len(values) == 1 else "s"
+    click.echo(f"{path}: {len(values)} key{plural}, no problem")
 
 
 @config.command("print")

@@ -52,6 +52,7 @@ Findings = Iterator[Finding]
 def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
     """Look at everything that these settings lead to."""
     found = list(_configuration(values))
+    name = values.get("brokerName")
     try:
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
     except ConfigError as error:
@@ -69,7 +70,7 @@ def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
                 reachable.append(address)
         if reachable:
             with AdminClient(reachable, timeout_s=timeout_s) as rest:
-                found += _brokers(rest, config, timeout_s)
+                found += _brokers(rest, name, timeout_s)
     return found
 
 
@@ -87,16 +88,21 @@ def _configuration(values: Mapping[str, str]) -> Findings:
         remedy = "correct it in the file; rmq config check shows all of them"
         yield Finding("configuration", problem.text, True, remedy)
     if not problems:
-        yield Finding("configuration", f"{len(values)} keys, all of them known")
+        yield Finding("configuration", "all keys are known")
 
 
 # -- this machine
 
 
 def _disk(store: StoreConfig) -> Findings:
-    """Whether there is room where the store is, or is going to be."""
-    for place in {store.root, store.root / "commitlog"}:
+    """Whether there is room where the store is, or is going to be; each disk once."""
+    seen: set[int] = set()
+    for place in (store.root / "commitlog", store.root):
         folder = _existing(place)
+        device = folder.stat().st_dev
+        if device in seen:
+            continue
+        seen.add(device)
         usage = shutil.disk_usage(folder)
         percent = round(100 * usage.used / (usage.used + usage.free))
         limit = store.disk_max_used_ratio
@@ -114,8 +120,6 @@ def _disk(store: StoreConfig) -> Findings:
             )  # fmt: skip
         else:
             yield Finding("disk", text)
-        if folder == _existing(store.root):
-            return
 
 
 def _existing(path: Path) -> Path:
@@ -154,7 +158,8 @@ def _name_server(admin: AdminClient, address: str) -> Finding:
     return Finding("name server", f"{address} answers")
 
 
-def _brokers(admin: AdminClient, config: BrokerConfig, timeout_s: float) -> Findings:
+def _brokers(admin: AdminClient, name: str | None, timeout_s: float) -> Findings:
+    """Look at all brokers; one of that name is expected."""
     infos = {
         address: fastjson.loads(
             admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
@@ -169,9 +174,11 @@ def _brokers(admin: AdminClient, config: BrokerConfig, timeout_s: float) -> Find
             "start one with rmq broker -n and this name server, and look at its log "
             "for what it says about registering",
         )  # fmt: skip
-    if brokers and not any(each.name == config.broker_name for each in brokers):
+    names = sorted({each.name for each in brokers})
+    if brokers and name is not None and name not in names:
         yield Finding(
-            "brokers", f"none is named {config.broker_name}, as the configuration says",
+            "brokers", f"none is named {name}, as the configuration says", True,
+            f"start it, or correct brokerName; running are {', '.join(names)}",
         )  # fmt: skip
     alive = []
     for each in brokers:
@@ -278,7 +285,7 @@ def _duration_ms(text: str) -> int | None:
 
 def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
     ratio = float(facts.get("commitLogDiskRatio", 0))
-    text = f"{ratio:.0%} of its disk is used"
+    text = f"{100 * ratio:.0f} % of its disk is used"
     if ratio >= StoreConfig().disk_max_used_ratio / 100:
         yield Finding(
             f"{broker.name} disk", text, True,

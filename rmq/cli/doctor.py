@@ -42,14 +42,14 @@ def doctor(
     *,
     as_json: bool,
 ) -> None:
-    r"""Look at configuration, machine and running brokers; name what is wrong.
+    """Look at configuration, machine and running brokers; name what is wrong.
 
     \b
     rmq doctor                              a broker on loopback
     rmq doctor -c broker.conf               as that file says
 
     Each problem comes with the sentence that fixes it. Exit code 1 if there is one.
-    """
+    """  # noqa: D301 - click wants the character itself
     from rmq.broker.config import BrokerConfig
     from rmq.cli.diagnosis import diagnose
     from rmq.store.config import StoreConfig

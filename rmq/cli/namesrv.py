@@ -35,12 +35,12 @@ def namesrv(
     *,
     strict_config: bool,
 ) -> None:
-    r"""Start a name server alone.
+    """Start a name server alone.
 
     \b
     rmq namesrv                             on loopback, port 9876
     rmq namesrv -c namesrv.conf             as that file says
-    """
+    """  # noqa: D301 - click wants the character itself
     start_logging(log_level, log_format)
     classes = (NamesrvConfig, NamesrvListenConfig, TlsConfig)
 

@@ -8,7 +8,13 @@ import socket
 from types import TracebackType
 from typing import Final, Self
 
-from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.errors import (
+    ConnectFailed,
+    InvokeTimeout,
+    PeerClosed,
+    PeerError,
+    RemoteProtocolError,
+)
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 
@@ -28,7 +34,9 @@ class Link:
                 (host.strip("[]"), int(port)), timeout=timeout_s
             )
         except (OSError, ValueError, OverflowError) as error:
-            raise ConnectFailed(f"cannot connect to {address}: {error}") from error
+            raise ConnectFailed(
+                f"cannot connect to {address}: {_say(error)}"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -63,4 +71,16 @@ class Link:
                 f"{self.address} did not answer request {request.code} in time"
             ) from error
         except OSError as error:
-            raise PeerClosed(f"{self.address}: {error}") from error
+            raise PeerClosed(f"{self.address}: {_say(error)}") from error
+        except RemoteProtocolError as error:
+            raise PeerError(
+                f"what listens on {self.address} does not speak the protocol of "
+                f"RocketMQ: {error}"
+            ) from error
+
+
+def _say(error: Exception) -> str:
+    """Return the system's sentence without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

@@ -34,12 +34,13 @@ def write(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    ["broker", "namesrv", "config check", "config print", "config document"],
+    ["broker", "namesrv", "config check", "config print", "config document", "doctor"],
 )
 def test_each_help_shows_an_example(run, command):
     result = run(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"rmq {command}" in result.output.partition("\n")[2]
+    assert "\\b" not in result.output, "the mark of lines to keep was not understood"
 
 
 def test_the_version_is_told(run):
@@ -201,11 +202,31 @@ def test_notes_and_problems_are_told_in_the_order_of_the_file(run, write):
     assert lines[2] == "problem: unknown key brokerIp1; did you mean brokerIP1?"
 
 
+def test_a_wrong_value_hides_no_other_problem(run, write):
+    text = "deleteWhen=04 # night\nlistenPort=ten\nbrokerNmae=a\n"
+    result = run("config", "check", write(text))
+    assert result.exit_code == 1
+    problems = [line for line in result.stdout.splitlines() if "problem: " in line]
+    assert [
+        word in line
+        for word, line in zip(
+            (
+                "'#' after a blank",
+                "did you mean brokerName?",
+                "listenPort",
+                "say hours",
+            ),
+            problems,
+            strict=True,
+        )
+    ] == [True] * 4
+
+
 def test_notes_alone_are_no_problem(run, write):
     result = run("config", "check", write("useEpollNativeSelector=true\n"))
     assert result.exit_code == 0
     assert "note: useEpollNativeSelector has no effect in rmq" in result.stdout
-    assert "1 keys, no problem" in result.stdout
+    assert "1 key, no problem" in result.stdout
 
 
 def test_a_file_is_checked_for_its_role(run, write):
@@ -219,8 +240,16 @@ def test_a_file_is_checked_for_its_role(run, write):
     assert run("config", "check", "/nowhere.conf").exit_code == 2
 
 
-@pytest.mark.parametrize("command", [["config", "check"], ["config", "print", "-c"]])
-@pytest.mark.parametrize("data", [b"a=\\u12", b"a=\xff", b"listenPort=x"])
+@pytest.mark.parametrize(
+    ("command", "data"),
+    [
+        (["config", "check"], b"a=\\u12"),
+        (["config", "check"], b"a=\xff"),
+        (["config", "print", "-c"], b"a=\\u12"),
+        (["config", "print", "-c"], b"a=\xff"),
+        (["config", "print", "-c"], b"listenPort=x"),
+    ],
+)
 def test_a_file_that_cannot_be_used_is_one_sentence(run, tmp_path, command, data):
     path = tmp_path / "bad.conf"
     path.write_bytes(data)

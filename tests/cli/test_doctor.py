@@ -1,5 +1,6 @@
 """`rmq doctor` on a node that is well, and on settings and nodes that are not."""
 
+import functools
 import json
 import os
 import socket
@@ -99,12 +100,40 @@ async def test_an_address_that_nobody_reaches(doctor, tmp_path):
     assert "cannot connect to 127.0.0.1:9" in found[0][1]
 
 
+async def test_an_address_where_something_else_listens(doctor, tmp_path):
+    """A proxy may take any connection and answer it in HTTP."""
+
+    async def answer(stream):
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with trio.open_nursery() as nursery:
+        serve = functools.partial(trio.serve_tcp, answer, 0, host="127.0.0.1")
+        (listener,) = await nursery.start(serve)
+        port = listener.socket.getsockname()[1]
+        advertised = {"rmq.advertise": f"127.0.0.1:{port}"}
+        async with running_node(tmp_path / "store", advertised) as node:
+            found = problems(await doctor("-n", node.name_servers[0]))
+        nursery.cancel_scope.cancel()
+    subject, text = found[0]
+    assert subject == "broker-test main port"
+    assert "does not speak the protocol of RocketMQ" in text
+
+
+async def test_a_broker_that_the_file_names_and_nobody_knows(doctor, tmp_path):
+    async with running_node(tmp_path / "store", two_ports()) as node:
+        servers = ["-n", node.name_servers[0]]
+        found = problems(await doctor(*servers, "--set", "brokerName=other"))
+        assert found == [("brokers", "none is named other, as the configuration says")]
+        assert problems(await doctor(*servers)) == []
+
+
 async def test_a_full_disk(doctor, monkeypatch):
     monkeypatch.setattr(
         diagnosis.shutil, "disk_usage", lambda _: type("U", (), USAGE)()
     )
     found = problems(await doctor("-n", "127.0.0.1:1"))
-    assert found[0][0] == "disk"
+    assert [subject for subject, _ in found] == ["disk", "name server"]
     assert "96 % used" in found[0][1]
 
 
