@@ -4,6 +4,7 @@ Order of a put: room in the log and in the queue, log bytes, queue entry, publis
 cannot get room fails before anything is written.  Called from the trio thread.
 """
 
+import logging
 import shutil
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 from rmq.store.stats import StoreCounters
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
+
+logger = logging.getLogger(__name__)
 
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
@@ -78,6 +81,10 @@ class StoreWriter:
 
     @refuse_reason.setter
     def refuse_reason(self, reason: str | None) -> None:
+        if reason is None and self._refuse_reason is not None:
+            logger.warning("messages are taken again")
+        elif reason is not None and self._refuse_reason is None:
+            logger.error("messages are refused: %s", reason)
         self._refuse_reason = reason
         self._log.is_writable = self.is_writable
 

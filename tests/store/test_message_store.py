@@ -216,7 +216,7 @@ def no_space(*_):
 
 
 def test_a_full_disk_at_a_file_roll_leaves_no_gap(
-    open_store, make_message, monkeypatch
+    open_store, make_message, monkeypatch, caplog
 ):
     store = open_store()
     while store.end_offset < 60_000:
@@ -227,7 +227,11 @@ def test_a_full_disk_at_a_file_roll_leaves_no_gap(
         failed = store.put(make_message(b"y" * 10_000))
         assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert "disk" in store.refuse_reason
+        store.put(make_message(b"y" * 10_000))
     store.check_disk()
+    assert caplog.messages == [
+        "messages are refused: no disk space for the test", "messages are taken again"
+    ]  # fmt: skip
     assert store.put(make_message(b"y" * 10_000)).queue_offset == len(kept)
     store.put(make_message(b"tail"))
     expected = [*kept, b"y" * 10_000, b"tail"]
