@@ -70,6 +70,9 @@ hostile: $(VENV)/.dev  ## memory and latency of a broker among hostile peers
 fuzz: $(VENV)/.dev  ## a million bad frames; FRAMES=5000000 for more, SEED=7 repeats a run, CODES=admin
 	$(BIN)/python tests/hostile/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED)) $(if $(CODES),--codes $(CODES))
 
+asan: $(VENV)/.dev  ## fast path, store, remoting and hostile tests under AddressSanitizer
+	$(BIN)/python tests/asan.py $(TESTS)
+
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark
 

@@ -1,0 +1,111 @@
+"""Tests of the compiled modules under AddressSanitizer.
+
+    python tests/asan.py [PYTEST ARGUMENT …]
+
+Copies the sources to a throw-away folder, compiles them there with
+`-fsanitize=address`, and runs pytest in it: without arguments the tests of the fast
+path, the compiled handlers, the store, remoting and hostile peers. Python takes its
+memory from malloc meanwhile, so that the ends of `bytes` are seen too. Ends with 1 if a
+test failed or any process, also one that a test started, left a report; with 2 if the
+compiler has no libasan.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [
+    "bench", "conf", "docs", "plugins", "rmq", "spark", "tests",
+    "LICENSE", "Makefile", "README.md", "pyproject.toml", "setup.py",
+]  # fmt: skip
+TESTS = [
+    "tests/fastpath",
+    "tests/plugins/test_compiled_sends.py",
+    "tests/plugins/test_compiled_pulls.py",
+    "tests/plugins/test_pull.py",
+    "tests/plugins/test_send.py",
+    "tests/remoting",
+    "tests/store",
+    "tests/hostile",
+]
+MARKS = "not interop and not crash and not spark"
+
+
+def find_library() -> str | None:
+    """Return the path of the compiler's libasan."""
+    compiler = os.environ.get("CC", "cc")
+    path = subprocess.run(
+        [compiler, "-print-file-name=libasan.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    return os.path.realpath(path) if os.path.isabs(path) else None
+
+
+def copy_sources(folder: Path) -> None:
+    """Copy what the tests need; nothing that was compiled."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "bin", "results")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=ignored)
+        else:
+            shutil.copy(source, folder / name)
+    for generated in folder.glob("rmq/_fastpath/*.c"):
+        generated.unlink()
+
+
+def environment(folder: Path, library: str, reports: Path) -> dict[str, str]:
+    """Have Python find the copy, and every process write its report to a file."""
+    golden = os.environ.get("RMQ_GOLDEN") or str(ROOT.parent / "shared" / "golden")
+    options = "detect_leaks=0:allocator_may_return_null=1"
+    return os.environ | {
+        "PYTHONPATH": f"{folder}:{folder / 'plugins'}:{folder / 'spark'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONMALLOC": "malloc",
+        "RMQ_GOLDEN": golden,
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": f"{options}:log_path={reports / 'report'}",
+    }
+
+
+def run(folder: Path, library: str, arguments: list[str]) -> int:
+    copy_sources(folder)
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "egg_info", "build_ext", "--inplace"],
+        cwd=folder,
+        env=os.environ | {"RMQ_ASAN": "1"},
+        check=True,
+    )
+    reports = folder / "reports"
+    reports.mkdir()
+    command = [sys.executable, "-m", "pytest", "-q", "-m", MARKS]
+    status = subprocess.run(
+        [*command, *(arguments or TESTS)],
+        cwd=folder,
+        env=environment(folder, library, reports),
+        check=False,
+    ).returncode
+    found = sorted(reports.iterdir())
+    for report in found:
+        print(report.read_text(errors="replace"))  # noqa: T201 - the report
+    print(f"reports of AddressSanitizer: {len(found)}")  # noqa: T201
+    return int(bool(status or found))
+
+
+def main() -> int:
+    library = find_library()
+    if library is None:
+        print("The compiler has no libasan: install it, or name gcc with CC=gcc.")  # noqa: T201
+        return 2
+    with tempfile.TemporaryDirectory(prefix="rmq-asan-") as name:
+        return run(Path(name), library, sys.argv[1:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
