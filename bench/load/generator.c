@@ -7,6 +7,9 @@
  * flag, and its opaque must be that of a request in flight on the same connection; anything
  * else ends the run with exit code 1. Prints one JSON object on stdout.
  *
+ * With --rate so many requests a second are sent, in bursts of a millisecond, unless all are in
+ * flight; without it each reply makes room for the next request.
+ *
  * Bounds: at most 3600 s; nothing for 5 s ends the run with exit code 1. Targets 127.0.0.1 only.
  * Memory: fixed by connections x window; the histogram has 32 steps for each power of two.
  */
@@ -43,13 +46,14 @@ typedef struct {
     Frame *frames;              /* one for each topic */
     uint64_t *sent_ns;          /* by slot; 0: free */
     uint32_t *opaques;          /* by slot */
+    int *idle, idle_count;      /* slots that wait for their time, with --rate */
     size_t input_size, output_size, output_limit;
     unsigned char input[INPUT_SIZE], *output;
 } Connection;
 
 static struct {
     int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid, pull;
-    double seconds, warm_up;
+    double seconds, warm_up, rate;      /* rate 0: as fast as the replies come */
     uint64_t messages;          /* 0: as many as the time allows */
     const char *topic;
     int delay_level;            /* 0: none */
@@ -60,6 +64,7 @@ static struct {
 
 static uint64_t histogram[BUCKETS], sequence, answered, measured, pending, received_bytes;
 static int set, is_measuring, is_stopping;
+static Connection **all;
 
 static void die(const char *why, long value) {
     fprintf(stderr, "generator: %s (%ld)\n", why, value);
@@ -290,7 +295,8 @@ static void check_reply(Connection *c, const unsigned char *frame, uint32_t size
     received_bytes += is_measuring ? size - 4 - header_size : 0;
     answered++, pending--;
     int is_enough = is_stopping || (options.messages && sequence >= options.messages);
-    if (!is_enough) put_request(c, (int)slot, now);
+    if (options.rate > 0) c->idle[c->idle_count++] = (int)slot;
+    else if (!is_enough) put_request(c, (int)slot, now);
 }
 
 static void receive(Connection *c) {
@@ -327,9 +333,10 @@ static Connection *open_connection(Frame *frames, int binary) {
     c->frames = frames;
     c->sent_ns = calloc((size_t)options.window, sizeof *c->sent_ns);
     c->opaques = calloc((size_t)options.window, sizeof *c->opaques);
+    c->idle = calloc((size_t)options.window, sizeof *c->idle);
     c->output_limit = (size_t)options.window * (8 + HEADER_LIMIT + (size_t)options.body_size);
     c->output = malloc(c->output_limit);
-    if (!c->sent_ns || !c->opaques || !c->output) die("no memory", 0);
+    if (!c->sent_ns || !c->opaques || !c->idle || !c->output) die("no memory", 0);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     if (epoll_ctl(set, EPOLL_CTL_ADD, c->fd, &event)) die("epoll_ctl", errno);
     return c;
@@ -348,20 +355,45 @@ static Frame *build_frames(int code, int binary) {
 
 static void start(void) {
     Frame *kinds[4] = {0};
+    all = calloc((size_t)options.connections, sizeof *all);
+    if (!all) die("no memory", 0);
     for (int i = 0; i < options.connections; i++) {
         int kind = options.mixed ? i % 4 : (options.binary ? 1 : 0) + (options.code == SEND ? 2 : 0);
         int binary = kind & 1, code = kind & 2 ? SEND : SEND_V2;
         if (!kinds[kind]) kinds[kind] = build_frames(options.pull ? PULL : code, binary);
         Connection *c = open_connection(kinds[kind], binary);
-        for (int slot = 0; slot < options.window; slot++) put_request(c, slot, now_ns(CLOCK_MONOTONIC));
+        all[i] = c;
+        for (int slot = 0; slot < options.window; slot++) {
+            if (options.rate > 0) c->idle[c->idle_count++] = slot;
+            else put_request(c, slot, now_ns(CLOCK_MONOTONIC));
+        }
         flush(c);
     }
 }
 
+/* Sends what is due; what cannot be sent because all is in flight is not made up for. */
+static void send_due(void) {
+    static uint64_t due_ns;
+    static int turn;
+    uint64_t now = now_ns(CLOCK_MONOTONIC), step = (uint64_t)(1e9 / options.rate);
+    if (due_ns + 100000000 < now) due_ns = now;
+    for (int tries = 0; due_ns <= now && tries < options.connections; turn = (turn + 1) % options.connections) {
+        Connection *c = all[turn];
+        if (!c->idle_count && ++tries) continue;
+        put_request(c, c->idle[--c->idle_count], now);
+        tries = 0, due_ns += step;
+    }
+    for (int i = 0; i < options.connections; i++) flush(all[i]);
+}
+
 static void poll_once(void) {
+    static uint64_t replied_ns;
     struct epoll_event ready[READY_LIMIT];
-    int found = epoll_wait(set, ready, READY_LIMIT, SILENCE_LIMIT_MS);
-    if (found == 0) die("no reply for 5 s, requests in flight", (long)pending);
+    int is_paced = options.rate > 0 && !is_stopping;
+    if (is_paced) send_due();
+    int found = epoll_wait(set, ready, READY_LIMIT, is_paced ? 1 : SILENCE_LIMIT_MS);
+    if (found || !replied_ns) replied_ns = now_ns(CLOCK_MONOTONIC);
+    if (found == 0 && (!is_paced || now_ns(CLOCK_MONOTONIC) - replied_ns > SILENCE_LIMIT_MS * 1000000ull)) die("no reply for 5 s, requests in flight", (long)pending);
     for (int i = 0; i < found; i++) {
         Connection *c = ready[i].data.ptr;
         if (ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(c);
@@ -371,7 +403,7 @@ static void poll_once(void) {
 
 static void poll_for(double seconds) {
     uint64_t end = now_ns(CLOCK_MONOTONIC) + (uint64_t)(seconds * 1e9);
-    while (pending && now_ns(CLOCK_MONOTONIC) < end) poll_once();
+    while ((pending || options.rate > 0) && now_ns(CLOCK_MONOTONIC) < end) poll_once();
 }
 
 static void read_options(int count, char **arguments) {
@@ -379,7 +411,8 @@ static void read_options(int count, char **arguments) {
         {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"window", 1, 0, 'w'}, {"body", 1, 0, 'b'},
         {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
         {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
-        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"delay-level", 1, 0, 'd'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'}, {0},
+        {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"delay-level", 1, 0, 'd'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'},
+        {"rate", 1, 0, 'R'}, {0},
     };
     for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
         switch (option) {
@@ -399,6 +432,7 @@ static void read_options(int count, char **arguments) {
             case 'd': options.delay_level = atoi(optarg); break;
             case 'C': options.cpu = atoi(optarg); break;
             case 'L': options.pull = atoi(optarg); break;
+            case 'R': options.rate = atof(optarg); break;
             case 'P': options.server_pid = atoi(optarg); break;
             default: exit(2);
         }
@@ -408,6 +442,7 @@ static void read_options(int count, char **arguments) {
         && (options.code == SEND || options.code == SEND_V2) && options.topics > 0 && options.topics <= TOPIC_LIMIT
         && (options.pull == 0 || (options.pull >= PULL_MESSAGES && options.topics == 1 && !options.mixed))
         && options.delay_level >= 0 && options.delay_level <= 18
+        && options.rate >= 0 && options.rate <= 1e7 && !(options.rate > 0 && options.messages)
         && options.queues > 0 && options.queues <= 10 && strlen(options.topic) <= 120
         && options.seconds > 0 && options.seconds <= 3600 && options.warm_up >= 0 && options.warm_up <= 60;
     if (!fine) {

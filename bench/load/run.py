@@ -55,6 +55,7 @@ PROFILES = {
     "pull-128-1x1": ["--connections=1", "--window=1", "--body=128"],
     "pull-128-binary": ["--connections=4", "--window=8", "--body=128", "--binary"],
     "pull-1k": ["--connections=4", "--window=8", "--body=1024"],
+    "pull-8k": ["--connections=4", "--window=8", "--body=7900"],
 }
 PULLED_MESSAGES = 65_536
 """Messages that a topic of pulls holds; they are read again and again."""

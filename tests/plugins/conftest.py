@@ -292,12 +292,14 @@ def open_broker(tmp_path: Path, clock: ManualClock) -> Iterator[OpenBroker]:
 
     def make(*, store: Mapping[str, object] | None = None, **options: Any) -> Any:
         store_config = StoreConfig(
-            root_dir=str(tmp_path / f"store{len(stores)}"),
-            commit_log_file_size=16 << 20,
-            queue_file_size=20_000,
-            index_slots=500,
-            index_entries=2_000,
-            **(store or {}),
+            **{
+                "root_dir": str(tmp_path / f"store{len(stores)}"),
+                "commit_log_file_size": 16 << 20,
+                "queue_file_size": 20_000,
+                "index_slots": 500,
+                "index_entries": 2_000,
+                **(store or {}),
+            },
         )
         opened = MessageStore.open(
             store_config, clock=clock, store_host=host_bytes("127.0.0.1", 10_911)

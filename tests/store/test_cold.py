@@ -48,6 +48,15 @@ def test_a_cold_read_is_refused_until_it_is_loaded(cold_store):
     assert cold_store.get("Topic", 0, COUNT // 2, 32).status is GetStatus.FOUND
 
 
+def test_ranges_are_loaded_once_with_what_follows(cold_store):
+    """Records of one queue lie between those of others: many ranges, one stretch."""
+    files = cold_store._log.files.files
+    ranges = [(files[2], at, 10_000) for at in range(0, 700_000, 20_000)]
+    NotInMemory([*ranges, (files[3], 1_000_000, 10_000)]).load()
+    assert files[2].is_resident(0, 1_000_000)
+    assert files[3].is_resident(1_000_000, 10_000)
+
+
 def test_loading_what_was_deleted_does_nothing(cold_store):
     with pytest.raises(NotInMemory) as cold:
         cold_store.get("Topic", 0, COUNT // 2, 32, may_wait=False)

@@ -34,6 +34,12 @@ MASTER_ID: Final = "0"
 
 LONG_POLL_SWEEP_MS: Final = 5_000
 
+COLD_READERS: Final = 2
+"""Threads that read from the disk at the same time; other cold pulls wait for one."""
+
+COLD_TRIES: Final = 8
+"""Entries may be missing first, then records; what keeps vanishing is waited for."""
+
 ENTRY_SIZE: Final = 20
 """Bytes of a queue entry; `maxFilterMessageSize` counts in them."""
 
@@ -57,6 +63,7 @@ class PullHandler:
         self.held = HeldPulls(self.resume, broker.clock.now_ms, self._watch)
         self._checks = PullChecks(broker)
         self._native: NativePulls | None = None
+        self._cold_readers = trio.CapacityLimiter(COLD_READERS)
         self._store = broker.store
         self._offsets = broker.offsets
         self._statistics = broker.statistics
@@ -96,9 +103,16 @@ class PullHandler:
         header: PullMessageRequestHeader,
         connection: Connection,
     ) -> Command | None:
-        await trio.to_thread.run_sync(cold.load)
-        ran = self._run(request, header, connection)
-        return self._finish(ran, request, header, connection)
+        tries = COLD_TRIES
+        while True:
+            await trio.to_thread.run_sync(cold.load, limiter=self._cold_readers)
+            tries -= 1
+            try:
+                ran = self._run(request, header, connection, may_wait=not tries)
+            except NotInMemory as missing:
+                cold = missing
+            else:
+                return self._finish(ran, request, header, connection)
 
     def _finish(
         self,
@@ -197,7 +211,7 @@ class PullHandler:
             max_bytes = None
         try:
             if plan.filter.predicate is not None:
-                return self._select(header, plan.filter, max_bytes)
+                return self._select(header, plan.filter, max_bytes, may_wait)
             return self._store.get(
                 header.topic,
                 header.queue_id,
@@ -217,20 +231,31 @@ class PullHandler:
         header: PullMessageRequestHeader,
         wanted: PullFilter,
         max_bytes: int | None,
+        may_wait: bool,
     ) -> GetResult:
-        """Read on until a batch holds messages that match, or enough was looked at."""
+        """Read on until a batch holds messages that match, or enough was looked at.
+
+        What has to come from the disk is enough, too, unless it is the first batch.
+        """
         assert wanted.predicate is not None, wanted
         offset = header.queue_offset
         end = offset + max(self._max_examined, header.max_msg_nums)
+        found: GetResult | None = None
         while True:
-            found = self._store.get(
-                header.topic,
-                header.queue_id,
-                offset,
-                max(1, min(header.max_msg_nums, end - offset)),
-                max_bytes=max_bytes,
-                tag_codes=wanted.tag_codes,
-            )
+            try:
+                found = self._store.get(
+                    header.topic,
+                    header.queue_id,
+                    offset,
+                    max(1, min(header.max_msg_nums, end - offset)),
+                    max_bytes=max_bytes,
+                    tag_codes=wanted.tag_codes,
+                    may_wait=may_wait,
+                )
+            except NotInMemory:
+                if found is None:
+                    raise
+                return _none(found, offset)
             if found.status is not GetStatus.FOUND:
                 return found if offset == header.queue_offset else _none(found, offset)
             offset = found.next_begin_offset

@@ -1,0 +1,70 @@
+"""Pulls of messages that left the page cache, on a file system with a disk behind it.
+
+The thread that serves them must not wait for the disk: the store is never asked in a
+way that may.
+"""
+
+import os
+
+import pytest
+
+from rmq.protocol.message import decode_stored
+
+COUNT = 400
+STORE = {"commit_log_file_size": 1 << 20, "max_message_size": 20_000}
+
+
+@pytest.fixture
+def cold_caller(open_broker, make_caller_of, tmp_path):
+    """A broker that was started after the pages of its store were dropped."""
+    store = {"root_dir": str(tmp_path / "cold"), **STORE}
+    caller = make_caller_of(open_broker(store=store))
+    for n in range(COUNT):
+        caller.send(body=bytes([n % 251]) * 10_000, properties=f"n\x01{n}\x02")
+    caller.broker.store.close()
+    for path in (each for each in (tmp_path / "cold").rglob("0*") if each.is_file()):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+    broker = open_broker(store=store, enable_property_filter=True)
+    if broker.store._log.files.files[0].is_resident(0, 1 << 19):
+        pytest.skip("this file system keeps all pages in memory")
+    return make_caller_of(broker)
+
+
+@pytest.fixture
+def waits(cold_caller, monkeypatch):
+    """What each read of the store was told about waiting."""
+    store, found = cold_caller.broker.store, []
+    get = store.get
+
+    def spy(*arguments, may_wait=True, **named):
+        found.append(may_wait)
+        return get(*arguments, may_wait=may_wait, **named)
+
+    monkeypatch.setattr(store, "get", spy)
+    return found
+
+
+def read_all(caller, **more):
+    """Pull from the beginning to the end; the bodies."""
+    offset, bodies = 0, []
+    while (answer := caller.pull(offset=offset, **more)).code != 19:
+        assert answer.code in (0, 20), answer
+        bodies += [record.body for record in decode_stored(answer.body)]
+        offset = int(answer.ext_fields["nextBeginOffset"])
+    return bodies
+
+
+def test_the_disk_is_waited_for_in_threads_only(cold_caller, waits):
+    assert read_all(cold_caller) == [bytes([n % 251]) * 10_000 for n in range(COUNT)]
+    assert len(waits) > COUNT // 32 + 3, "nothing was cold"
+    assert not any(waits)
+
+
+def test_a_selector_reads_on_without_waiting(cold_caller, waits):
+    sql = {"expressionType": "SQL92", "subscription": "n = 333"}
+    assert read_all(cold_caller, **sql) == [bytes([333 % 251]) * 10_000]
+    assert len(waits) > COUNT // 32 + 3, "nothing was cold"
+    assert not any(waits)
