@@ -219,8 +219,12 @@ def broker(folder: Path, settings: list[str], cpu: int | None) -> Iterator[Serve
         yield server
 
 
-def backlog(folder: Path, messages: int, cpu: int | None) -> dict:
-    """Store messages, let them become due while nobody serves, and start again."""
+def backlog(folder: Path, messages: int, cpus: tuple[int, int] | None) -> dict:
+    """Store messages, let them become due while nobody serves, and start again.
+
+    The generator has a core of its own; otherwise it waits for the broker's slices.
+    """
+    cpu, other_cpu = cpus or (None, None)
     delay_s = 3_600
     settings = [SETTINGS[0], f"messageDelayLevel={delay_s}s"]
     with broker(folder, settings, cpu) as server:
@@ -228,12 +232,12 @@ def backlog(folder: Path, messages: int, cpu: int | None) -> dict:
     with broker(folder, ["messageDelayLevel=1s"], cpu) as server:
         began, client = time.monotonic(), Client(server.port)
         before = max_offset(client)
-        busy = play(server, OTHERS, OTHERS_S, None)
+        busy = play(server, OTHERS, OTHERS_S, other_cpu)
         seconds, delivered = time.monotonic() - began, max_offset(client) - before
         wait_for(client, count)
         used = cpu_s(server.pid)
         time.sleep(1)
-        idle = play(server, OTHERS, OTHERS_S, None)
+        idle = play(server, OTHERS, OTHERS_S, other_cpu)
     return {
         "messages": count,
         "rate_while_others_send": delivered / seconds,
@@ -253,7 +257,8 @@ def main() -> None:
     build()
     assert (BINARIES / "generator").exists(), "the generator was not built"
     cpus = sorted(os.sched_getaffinity(0))
-    cpu = cpus[0] if len(cpus) > 1 else None
+    pair = (cpus[0], cpus[1]) if len(cpus) > 1 else None
+    cpu = pair[0] if pair else None
     count = options.messages
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
         with broker(Path(name) / "store", SETTINGS, cpu) as server:
@@ -269,7 +274,7 @@ def main() -> None:
             print(f"{row:<16}{each:9.3f} s/M{each / figures['plain']:8.2f}")
         print(json.dumps(late))
         if options.backlog:
-            print(json.dumps(backlog(Path(name) / "late", options.backlog, cpu)))
+            print(json.dumps(backlog(Path(name) / "late", options.backlog, pair)))
 
 
 if __name__ == "__main__":

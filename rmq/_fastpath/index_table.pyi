@@ -55,7 +55,13 @@ class IndexTable:
         """Write the header to the file."""
 
     def add_records(
-        self, log: MappedFile, position: int, stop: int, end: int, done: int = 0
+        self,
+        log: MappedFile,
+        position: int,
+        stop: int,
+        end: int,
+        done: int = 0,
+        gives_way: bool = False,
     ) -> tuple[RecordStatus, int, int]:
         """Enter the keys of the records that start in [position, stop)."""
 

@@ -26,12 +26,16 @@ from rmq._fastpath.mapped_file cimport MappedFile
 
 from rmq._fastpath.decode import RecordStatus as Status
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef enum:
     HEADER_SIZE = 40
     SLOT_SIZE = 4
     ENTRY_SIZE = 20
     HIT_LIMIT = 1024    # records of one answer; more than any limit in use
     CHAIN_LIMIT = 1000000  # entries of one slot that a query looks at
+    YIELD_RECORDS = 128  # 0.1 ms
 
 cdef struct RecordKeys:
     const uint8_t *unique
@@ -296,20 +300,22 @@ cdef class IndexTable:
         int64_t stop,
         int64_t end,
         int64_t done=0,
+        bint gives_way=False,
     ):
         """Enter the keys of the records that start in [position, stop).
 
         They end at or below `end`.  `done` keys of the first record are in the file
-        before.  Returns (status, position, done): OK if `stop` was reached, or before
-        it if this file is full or has no more blocks; BLANK at the end of the log file;
-        anything else is no record.
+        before.  With `gives_way` whoever waits for this core has it after 0.1 ms, not
+        after a whole slice of 3 ms.  Returns (status, position, done): OK if `stop` was
+        reached, or before it if this file is full or has no more blocks; BLANK at the
+        end of the log file; anything else is no record.
         """
         cdef RecordParts parts
         cdef RecordKeys found
         cdef RecordStatus status = OK
         cdef const uint8_t *p
         cdef const uint8_t *key
-        cdef int64_t size, number
+        cdef int64_t size, number, looked = 0
         cdef int64_t room = self.entry_limit
         cdef bint is_tags, has_room = True
         log._check(position, end - position, log.size)
@@ -319,6 +325,9 @@ cdef class IndexTable:
         self.file.holders += 1
         with nogil:
             while has_room and position < min(stop, end):
+                looked += 1
+                if gives_way and looked % YIELD_RECORDS == 0:
+                    sched_yield()
                 p = log.address + position
                 status = split_record(p, end - position, False, &parts)
                 if status != OK:

@@ -126,7 +126,13 @@ class MessageIndex:
 
     # -- build, in the worker
 
-    def build(self, end_offset: int, max_size: int = BUILD_SIZE) -> None:
+    def build(
+        self,
+        end_offset: int,
+        max_size: int = BUILD_SIZE,
+        *,
+        gives_way: bool = False,
+    ) -> None:
         """Index records below `end_offset`, about `max_size` bytes of them."""
         stop = min(end_offset, self.next_offset + max_size)
         while self.next_offset < stop:
@@ -144,6 +150,7 @@ class MessageIndex:
                 stop - base,
                 min(end_offset - base, file.size),
                 self._done,
+                gives_way,
             )
             table.file.write_position = min(table.used_end, table.file.size)
             if status is RecordStatus.BLANK:

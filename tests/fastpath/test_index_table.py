@@ -96,6 +96,13 @@ def test_a_record_goes_on_in_the_next_file(table, log):
     assert table.is_full
 
 
+def test_giving_way_changes_nothing(table, log):
+    write(log, *[b""] * 300, b"KEYS\x01a")
+    end = log.write_position
+    assert table.add_records(log, 0, end, end, 0, True) == (RecordStatus.OK, end, 0)
+    assert [entry[0] for entry in entries(table)] == [abs(java_hash("tä#a"))]
+
+
 def test_header_comes_back(table, log):
     write(log, b"KEYS\x01a", b"KEYS\x01b")
     add(table, log)
