@@ -21,6 +21,7 @@ import trio
 
 from rmq.errors import DiskFull, StoreError
 from rmq.store.consume_queues import PAGE_SIZE
+from rmq.store.index import BUILD_SIZE
 from rmq.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -288,16 +289,21 @@ class StoreService:
                     )
 
     async def _build_index(self) -> None:
-        """Follow the log; what is further behind than allowed is done before sends."""
+        """Follow the log; what is further behind than allowed is done before sends.
+
+        A little is left to become more: a hand-over to the worker costs as much as
+        the entries of hundreds of messages.
+        """
         store = self._store
         await trio.sleep(FIRST_INDEXING_S)
         while True:
-            lag = store.index_lag
-            if not lag:
+            if store.index_lag < BUILD_SIZE:
                 if store.is_indexed:
                     await self._wait_for_messages()
                 await trio.sleep(INDEX_INTERVAL_S)
-                continue
+            lag = store.index_lag
+            if not lag:
+                continue  # what was stored is not visible yet
             try:
                 if lag > self._config.index_max_lag:
                     store.build_index()
