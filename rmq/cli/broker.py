@@ -69,6 +69,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     rmq broker --set listenPort=0           on any free port
     """  # noqa: D301 - click wants the character itself
     gc.disable()  # until the node has started: what is made till then stays
+    click.get_current_context().call_on_close(gc.enable)
     start_logging(log_level, log_format)
     flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}
     if strict_store:

@@ -1,5 +1,6 @@
 """The command line: help, settings, problems in one sentence."""
 
+import gc
 import json
 import logging
 import socket
@@ -309,3 +310,8 @@ def test_a_traceback_is_part_of_its_json_line():
     line = JsonFormatter().format(record)
     assert "\n" not in line
     assert "ValueError: why" in json.loads(line)["traceback"]
+
+
+def test_a_command_that_ends_leaves_the_garbage_collector_on(run):
+    assert "brokerName=" in run("broker", "-p").output
+    assert gc.isenabled()
