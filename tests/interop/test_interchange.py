@@ -13,6 +13,7 @@ import pytest
 
 from rmq._fastpath import RecordFlag
 from rmq.tools.inspect import inspect
+from rmq.tools.repair import repair
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 
@@ -216,3 +217,31 @@ def test_both_dispatch_the_same_log_to_the_same_bytes(tmp_path):
         built[name] = queue_bytes(store), index_bytes(store)
     assert built["rmq"][0] == built["java"][0]
     assert built["rmq"][1] == built["java"][1]
+
+
+def test_java_opens_what_repair_mended(tmp_path):
+    """Queues and index that were damaged are whole again, for Java too."""
+    traffic, store = Traffic(), tmp_path / "store"
+    with java_side(store, tmp_path / "home0") as side:
+        make_topics(side.address)
+        traffic.run(side.address, MESSAGES)
+        before = settled(side.address, traffic)
+    shutil.rmtree(store / "consumequeue" / TOPIC / "0")
+    for path in (store / "consumequeue" / TOPIC / "1").iterdir():
+        flip(path, 1_003)
+    for path in (store / "index").iterdir():
+        flip(path, 12)
+    assert Verification(StoreFiles(store)).run().damages
+    repair(StoreFiles(store), {})
+    assert_sound(store)
+    with java_side(store, tmp_path / "home1") as side:
+        eventually(
+            lambda: before.items() <= served(side.address).items(),
+            "Java serves what was there before the damage",
+        )
+
+
+def flip(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)
