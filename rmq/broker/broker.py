@@ -231,16 +231,11 @@ class Broker:
             self._clock,
             config.channel_expired_timeout_ms,
         )
-        nursery.start_soon(
-            housekeeping.save_tables,
-            (context.topics, context.groups, context.filters),
-            housekeeping.SAVE_INTERVAL_S,
-        )
-        nursery.start_soon(
-            housekeeping.save_tables,
-            (context.offsets,),
-            config.flush_consumer_offset_interval_ms / 1000,
-        )
+        save = housekeeping.save_changes
+        for table in (context.topics, context.groups, context.filters):
+            nursery.start_soon(save, table, housekeeping.SAVE_INTERVAL_S)
+        interval_s = config.flush_consumer_offset_interval_ms / 1000
+        nursery.start_soon(save, context.offsets, interval_s)
         for service in self._plugins.gather("rmq_services", context):
             await nursery.start(_supervise, service)
 

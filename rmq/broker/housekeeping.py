@@ -1,5 +1,6 @@
 """The broker's periodic duties: forget silent clients, save changed tables."""
 
+import logging
 from collections.abc import Sequence
 
 import trio
@@ -10,10 +11,15 @@ from rmq.clock import Clock
 
 SCAN_INTERVAL_S = 10.0
 SAVE_INTERVAL_S = 0.2
-"""Topics and groups change rarely; a change reaches the disk within this time."""
+"""Least time between two saves of topics or groups; a change after it goes at once."""
 
 PAUSE_FACTOR = 20
-"""Saving takes at most a twentieth of the time."""
+"""Making the text of a table takes at most a twentieth of the loop's time."""
+
+RETRY_S = 5.0
+"""A table that could not be written, as the disk is full, is tried again after it."""
+
+logger = logging.getLogger(__name__)
 
 
 async def evict_idle_clients(
@@ -34,17 +40,25 @@ async def evict_idle_clients(
                     consumers.on_close(connection)
 
 
-async def save_tables(tables: Sequence[JsonTable], interval_s: float) -> None:
-    """Write changed tables in a worker thread, again and again.
+async def save_changes(table: JsonTable, interval_s: float) -> None:
+    """Write a table in a worker thread as soon as it changes, but not more often.
 
     A table of many entries is written less often: its text is made in the loop.
     """
-    took_s = 0.0
+    pause_s = interval_s
     while True:
-        await trio.sleep(max(interval_s, took_s * PAUSE_FACTOR))
+        await trio.sleep(pause_s)
+        await table.changed.wait()
         began = trio.current_time()
-        await save_now(tables)
-        took_s = trio.current_time() - began
+        text = table.snapshot()
+        pause_s = max(interval_s, (trio.current_time() - began) * PAUSE_FACTOR)
+        try:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(table.write, text)
+        except OSError as error:
+            logger.error("%s is not saved yet: %s", table.file_name, error.strerror)
+            table.mark()
+            pause_s = RETRY_S
 
 
 async def save_now(tables: Sequence[JsonTable]) -> None:

@@ -1,6 +1,8 @@
 """Tables: what the files hold, what is refused, when the backup counts."""
 
+import errno
 import json
+import time
 
 import pytest
 import trio
@@ -227,3 +229,55 @@ async def test_a_table_whose_saving_is_cancelled_is_saved_or_dirty(tmp_path, clo
     again = GroupTable(tmp_path, clock, BrokerConfig())
     again.load()
     assert groups.is_dirty or again.get("G1") is not None
+
+
+class WatchedTable(GroupTable):
+    """Its saves take a while, the first may meet a full disk; tells when one is over."""
+
+    is_full = False
+
+    def __init__(self, folder, clock):
+        super().__init__(folder, clock, BrokerConfig())
+        self.attempts, self._wanted, self._over = 0, 0, trio.Event()
+
+    def write(self, text):
+        time.sleep(0.1)
+        if not self.is_full or self.attempts:
+            super().write(text)
+        trio.from_thread.run_sync(self._count)
+        if self.is_full and self.attempts == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def _count(self):
+        self.attempts += 1
+        if self.attempts == self._wanted:
+            self._over.set()
+
+    async def attempted(self, count):
+        self._wanted, self._over = count, trio.Event()
+        if self.attempts < count:
+            with trio.fail_after(5):
+                await self._over.wait()
+
+
+async def test_a_full_disk_is_tried_again(tmp_path, clock, nursery, monkeypatch):
+    monkeypatch.setattr(housekeeping, "RETRY_S", 0.05)
+    groups = WatchedTable(tmp_path, clock)
+    groups.is_full = True
+    nursery.start_soon(housekeeping.save_changes, groups, 0.0)
+    groups.find("G1")
+    await groups.attempted(2)
+    again = GroupTable(tmp_path, clock, BrokerConfig())
+    again.load()
+    assert again.get("G1") is not None
+
+
+async def test_a_slow_disk_does_not_put_the_next_save_off(tmp_path, clock, nursery):
+    groups = WatchedTable(tmp_path, clock)
+    nursery.start_soon(housekeeping.save_changes, groups, 0.0)
+    groups.find("G1")
+    await groups.attempted(1)
+    groups.find("G2")
+    began = trio.current_time()
+    await groups.attempted(2)
+    assert trio.current_time() - began < 1

@@ -251,7 +251,7 @@ class AuthHandler:
                 try:
                     await trio.to_thread.run_sync(table.write, text)
                 except OSError as error:
-                    table.is_dirty = True
+                    table.mark()
                     logger.error("users and policies cannot be saved: %s", error)
                     raise _failed(
                         f"changed in memory, but not saved: {error.strerror}; mend "

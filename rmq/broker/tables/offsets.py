@@ -75,7 +75,7 @@ class OffsetTable(JsonTable):
                 )
             self._count += 1
         queues[queue_id] = offset
-        self.is_dirty = True
+        self.mark()
         self._commits += 1
         if self._commits % self._version_step == 0:
             self.touch()

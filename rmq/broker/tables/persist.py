@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from rmq.clock import Clock
 from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
 from rmq.protocol import fastjson
@@ -28,7 +30,8 @@ class JsonTable(ABC):
         self._path = path
         self._clock = clock
         self.data_version = DataVersion()
-        self.is_dirty = False
+        self.changed = trio.Event()
+        """Set while the file is older than the table."""
 
     @abstractmethod
     def _read(self, value: dict[str, Any]) -> None:
@@ -89,11 +92,20 @@ class JsonTable(ABC):
             counter=version.counter + 1,
         )
         assert self.data_version != version, "a version never comes back"
-        self.is_dirty = True
+        self.mark()
+
+    def mark(self) -> None:
+        """Have the next save write."""
+        self.changed.set()
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the next save writes."""
+        return self.changed.is_set()
 
     def snapshot(self) -> bytes:
         """Return the text to save; the table counts as clean from here on."""
-        self.is_dirty = False
+        self.changed = trio.Event()
         return fastjson.dumps_pretty(self._content())
 
     def write(self, text: bytes) -> None:
