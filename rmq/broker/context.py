@@ -24,7 +24,7 @@ from rmq.clock import Clock
 from rmq.native import NativeHandler
 from rmq.plugins import PluginSet
 from rmq.remoting.connection import Connection
-from rmq.remoting.dispatch import Guard, Handler, Held
+from rmq.remoting.dispatch import Guard, Handler, Held, Later
 from rmq.remoting.server import NativeCounts
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
@@ -38,6 +38,7 @@ __all__ = [
     "Handler",
     "Held",
     "JsonTable",
+    "Later",
     "PutInterceptor",
     "RegisterHandler",
     "RegisterNative",

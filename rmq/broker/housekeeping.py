@@ -49,21 +49,15 @@ async def save_changes(table: JsonTable, interval_s: float) -> None:
     while True:
         await trio.sleep(pause_s)
         await table.changed.wait()
-        began = trio.current_time()
-        text = table.snapshot()
-        pause_s = max(interval_s, (trio.current_time() - began) * PAUSE_FACTOR)
         try:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(table.write, text)
+            await table.save()
+            pause_s = max(interval_s, table.text_s * PAUSE_FACTOR)
         except OSError as error:
             logger.error("%s is not saved yet: %s", table.file_name, error.strerror)
-            table.mark()
             pause_s = RETRY_S
 
 
 async def save_now(tables: Sequence[JsonTable]) -> None:
     """Write the tables that changed; one that counts as clean has been written."""
     for table in tables:
-        if table.is_dirty:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(table.write, table.snapshot())
+        await table.save()

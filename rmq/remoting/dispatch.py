@@ -53,6 +53,9 @@ class Held(NamedTuple):
     timeout_ms: int
 
 
+Later = Coroutine[Any, Any, Command]
+"""An answer that takes a while; other requests are served meanwhile."""
+
 Result = Command | Held | Coroutine[Any, Any, Any] | None
 Handler = Callable[[Command, Connection], Result]
 Guard = Callable[[Command, Connection], None]

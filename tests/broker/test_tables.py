@@ -232,7 +232,7 @@ async def test_a_table_whose_saving_is_cancelled_is_saved_or_dirty(tmp_path, clo
 
 
 class WatchedTable(GroupTable):
-    """Its saves take a while, the first may meet a full disk; tells when one is over."""
+    """Its saves take a while, the first may meet a full disk."""
 
     is_full = False
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.context import BrokerContext, Connection, Later
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import (
     SubscriptionGroupConfig,
@@ -36,15 +36,15 @@ class GroupHandler:
         self._offsets = broker.offsets
         self._statistics = broker.statistics
 
-    def update(self, request: Command, connection: Connection) -> Command:
+    def update(self, request: Command, connection: Connection) -> Later:
         """Create a group or change it; no body changes nothing, as in Java."""
         if request.body:
             config = SubscriptionGroupConfig.decode(request.body)
             with self._statistics.group_creations.timed():
                 self._update([config])
-        return request.reply()
+        return self._groups.kept(request.reply())
 
-    def update_list(self, request: Command, connection: Connection) -> Command:
+    def update_list(self, request: Command, connection: Connection) -> Later:
         """Create or change several groups; one that is wrong stops all of them."""
         configs = SubscriptionGroupList.decode(request.body).group_config_list
         if len(configs) > MAX_GROUPS_AT_ONCE:
@@ -54,7 +54,7 @@ class GroupHandler:
             )
         with self._statistics.group_creations.timed():
             self._update(configs)
-        return request.reply()
+        return self._groups.kept(request.reply())
 
     def _update(self, configs: list[SubscriptionGroupConfig]) -> None:
         for config in configs:
@@ -63,14 +63,14 @@ class GroupHandler:
         for config in configs:
             self._groups.update(config)
 
-    def delete(self, request: Command, connection: Connection) -> Command:
+    def delete(self, request: Command, connection: Connection) -> Later:
         """Forget a group; with its offsets if the request says so."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
             self._offsets.remove_group(header.group_name)
         self._statistics.forget_group(header.group_name)
-        return request.reply()
+        return self._groups.kept(request.reply())
 
     def forbid(self, request: Command, connection: Connection) -> Command:
         """Forbid a group a topic or allow it, and answer what holds."""

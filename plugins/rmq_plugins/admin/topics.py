@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.context import BrokerContext, Connection, Later
 from rmq.broker.statistics import TOPIC_PUT_NUMS
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.common import MessageQueue, TopicList
@@ -47,13 +47,13 @@ class TopicHandler:
         self._broker_name = config.broker_name
         self._config = config
 
-    def update(self, request: Command, connection: Connection) -> Command:
+    def update(self, request: Command, connection: Connection) -> Later:
         """Create a topic or change it."""
         header = request.header(CreateTopicRequestHeader)
         is_system = "true" if self._topics.is_system(header.topic) else "false"
         with self._statistics.topic_creations.timed(is_system=is_system):
             self._update(header)
-        return request.reply()
+        return self._topics.kept(request.reply())
 
     def _update(self, header: CreateTopicRequestHeader) -> None:
         if header.topic_filter_type not in FILTER_TYPES:
@@ -78,12 +78,12 @@ class TopicHandler:
         self._check(config)
         self._topics.update(config)
 
-    def update_list(self, request: Command, connection: Connection) -> Command:
+    def update_list(self, request: Command, connection: Connection) -> Later:
         """Create or change several topics; one that is wrong stops all of them."""
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         with self._statistics.topic_creations.timed(is_system="false"):
             self._update_all(configs)
-        return request.reply()
+        return self._topics.kept(request.reply())
 
     def _update_all(self, configs: list[TopicConfig]) -> None:
         if len(configs) > MAX_TOPICS_AT_ONCE:
@@ -102,7 +102,7 @@ class TopicHandler:
         for config in configs:
             self._topics.update(config)
 
-    def delete(self, request: Command, connection: Connection) -> Command:
+    def delete(self, request: Command, connection: Connection) -> Later:
         """Forget a topic with its queues and committed offsets."""
         name = request.header(DeleteTopicRequestHeader).topic
         self._check_name(name)
@@ -110,7 +110,7 @@ class TopicHandler:
         self._offsets.remove_topic(name)
         self._store.delete_topic(name)
         self._statistics.forget_topic(name)
-        return request.reply()
+        return self._topics.kept(request.reply())
 
     def all(self, request: Command, connection: Connection) -> Command:
         """Answer the table of topics, or the page of it that the header asks for."""

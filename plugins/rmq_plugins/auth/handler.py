@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 import msgspec
-import trio
 
 from rmq.broker.context import Connection
 from rmq.errors import RequestRejected
@@ -61,7 +60,6 @@ class AuthHandler:
         self._users = users
         self._acls = acls
         self._is_on = is_on
-        self._saving = trio.Lock()
 
     # -- users
 
@@ -243,20 +241,8 @@ class AuthHandler:
 
     async def _saved(self, request: Command) -> Command:
         """Answer when both files hold what memory holds."""
-        async with self._saving:
-            for table in (self._users, self._acls):
-                if not table.is_dirty:
-                    continue
-                text = table.snapshot()
-                try:
-                    await trio.to_thread.run_sync(table.write, text)
-                except OSError as error:
-                    table.mark()
-                    logger.error("users and policies cannot be saved: %s", error)
-                    raise _failed(
-                        f"changed in memory, but not saved: {error.strerror}; mend "
-                        "that and send it again"
-                    ) from error
+        for table in (self._users, self._acls):
+            await table.kept(None)
         return request.reply()
 
 

@@ -239,9 +239,7 @@ class Deliveries:
             await self._changed.wait()
             await trio.sleep(self._save_interval_s)
             self._changed = trio.Event()
-            if self.offsets.is_dirty:
-                text = self.offsets.snapshot()
-                await trio.to_thread.run_sync(self.offsets.write, text)
+            await self.offsets.save()
 
 
 _deliveries: "WeakKeyDictionary[BrokerContext, Deliveries]" = WeakKeyDictionary()

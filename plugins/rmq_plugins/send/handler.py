@@ -9,7 +9,8 @@ UNIQ_KEY if the producer set none. Text that carries nothing special is stored a
 came, with theirs behind it.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from rmq.broker.context import BrokerContext, Connection, Held
@@ -51,6 +52,8 @@ class SendHandler:
         self._checks = SendChecks(broker)
         self._batch = BatchHandler(broker, self._checks, self._answers)
         self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)
+        self._topics = broker.topics
+        self._unsaved = broker.topics.unsaved
         self._store_host = broker.store_host
         self._config = broker.config
         self._added = {
@@ -73,11 +76,25 @@ class SendHandler:
         )
         return self._natives
 
-    def send(self, request: Command, connection: Connection) -> Command | Held:
-        """Store one message, or the batch that the header announces."""
+    def send(
+        self, request: Command, connection: Connection
+    ) -> Command | Held | Coroutine[Any, Any, Command | Held]:
+        """Store one message, or the batch that the header announces.
+
+        While no file holds a topic that a send has made, its answers wait for that.
+        """
         header = decode_send_header(request.code, request.ext_fields)
         if header.batch or request.code == _BATCH:
-            return self._batch.send(request, header, connection)
+            answer = self._batch.send(request, header, connection)
+        else:
+            answer = self._store(request, header, connection)
+        if self._unsaved and header.topic in self._unsaved:
+            return self._topics.kept(answer)
+        return answer
+
+    def _store(
+        self, request: Command, header: SendMessageRequestHeader, connection: Connection
+    ) -> Command | Held:
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
         try:
@@ -93,7 +110,7 @@ class SendHandler:
             result = self._put(message)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
-        if self._natives is not None:
+        if self._natives is not None and header.topic not in self._unsaved:
             self._natives.show(config, queue_id)
         status = result.status
         if status is not _PUT_OK and status not in SENT_CODES:

@@ -9,9 +9,10 @@ is bad too the broker does not start.
 
 import logging
 import os
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -19,6 +20,9 @@ from rmq.clock import Clock
 from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.codes import ResponseCode
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +36,10 @@ class JsonTable(ABC):
         self.data_version = DataVersion()
         self.changed = trio.Event()
         """Set while the file is older than the table."""
+        self.text_s = 0.0
+        """How long it took to make the last text, while everybody else waited."""
+
+        self._saving = trio.Lock()
 
     @abstractmethod
     def _read(self, value: dict[str, Any]) -> None:
@@ -107,6 +115,41 @@ class JsonTable(ABC):
         """Return the text to save; the table counts as clean from here on."""
         self.changed = trio.Event()
         return fastjson.dumps_pretty(self._content())
+
+    async def save(self) -> None:
+        """Return when the file holds what the table holds now.
+
+        Who comes while it is being written shares the next write. OSError if it cannot
+        be written; the table stays dirty then.
+        """
+        async with self._saving:
+            if not self.is_dirty:
+                return
+            began = time.perf_counter()
+            text = self.snapshot()
+            self.text_s = time.perf_counter() - began
+            try:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self.write, text)
+            except OSError:
+                self.mark()
+                raise
+
+    async def kept(self, answer: T) -> T:
+        """Return the answer to a change once that is in the file.
+
+        RequestRejected if it cannot be written.
+        """
+        try:
+            await self.save()
+        except OSError as error:
+            logger.error("%s cannot be saved: %s", self.file_name, error)
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"changed in memory, but not saved: {error.strerror}; mend "
+                "that and send it again",
+            ) from error
+        return answer
 
     def write(self, text: bytes) -> None:
         """Save a text; blocks, so call it from a worker thread."""
