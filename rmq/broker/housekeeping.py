@@ -14,7 +14,8 @@ SAVE_INTERVAL_S = 0.2
 """Least time between two saves of topics or groups; a change after it goes at once."""
 
 PAUSE_FACTOR = 20
-"""Making the text of a table takes at most a twentieth of the loop's time."""
+"""Saving takes at most a twentieth of the time: the text is made in the loop, and new
+queues wait for a disk that is busy with it."""
 
 RETRY_S = 5.0
 """A table that could not be written, as the disk is full, is tried again after it."""
@@ -43,15 +44,16 @@ async def evict_idle_clients(
 async def save_changes(table: JsonTable, interval_s: float) -> None:
     """Write a table in a worker thread as soon as it changes, but not more often.
 
-    A table of many entries is written less often: its text is made in the loop.
+    What a tool was told to be made is written before, see `JsonTable.kept`.
     """
     pause_s = interval_s
     while True:
         await trio.sleep(pause_s)
         await table.changed.wait()
+        began = trio.current_time()
         try:
             await table.save()
-            pause_s = max(interval_s, table.text_s * PAUSE_FACTOR)
+            pause_s = max(interval_s, (trio.current_time() - began) * PAUSE_FACTOR)
         except OSError as error:
             logger.error("%s is not saved yet: %s", table.file_name, error.strerror)
             pause_s = RETRY_S

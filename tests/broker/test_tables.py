@@ -270,14 +270,3 @@ async def test_a_full_disk_is_tried_again(tmp_path, clock, nursery, monkeypatch)
     again = GroupTable(tmp_path, clock, BrokerConfig())
     again.load()
     assert again.get("G1") is not None
-
-
-async def test_a_slow_disk_does_not_put_the_next_save_off(tmp_path, clock, nursery):
-    groups = WatchedTable(tmp_path, clock)
-    nursery.start_soon(housekeeping.save_changes, groups, 0.0)
-    groups.find("G1")
-    await groups.attempted(1)
-    groups.find("G2")
-    began = trio.current_time()
-    await groups.attempted(2)
-    assert trio.current_time() - began < 1

@@ -33,17 +33,6 @@ def test_a_topic_of_a_tool_and_its_end(caller):
     assert on_disk(caller, TopicTable).get("Made") is None
 
 
-def test_a_topic_that_a_send_makes(caller):
-    assert caller.send("OnTheWay").code == ResponseCode.SUCCESS
-    assert on_disk(caller, TopicTable).get("OnTheWay") is not None
-    assert not caller.broker.topics.unsaved
-    caller.broker.topics.mark()
-    assert caller.send("OnTheWay").code == ResponseCode.SUCCESS
-    assert caller.broker.topics.is_dirty, (
-        "a send to a topic that is kept waits for none"
-    )
-
-
 def test_a_group_of_a_tool_and_its_end(caller):
     body = SubscriptionGroupConfig(group_name="G").encode()
     caller.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)

@@ -9,8 +9,7 @@ UNIQ_KEY if the producer set none. Text that carries nothing special is stored a
 came, with theirs behind it.
 """
 
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from rmq.broker.context import BrokerContext, Connection, Held
@@ -52,8 +51,6 @@ class SendHandler:
         self._checks = SendChecks(broker)
         self._batch = BatchHandler(broker, self._checks, self._answers)
         self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)
-        self._topics = broker.topics
-        self._unsaved = broker.topics.unsaved
         self._store_host = broker.store_host
         self._config = broker.config
         self._added = {
@@ -76,25 +73,11 @@ class SendHandler:
         )
         return self._natives
 
-    def send(
-        self, request: Command, connection: Connection
-    ) -> Command | Held | Coroutine[Any, Any, Command | Held]:
-        """Store one message, or the batch that the header announces.
-
-        While no file holds a topic that a send has made, its answers wait for that.
-        """
+    def send(self, request: Command, connection: Connection) -> Command | Held:
+        """Store one message, or the batch that the header announces."""
         header = decode_send_header(request.code, request.ext_fields)
         if header.batch or request.code == _BATCH:
-            answer = self._batch.send(request, header, connection)
-        else:
-            answer = self._store(request, header, connection)
-        if self._unsaved and header.topic in self._unsaved:
-            return self._topics.kept(answer)
-        return answer
-
-    def _store(
-        self, request: Command, header: SendMessageRequestHeader, connection: Connection
-    ) -> Command | Held:
+            return self._batch.send(request, header, connection)
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
         try:
@@ -110,7 +93,7 @@ class SendHandler:
             result = self._put(message)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
-        if self._natives is not None and header.topic not in self._unsaved:
+        if self._natives is not None:
             self._natives.show(config, queue_id)
         status = result.status
         if status is not _PUT_OK and status not in SENT_CODES:

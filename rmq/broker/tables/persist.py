@@ -9,7 +9,6 @@ is bad too the broker does not start.
 
 import logging
 import os
-import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,9 +35,6 @@ class JsonTable(ABC):
         self.data_version = DataVersion()
         self.changed = trio.Event()
         """Set while the file is older than the table."""
-        self.text_s = 0.0
-        """How long it took to make the last text, while everybody else waited."""
-
         self._saving = trio.Lock()
 
     @abstractmethod
@@ -125,9 +121,7 @@ class JsonTable(ABC):
         async with self._saving:
             if not self.is_dirty:
                 return
-            began = time.perf_counter()
             text = self.snapshot()
-            self.text_s = time.perf_counter() - began
             try:
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self.write, text)

@@ -35,8 +35,6 @@ class TopicTable(JsonTable):
         self._topics: dict[str, TopicConfig] = {}
         self._own = {topic.topic_name for topic in self._system_topics()}
         self.on_change: list[ChangeListener] = []
-        self.unsaved: set[str] = set()
-        """Topics that a send has made and no file holds yet."""
         self.get = self._topics.get
 
     def load(self) -> None:
@@ -150,14 +148,7 @@ class TopicTable(JsonTable):
             topic_filter_type=default.topic_filter_type,
         )
         self.update(topic)
-        self.unsaved.add(name)
         return topic
-
-    async def save(self) -> None:
-        """Return when the file holds what the table holds now."""
-        names_before = frozenset(self.unsaved)
-        await super().save()
-        self.unsaved -= names_before
 
     def _check_room(self, name: str) -> None:
         if name not in self._topics and len(self._topics) >= MAX_TOPICS:
