@@ -14,8 +14,7 @@ SAVE_INTERVAL_S = 0.2
 """Least time between two saves of topics or groups; a change after it goes at once."""
 
 PAUSE_FACTOR = 20
-"""Saving takes at most a twentieth of the time: the text is made in the loop, and new
-queues wait for a disk that is busy with it."""
+"""Saving takes at most a twentieth of the time; the text is made in the loop."""
 
 RETRY_S = 5.0
 """A table that could not be written, as the disk is full, is tried again after it."""
