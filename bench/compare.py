@@ -54,6 +54,7 @@ def run_again(older: Result) -> set[str]:
     lost = set(older["profiles"])
     for attempt in ("first", "second"):
         path = RESULTS / f"check-{attempt}.json"
+        path.unlink(missing_ok=True)  # that of an earlier check proves nothing
         subprocess.run([sys.executable, RUN, "--output", path], check=False)
         lost &= losses(older, json.loads(path.read_text()))
         if not lost:

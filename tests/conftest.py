@@ -1,6 +1,8 @@
 """Fixtures for the whole suite."""
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -21,3 +23,10 @@ def golden() -> Path:
     if not folder.is_dir():
         pytest.skip(f"golden data not found at {folder}; set RMQ_GOLDEN")
     return folder
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """A folder on a disk: `tmp_path` may lie in memory, where no page is dropped."""
+    with tempfile.TemporaryDirectory(prefix="rmq-test-", dir="/var/tmp") as name:
+        yield Path(name)

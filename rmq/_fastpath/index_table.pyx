@@ -306,7 +306,7 @@ cdef class IndexTable:
 
         They end at or below `end`.  `done` keys of the first record are in the file
         before.  With `gives_way` whoever waits for this core has it after 0.1 ms, not
-        after a whole slice of 3 ms.  Returns (status, position, done): OK if `stop` was
+        after a slice of up to 4 ms.  Returns (status, position, done): OK if `stop` was
         reached, or before it if this file is full or has no more blocks; BLANK at the
         end of the log file; anything else is no record.
         """

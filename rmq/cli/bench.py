@@ -7,7 +7,6 @@ sends another for every answer. The sender is Python and soon its own limit; the
 
 import os
 import selectors
-import socket
 import statistics
 import sys
 import time
@@ -20,6 +19,7 @@ import click
 from rmq.cli.admin.sends import writable_queues
 from rmq.cli.options import FAILED
 from rmq.client.admin import AdminClient, Queue, send_fields
+from rmq.client.link import connect
 from rmq.errors import RmqError
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -51,12 +51,7 @@ class _Connection:
         self._sent = 0
         self._out = bytearray()
         self._started: dict[int, float] = {}
-        host, _, port = queue.address.rpartition(":")
-        address = (host.strip("[]"), int(port))
-        try:
-            self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
-        except OSError as error:
-            raise RmqError(f"cannot connect to {queue.address}: {error}") from error
+        self.socket = connect(queue.address, TIMEOUT_S)
         self.socket.setblocking(False)
 
     @property

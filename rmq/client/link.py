@@ -25,18 +25,10 @@ class Link:
     """A connection to one address, "host:port"."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
-        host, _, port = address.rpartition(":")
         self.address = address
         self._decoder = FrameDecoder()
         self._opaque = 0
-        try:
-            self._socket = socket.create_connection(
-                (host.strip("[]"), int(port)), timeout=timeout_s
-            )
-        except (OSError, ValueError, OverflowError) as error:
-            raise ConnectFailed(
-                f"cannot connect to {address}: {_say(error)}"
-            ) from error
+        self._socket = connect(address, timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +69,15 @@ class Link:
                 f"what listens on {self.address} does not speak the protocol of "
                 f"RocketMQ: {error}"
             ) from error
+
+
+def connect(address: str, timeout_s: float) -> socket.socket:
+    """Return a socket to `host:port`; ConnectFailed if nobody is there."""
+    host, _, port = address.rpartition(":")
+    try:
+        return socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConnectFailed(f"cannot connect to {address}: {_say(error)}") from error
 
 
 def _say(error: Exception) -> str:

@@ -135,7 +135,7 @@ def _creation_families(broker: BrokerContext) -> Iterator[Family]:
         yield Family(
             f"rocketmq_{name}_milliseconds",
             "histogram",
-            f"how long requests took that make or change {text}",
+            f"how long it took to make or change {text}, in memory",
             _timed(timings),
         )
     yield Family(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq._fastpath import MappedFile, Watermark
+from tests.pages import drop_pages
 
 SIZE = 64 * 1024
 
@@ -393,14 +394,12 @@ def test_written_pages_are_resident(file):
     assert file.is_resident(SIZE, 0)
 
 
-def test_dropped_pages_are_loaded(path):
+def test_dropped_pages_are_loaded(disk_path):
     size = 200_000
-    with open(path, "wb") as stream:
-        stream.write(b"d" * size)
-        stream.flush()
-        os.fsync(stream.fileno())
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    file = MappedFile(path, size)
+    path = disk_path / "file"
+    path.write_bytes(b"d" * size)
+    drop_pages([path])
+    file = MappedFile(str(path), size)
     if file.is_resident(0, size):
         pytest.skip("this file system keeps all pages in memory")
     file.load(4_096, size - 4_096)

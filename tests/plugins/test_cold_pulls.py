@@ -4,29 +4,24 @@ The thread that serves them must not wait for the disk: the store is never asked
 way that may.
 """
 
-import os
-
 import pytest
 
 from rmq.protocol.message import decode_stored
+from tests.pages import drop_pages
 
 COUNT = 400
 STORE = {"commit_log_file_size": 1 << 20, "max_message_size": 20_000}
 
 
 @pytest.fixture
-def cold_caller(open_broker, make_caller_of, tmp_path):
+def cold_caller(disk_path, open_broker, make_caller_of):
     """A broker that was started after the pages of its store were dropped."""
-    store = {"root_dir": str(tmp_path / "cold"), **STORE}
+    store = {"root_dir": str(disk_path / "cold"), **STORE}
     caller = make_caller_of(open_broker(store=store))
     for n in range(COUNT):
         caller.send(body=bytes([n % 251]) * 10_000, properties=f"n\x01{n}\x02")
     caller.broker.store.close()
-    for path in (each for each in (tmp_path / "cold").rglob("0*") if each.is_file()):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
+    drop_pages(path for path in (disk_path / "cold").rglob("0*") if path.is_file())
     broker = open_broker(store=store, enable_property_filter=True)
     if broker.store._log.files.files[0].is_resident(0, 1 << 19):
         pytest.skip("this file system keeps all pages in memory")

@@ -1,30 +1,24 @@
 """Records that left the page cache, on a file system that has a disk behind it."""
 
-import os
-
 import pytest
 
 from rmq.store.cold import NotInMemory
 from rmq.store.results import GetStatus
+from tests.pages import drop_pages
 
 COUNT = 400
 
 
 @pytest.fixture
-def cold_store(open_store, make_message, tmp_path):
+def cold_store(disk_path, open_store, make_message):
     """A store of several files, opened again after the kernel has dropped its pages."""
     settings = {"commit_log_file_size": 1 << 20}
-    store = open_store(tmp_path / "cold", **settings)
+    store = open_store(disk_path / "cold", **settings)
     for n in range(COUNT):
         store.put(make_message(bytes([n % 251]) * 10_000))
     store.close()
-    paths = [path for path in (tmp_path / "cold").rglob("0*") if path.is_file()]
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-    store = open_store(tmp_path / "cold", **settings)
+    drop_pages(path for path in (disk_path / "cold").rglob("0*") if path.is_file())
+    store = open_store(disk_path / "cold", **settings)
     if store._log.files.files[0].is_resident(0, 1 << 19):
         pytest.skip("this file system keeps all pages in memory")
     return store

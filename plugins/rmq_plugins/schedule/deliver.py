@@ -71,7 +71,6 @@ class Deliveries:
         self._due_ms: dict[int, int] = {}
         self._expected: set[int] = set()
         self._woken = trio.Event()
-        self._changed = trio.Event()
 
     # -- on the way in
 
@@ -117,14 +116,12 @@ class Deliveries:
                 await self._sleep(now_ms)
             else:
                 self._deliver_in_turn(level)
-                self._changed.set()
                 await trio.lowlevel.checkpoint()
 
     def _deliver_in_turn(self, level: int) -> None:
         """Deliver one batch, so that a send waits for no more; the level is last then.
 
-        Longer turns with pauses between them were slower for both: who sends hardly
-        ever needs a pause, and always waits for the turn.
+        Longer turns with pauses between them made those who send wait longer.
         """
         self.deliver(level)
         if level in self._due_ms:
@@ -236,9 +233,8 @@ class Deliveries:
     async def save_changes(self) -> None:
         """Write the table some time after it changed."""
         while True:
-            await self._changed.wait()
+            await self.offsets.changed.wait()
             await trio.sleep(self._save_interval_s)
-            self._changed = trio.Event()
             await self.offsets.save()
 
 

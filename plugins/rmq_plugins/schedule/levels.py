@@ -50,7 +50,7 @@ class DelayOffsets(JsonTable):
     def set(self, level: int, offset: int) -> None:
         """Note that everything before `offset` is delivered."""
         self._offsets[level] = offset
-        self.mark()
+        self.changed.set()
         self._steps += 1
         if self._steps % self._version_step == 0:
             self.touch()

@@ -75,7 +75,7 @@ class OffsetTable(JsonTable):
                 )
             self._count += 1
         queues[queue_id] = offset
-        self.mark()
+        self.changed.set()
         self._commits += 1
         if self._commits % self._version_step == 0:
             self.touch()

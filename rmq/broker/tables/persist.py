@@ -96,10 +96,6 @@ class JsonTable(ABC):
             counter=version.counter + 1,
         )
         assert self.data_version != version, "a version never comes back"
-        self.mark()
-
-    def mark(self) -> None:
-        """Have the next save write."""
         self.changed.set()
 
     @property
@@ -126,7 +122,7 @@ class JsonTable(ABC):
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self.write, text)
             except OSError:
-                self.mark()
+                self.changed.set()
                 raise
 
     async def kept(self, answer: T) -> T:
