@@ -70,7 +70,7 @@ cdef class Reactor:
     cdef bint in_batch
     cdef bint is_urgent         # what was served concerns Python at once
     cdef int64_t busy_poll_ns
-    cdef int64_t active_ns      # when something was ready last
+    cdef int64_t active_ns      # when the last of what was ready was served
     cdef int spin_misses        # spins in a row that nothing came of
     cdef readonly int64_t connections
     cdef readonly int64_t frames

@@ -419,7 +419,7 @@ cdef class Reactor:
         is_busy = self.serve_ready(ready, count)
         if not is_busy or self.busy_poll_ns == 0:
             return is_busy
-        started = self.active_ns
+        started = self.begun_ns
         while self.may_spin() and self.active_ns - started < SPIN_NS:
             count = self.spin(ready)
             if count <= 0:
@@ -457,13 +457,11 @@ cdef class Reactor:
         """Receive from what is ready, finish the batch, send; False without work."""
         cdef const epoll_event *event
         cdef int i
-        cdef int64_t started, received
+        cdef int64_t started, received, ended
         cdef uint32_t index
         cdef Slot *slot
         self.polls += 1
         started = self.begun_ns = rmq_monotonic_ns()
-        if count > 0:
-            self.active_ns = started
         received = self.bytes_in
         self.cut_left_behind()
         for i in range(count):
@@ -496,7 +494,10 @@ cdef class Reactor:
             self.drop_replies()
         self.release_held()
         self.send_dirty()
-        self.natives.note_times(self.rpc_times, rmq_monotonic_ns() - started)
+        ended = rmq_monotonic_ns()
+        if count > 0:
+            self.active_ns = ended
+        self.natives.note_times(self.rpc_times, ended - started)
         return count > 0 or self.event_count > 0 or self.undrained_count > 0
 
     cdef void receive(self, uint32_t index) noexcept nogil:

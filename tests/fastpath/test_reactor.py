@@ -700,6 +700,17 @@ def test_a_busy_poll_takes_what_comes_a_little_later():
     wire.close()
 
 
+def test_a_busy_poll_looks_again_after_work_that_took_longer_than_it_waits():
+    """One round does not get to all of 300 connections, and takes more than 50 us."""
+    wire = Wire(busy_poll_us=50)
+    peers = [wire.connect()[1] for _ in range(300)]
+    for peer in peers:
+        peer.sendall(frame(100)[:50])
+    assert wire.reactor.poll(0)
+    assert wire.reactor.spins > 0
+    wire.close()
+
+
 def test_a_busy_poll_ends_and_others_follow_less_often():
     wire = Wire(busy_poll_us=20_000)
     _, peer = wire.connect()
