@@ -152,7 +152,12 @@ def test_what_is_pending_changes_hands(tmp_path, first, second):
         began_ms = time.time() * 1_000
         traffic.leave_pending(side.address, 2, PENDING)
         stopped_s = time.monotonic()
-    checking = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
+    checking = {
+        "transactionTimeOut": 1_000,
+        "transactionCheckInterval": 1_000,
+        # Java would ask again before it has noted the answer, and deliver both
+        "transactionOpBatchInterval": 100,
+    }
     with second(store, tmp_path / "home1", **levels, **checking) as side:
         came_late = time.monotonic() - stopped_s
         traffic.answer_checks(side.address, lambda: has_come(side.address, traffic))
