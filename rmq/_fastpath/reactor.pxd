@@ -71,6 +71,10 @@ cdef class Reactor:
     cdef bint is_urgent         # what was served concerns Python at once
     cdef int64_t busy_poll_ns
     cdef int64_t active_ns      # when the last of what was ready was served
+    cdef int32_t handed_limit   # frames of one connection handed over in one poll
+    cdef int taken_count        # events taken and not yet flushed
+    cdef int64_t taken_ns       # since when
+    cdef int64_t frame_ns       # what Python took for one of late, on average
     cdef int spin_misses        # spins in a row that nothing came of
     cdef readonly int64_t connections
     cdef readonly int64_t frames
@@ -97,7 +101,9 @@ cdef class Reactor:
     cdef void mark_dirty(self, uint32_t index) noexcept nogil
     cdef void drop_replies(self) noexcept nogil
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
+    cdef void note_pace(self) noexcept nogil
     cdef bint may_spin(self) noexcept nogil
+    cdef int64_t spin_end(self) noexcept nogil
     cdef int spin(self, epoll_event *ready) noexcept
     cdef Slot *find(self, uint64_t token) noexcept nogil
     cdef void receive(self, uint32_t index) noexcept nogil

@@ -11,11 +11,11 @@ noted about a closed connection never reaches its successor.
 Whatever is sent outside a batch may end a connection or let its frames be cut again: an
 eventfd of the set then wakes the owner.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
-it, FRAMES_PER_CONNECTION and HANDED_PER_CONNECTION; a frame has max_frame_size; an
-outbox stops its connection from being read at OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.
-All buffers together have
-max_buffer_bytes: beyond that the connection with the largest is ended, and only small
-buffers are given out.  A frame's buffer grows as its bytes come, whatever it announces.
+it, FRAMES_PER_CONNECTION and HANDED_PER_CONNECTION, or as many as Python lately did in
+HANDED_NS; a frame has max_frame_size; an outbox stops its connection from being read at
+OUTBOX_PAUSE and ends it at OUTBOX_LIMIT.  All buffers together have max_buffer_bytes:
+beyond that the connection with the largest is ended, and only small buffers are given
+out.  A frame's buffer grows as its bytes come, whatever it announces.
 A connection whose frames wait to be handed over is not read either, and an idle one
 holds no buffer.
 The trio task that owns the reactor calls everything here.
@@ -98,7 +98,8 @@ cdef enum:
     READY_LIMIT = 256                   # connections looked at in one poll
     EVENT_LIMIT = 4096                  # frames handed over at once; ends come on top
     FRAMES_PER_CONNECTION = 512
-    HANDED_PER_CONNECTION = 16          # of these to Python, which is slow
+    HANDED_PER_CONNECTION = 16          # of these to Python, fewer if they take long
+    HANDED_NS = 500_000                 # what those of one connection may take
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
     SPIN_NS = 1_000_000                 # of rounds in one poll before others run
@@ -161,6 +162,7 @@ cdef class Reactor:
         self.max_frame_size = max_frame_size
         self.max_buffer_bytes = max_buffer_bytes
         self.busy_poll_ns = busy_poll_us * 1000
+        self.handed_limit = HANDED_PER_CONNECTION
         self.free_slots = []
         self.watermark_fd = self.wake_fd = -1
         self.natives = NativeTable()
@@ -414,12 +416,12 @@ cdef class Reactor:
         self.now_ms = now_ms
         self.is_urgent = False
         count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
-        if count <= 0 and self.may_spin():
+        if count <= 0 and self.may_spin() and rmq_monotonic_ns() < self.spin_end():
             count = self.spin(ready)
         is_busy = self.serve_ready(ready, count)
         if not is_busy or self.busy_poll_ns == 0:
             return is_busy
-        started = self.begun_ns
+        started = self.active_ns
         while self.may_spin() and self.active_ns - started < SPIN_NS:
             count = self.spin(ready)
             if count <= 0:
@@ -437,14 +439,15 @@ cdef class Reactor:
             and (self.spin_misses < SPIN_MISSES or self.polls % SPIN_TRY == 0)
         )
 
+    cdef int64_t spin_end(self) noexcept nogil:
+        return self.active_ns + self.busy_poll_ns
+
     cdef int spin(self, epoll_event *ready) noexcept:
-        """Ask until something is ready or the time is over, without the GIL."""
-        cdef int64_t deadline = self.active_ns + self.busy_poll_ns
-        cdef int count = 0
-        if rmq_monotonic_ns() >= deadline:
-            return 0
+        """Ask once, then until something is ready or the time is over; no GIL."""
+        cdef int count
         with nogil:
-            while count == 0 and rmq_monotonic_ns() < deadline:
+            count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+            while count == 0 and rmq_monotonic_ns() < self.spin_end():
                 count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         if count > 0:
             self.spins += 1
@@ -579,7 +582,7 @@ cdef class Reactor:
             if (
                 self.event_count >= EVENT_LIMIT
                 or handed >= FRAMES_PER_CONNECTION
-                or slot.handed >= HANDED_PER_CONNECTION
+                or slot.handed >= self.handed_limit
             ):
                 self.leave_behind(index)
                 return
@@ -649,6 +652,8 @@ cdef class Reactor:
         cdef Slot *slot
         cdef bytes frame
         cdef list taken = []
+        self.taken_count = self.event_count
+        self.taken_ns = rmq_monotonic_ns()
         for i in range(self.event_count):
             event = &self.events[i]
             slot = self.find(event.token)
@@ -708,9 +713,22 @@ cdef class Reactor:
     def flush(self):
         """Send what collected since `take_events`; True if frames wait to be cut."""
         self.in_batch = False
+        self.note_pace()
         self.release_held()
         self.send_dirty()
         return self.undrained_count > 0
+
+    cdef void note_pace(self) noexcept nogil:
+        """Hand over less at a time while what is taken keeps all others waiting."""
+        cdef int64_t mean_ns
+        if self.taken_count == 0:
+            return
+        mean_ns = (rmq_monotonic_ns() - self.taken_ns) // self.taken_count
+        self.frame_ns += (mean_ns - self.frame_ns) // 4
+        self.handed_limit = <int32_t>min(
+            max(HANDED_NS // max(self.frame_ns, 1), 1), HANDED_PER_CONNECTION
+        )
+        self.taken_count = 0
 
     cdef bint push(
         self, uint32_t index, const uint8_t *data, int64_t size
