@@ -59,6 +59,9 @@ async def save_changes(table: JsonTable, interval_s: float) -> None:
 
 
 async def save_now(tables: Sequence[JsonTable]) -> None:
-    """Write the tables that changed; one that counts as clean has been written."""
+    """Write the tables that changed, at a stop; one that cannot be hinders no other."""
     for table in tables:
-        await table.save()
+        try:
+            await table.save()
+        except OSError as error:
+            logger.error("%s is not saved: %s", table.file_name, error.strerror)

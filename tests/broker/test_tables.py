@@ -270,3 +270,15 @@ async def test_a_full_disk_is_tried_again(tmp_path, clock, nursery, monkeypatch)
     again = GroupTable(tmp_path, clock, BrokerConfig())
     again.load()
     assert again.get("G1") is not None
+
+
+async def test_a_full_disk_at_the_stop_hinders_no_other_table(tmp_path, clock, caplog):
+    full = WatchedTable(tmp_path / "full", clock)
+    full.is_full = True
+    groups = GroupTable(tmp_path, clock, BrokerConfig())
+    full.find("G1")
+    groups.find("G1")
+    await housekeeping.save_now([full, groups])
+    assert "is not saved: No space left on device" in caplog.text
+    assert full.is_dirty
+    assert not groups.is_dirty
