@@ -208,7 +208,7 @@ def play(broker: Broker, case: str, topic: str, folder: Path, seconds: int) -> d
         if case == CONSUME:
             warm_consumer = len(wait_for(consumer, consumed_reports, 1))
         before = read(broker)
-        sent = wait_for(producer, sent_reports, warm + count)[warm:]
+        sent = wait_for(producer, sent_reports, warm + count)[warm - 1 :]
         after = read(broker)
         figures = sent_figures(sent, before, after)
         if case == CONSUME:
@@ -217,7 +217,9 @@ def play(broker: Broker, case: str, topic: str, folder: Path, seconds: int) -> d
     return figures
 
 
-def sent_figures(sent: list[Sent], before: Reading, after: Reading) -> dict:
+def sent_figures(reports: list[Sent], before: Reading, after: Reading) -> dict:
+    """Figures of all reports but the first, which is the state they begin at."""
+    cold, *sent = reports
     stored = after.stored - before.stored
     if not stored:
         raise SystemExit("the broker has stored nothing between two reports")
@@ -228,8 +230,12 @@ def sent_figures(sent: list[Sent], before: Reading, after: Reading) -> dict:
         "send_tps": statistics.median(each.tps for each in sent),
         "average_rt_ms": statistics.median(each.average_rt_ms for each in sent),
         "max_rt_ms": sent[-1].max_rt_ms,
-        "failed": sent[-1].send_failed + sent[-1].response_failed,
+        "failed": failures(sent[-1]) - failures(cold),
     }
+
+
+def failures(report: Sent) -> float:
+    return report.send_failed + report.response_failed
 
 
 def consumed_figures(consumed: list[Consumed]) -> dict:
@@ -239,7 +245,6 @@ def consumed_figures(consumed: list[Consumed]) -> dict:
         "s2c_rt_ms": statistics.median(each.s2c_rt_ms for each in consumed),
         "max_b2c_rt_ms": max(each.max_b2c_rt_ms for each in consumed),
         "max_s2c_rt_ms": max(each.max_s2c_rt_ms for each in consumed),
-        "consume_failed": consumed[-1].failed,
     }
 
 

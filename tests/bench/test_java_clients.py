@@ -54,9 +54,16 @@ def test_cost_is_the_cpu_time_between_two_readings():
     reports = java_clients.sent_reports(PRODUCER)[:2]
     figures = java_clients.sent_figures(reports, Reading(3, 50_000), Reading(4, 90_000))
     assert figures["s_per_million"] == pytest.approx(25)
-    assert figures["failed"] == 4
+    assert figures["send_tps"] == 30_210, "the first report is of a cold client"
     with pytest.raises(SystemExit, match="stored nothing"):
         java_clients.sent_figures(reports, Reading(3, 50_000), Reading(4, 50_000))
+
+
+def test_what_a_cold_client_failed_at_does_not_count():
+    first, second, idle = java_clients.sent_reports(PRODUCER)
+    readings = Reading(3, 50_000), Reading(4, 90_000)
+    assert java_clients.sent_figures([first, second], *readings)["failed"] == 4
+    assert java_clients.sent_figures([second, idle], *readings)["failed"] == 0
 
 
 def result():
