@@ -9,7 +9,8 @@ append to fresh log files. No transaction is ever sent: after one, Java's broker
 Redis Streams take their turn if redis-server is on the PATH. Each case has a server of
 its own, emptied before each round, because it keeps in memory what it stores: with an
 append-only file that is synced every second under ASYNC_FLUSH and before each answer
-under SYNC_FLUSH, and that is never rewritten, as no broker rewrites its log.
+under SYNC_FLUSH, and that is never rewritten, as no broker rewrites its log. A round
+that fills half of the machine's memory ends the run.
 
 Prints a table and writes JSON to bench/results/; bench/side_by_side.py puts that into
 docs/performance.md. Exit code 2 if Java or Maven is not on this machine, or if the run
@@ -133,6 +134,7 @@ def redis_server(folder: Path, mode: str):
         "port": port, "bind": "127.0.0.1", "dir": folder, "save": "",
         "appendonly": "yes", "appendfsync": REDIS_SYNCS[mode],
         "auto-aof-rewrite-percentage": 0,
+        "maxmemory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,
     }  # fmt: skip
     words = [word for k, v in settings.items() for word in (f"--{k}", str(v))]
     command = ["redis-server", *words]
