@@ -79,8 +79,11 @@ spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
 
-bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0 and a C echo side by side; 7 minutes
+bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0, Redis (if installed) and a C echo side by side; 9 minutes
 	$(BIN)/python bench/compare_java.py
+
+bench-java-clients: $(VENV)/.dev  ## Java's own benchmark clients against rmq and Java RocketMQ 5.5.0; 10 minutes
+	$(BIN)/python bench/java_clients.py
 
 $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }

@@ -1,10 +1,16 @@
-"""rmq, Java RocketMQ 5.5.0 and the C echo side by side, on this machine, now.
+"""rmq, Java RocketMQ 5.5.0, Redis and the C echo side by side, on this machine, now.
 
 Installs Java's broker from Maven Central as `make interop` does, starts it with a heap
-of 1 GiB and drives all three with the same generator, in turns, so that a busy moment
+of 1 GiB and drives all of them with the same generator, in turns, so that a busy moment
 of the machine hits each of them. Nothing is pinned. Java is warmed up for 20 s and then
 stays; rmq and its files are new for each case, which bounds the disk in use. Both
 append to fresh log files. No transaction is ever sent: after one, Java's broker spins.
+
+Redis Streams take their turn if redis-server is on the PATH. Each case has a server of
+its own, emptied before each round, because it keeps in memory what it stores: with an
+append-only file that is synced every second under ASYNC_FLUSH and before each answer
+under SYNC_FLUSH, and that is never rewritten, as no broker rewrites its log. A round
+that fills half of the machine's memory ends the run.
 
 Prints a table and writes JSON to bench/results/; bench/side_by_side.py puts that into
 docs/performance.md. Exit code 2 if Java or Maven is not on this machine, or if the run
@@ -21,6 +27,7 @@ import platform
 import re
 import resource
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -36,13 +43,13 @@ sys.path.insert(0, str(ROOT))
 from bench import side_by_side  # noqa: E402 - found by the line above
 from bench.load import run  # noqa: E402
 from tests.interop.processes import free_port  # noqa: E402
-from tests.interop.toolchains import JavaServers, plain_environment  # noqa: E402
+from tests.interop.toolchains import JavaServers, absent, plain_environment  # noqa: E402
 
 HEAP_MIB = 1024
-JAVA_START_LIMIT_S = 60
-JAVA_STOP_LIMIT_S = 60
+START_LIMIT_S = 60
+STOP_LIMIT_S = 60
 WARM_UP_S = 20.0
-BRIEF_WARM_UP_S = 1.0  # of rmq: makes the topic and teaches the compiled handlers
+BRIEF_WARM_UP_S = 1.0  # makes the topic and teaches rmq's compiled handlers
 SETTLE_S = 5.0  # flushes and the index end what the load has left them
 IDLE_S = 5.0
 SYNCS = 200
@@ -50,6 +57,7 @@ JAVA_SETTINGS = {
     # a cold JVM would refuse what waits longer than 200 ms; a warm one never gets there
     "waitTimeMillsInSendQueue": "5000",
 }
+REDIS_SYNCS = {"ASYNC_FLUSH": "everysec", "SYNC_FLUSH": "always"}
 OTHERS_LIMIT = 0.10
 """Share of all cores that processes outside the comparison may take."""
 
@@ -61,24 +69,11 @@ CASES = {
 
 
 @contextmanager
-def java_broker(home: Path, settings: dict[str, str]) -> Iterator[run.Server]:
-    """Java's broker, from its line of success on; gone at the end."""
-    servers = JavaServers()
-    home.mkdir()
-    port = free_port()
-    everything = {
-        "brokerName": "broker-java",
-        "brokerIP1": "127.0.0.1",
-        "listenPort": str(port),
-        "haListenPort": str(port - 1),
-        "storePathRootDir": str(home / "store"),
-        "storePathCommitLog": str(home / "store" / "commitlog"),
-        **JAVA_SETTINGS,
-        **settings,
-    }
-    config, output = home / "broker.conf", home / "output"
-    config.write_text("".join(f"{k}={v}\n" for k, v in everything.items()))
-    command = servers.command(home, "broker.BrokerStartup", config, HEAP_MIB)
+def started(
+    command: list[str], home: Path, port: int, sign: bytes
+) -> Iterator[run.Server]:
+    """A server from the line of its output that holds `sign` on; gone at the end."""
+    output = home / "output"
     began = time.perf_counter()
     with (
         output.open("wb") as log,
@@ -91,24 +86,68 @@ def java_broker(home: Path, settings: dict[str, str]) -> Iterator[run.Server]:
         ) as process,
     ):
         try:
-            while b"boot success" not in output.read_bytes():
-                late = time.perf_counter() - began > JAVA_START_LIMIT_S
+            while sign not in output.read_bytes():
+                late = time.perf_counter() - began > START_LIMIT_S
                 if late or process.poll() is not None:
                     end = output.read_text()[-2000:]
-                    raise SystemExit(f"Java did not start:\n…{end}")
+                    raise SystemExit(f"{command[0]} did not start:\n…{end}")
                 time.sleep(0.01)
             yield run.Server(process.pid, port, time.perf_counter() - began)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(JAVA_STOP_LIMIT_S)
+                process.wait(STOP_LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
-def rmq_broker(folder: Path, mode: str):
-    command = run.broker_command(folder, [f"flushDiskType={mode}"])
+@contextmanager
+def java_broker(home: Path, settings: dict[str, str]) -> Iterator[run.Server]:
+    """Java's broker, in a new folder."""
+    home.mkdir()
+    port = free_port()
+    everything = {
+        "brokerName": "broker-java",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(port),
+        "haListenPort": str(port - 1),
+        "storePathRootDir": str(home / "store"),
+        "storePathCommitLog": str(home / "store" / "commitlog"),
+        **JAVA_SETTINGS,
+        **settings,
+    }
+    config = home / "broker.conf"
+    config.write_text("".join(f"{k}={v}\n" for k, v in everything.items()))
+    command = JavaServers().command(home, "broker.BrokerStartup", config, HEAP_MIB)
+    with started(command, home, port, b"boot success") as server:
+        yield server
+
+
+def rmq_broker(folder: Path, mode: str, *settings: str):
+    command = run.broker_command(folder, [f"flushDiskType={mode}", *settings])
     return run.serving(command, r"ready broker=\S+ address=\S+:(\d+)", "stderr", None)
+
+
+def redis_server(folder: Path, mode: str):
+    port = free_port()
+    settings = {
+        "port": port, "bind": "127.0.0.1", "dir": folder, "save": "",
+        "appendonly": "yes", "appendfsync": REDIS_SYNCS[mode],
+        "auto-aof-rewrite-percentage": 0,
+        "maxmemory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,
+    }  # fmt: skip
+    words = [word for k, v in settings.items() for word in (f"--{k}", str(v))]
+    command = ["redis-server", *words]
+    return started(command, folder, port, b"Ready to accept connections")
+
+
+def empty_redis(server: run.Server) -> None:
+    address = ("127.0.0.1", server.port)
+    with socket.create_connection(address, START_LIMIT_S) as connection:
+        connection.sendall(b"FLUSHALL\r\n")
+        answer = connection.recv(64)
+    if answer != b"+OK\r\n":
+        raise SystemExit(f"Redis did not become empty: {answer.decode()}")
 
 
 def echo_server():
@@ -173,7 +212,7 @@ def machine_facts(folder: Path) -> dict[str, str]:
     java = subprocess.run(
         ["java", "-version"], capture_output=True, text=True, check=True
     ).stderr.splitlines()
-    return {
+    facts = {
         "processor": re.search(r"model name\s*: (.*)", cpus)[1],
         "cores": str(len(os.sched_getaffinity(0))),
         "hypervisor": "yes" if " hypervisor" in cpus else "no",
@@ -186,6 +225,16 @@ def machine_facts(folder: Path) -> dict[str, str]:
         "Java": java[0],
         "RocketMQ": f"5.5.0, heap {HEAP_MIB} MiB",
     }
+    if not absent("redis-server"):
+        facts["Redis"] = redis_version()
+    return facts
+
+
+def redis_version() -> str:
+    done = subprocess.run(
+        ["redis-server", "--version"], capture_output=True, text=True, check=True
+    )
+    return re.search(r"v=(\S+)", done.stdout)[1]
 
 
 def file_system(folder: Path) -> str:
@@ -239,7 +288,10 @@ def measure_mode(
     """Play all cases of a flush mode; figures by case and server, and the processes."""
     folder.mkdir()
     warm_up = run.PROFILES[WARM_UP_CASE]
-    cases, rmq_processes = {}, []
+    fresh = {"rmq": rmq_broker}
+    if not absent("redis-server"):
+        fresh["redis"] = redis_server
+    cases, processes = {}, {kind: [] for kind in fresh}
     with ExitStack() as stack:
         echo = stack.enter_context(echo_server())
         java = stack.enter_context(
@@ -249,33 +301,45 @@ def measure_mode(
         print(f"{mode}: Java is up after {java.start_s:.1f} s, warming up", flush=True)
         run.play(java, warm_up, options.warm_up, None)
         for case in CASES[mode]:
-            with (
-                tempfile.TemporaryDirectory(prefix="rmq-", dir=folder) as store,
-                rmq_broker(Path(store), mode) as rmq,
-            ):
-                process = {"start_s": rmq.start_s, "new": memory_mib(rmq.pid)}
-                servers = {"echo": echo, "rmq": rmq, "java": java}
+            with ExitStack() as case_stack:
+                servers = {"echo": echo, "java": java}
+                for kind, start in fresh.items():
+                    store = case_stack.enter_context(
+                        tempfile.TemporaryDirectory(prefix=f"{kind}-", dir=folder)
+                    )
+                    server = case_stack.enter_context(start(Path(store), mode))
+                    process = {"start_s": server.start_s, "new": memory_mib(server.pid)}
+                    servers[kind] = server
+                    processes[kind].append(process)
                 cases[case] = play_case(servers, case, options)
-                process["loaded"] = memory_mib(rmq.pid)
-                if case == CASES[mode][-1]:
-                    process["idle_percent"] = idle_cpu_percent(rmq.pid, IDLE_S)
-                rmq_processes.append(process)
+                for kind in fresh:
+                    pid = servers[kind].pid
+                    processes[kind][-1]["loaded"] = memory_mib(pid)
+                    if case == CASES[mode][-1]:
+                        idle = idle_cpu_percent(pid, IDLE_S)
+                        processes[kind][-1]["idle_percent"] = idle
         java_process["loaded"] = memory_mib(java.pid)
         java_process["idle_percent"] = idle_cpu_percent(java.pid, IDLE_S)
-    return cases, {"rmq": combined(rmq_processes), "java": java_process}
+    pictures = {kind: combined(each) for kind, each in processes.items()}
+    return cases, {**pictures, "java": java_process}
 
 
 def play_case(
     servers: dict[str, run.Server], case: str, options: argparse.Namespace
 ) -> dict:
-    profile = run.PROFILES[case]
+    profiles = {kind: list(run.PROFILES[case]) for kind in servers}
+    if "redis" in servers:
+        profiles["redis"].append("--redis")
     rounds: dict[str, list[dict]] = {kind: [] for kind in servers}
-    for kind in ("rmq", "java"):
-        run.play(servers[kind], profile, BRIEF_WARM_UP_S, None)
+    for kind, server in servers.items():
+        if kind != "echo":
+            run.play(server, profiles[kind], BRIEF_WARM_UP_S, None)
     for _ in range(options.rounds):
         for kind, server in servers.items():
+            if kind == "redis":
+                empty_redis(server)
             others = OtherProcesses([each.pid for each in servers.values()])
-            figures = run.play(server, profile, options.seconds, None)
+            figures = run.play(server, profiles[kind], options.seconds, None)
             figures["others_share"] = others.share()
             rounds[kind].append(figures)
     figures = {kind: run.medians(each) for kind, each in rounds.items()}
@@ -285,7 +349,7 @@ def play_case(
 
 
 def combined(processes: list[dict]) -> dict:
-    """One picture of the rmq processes of a mode: usual start, largest memory."""
+    """One picture of a server's processes in a mode: usual start, largest memory."""
     fullest = max(processes, key=lambda process: process["loaded"]["own_mib"])
     return {
         "start_s": statistics.median(process["start_s"] for process in processes),
@@ -299,21 +363,27 @@ def doubts(result: dict) -> str:
     """Why the machine was too busy or too slow for the figures to mean much, or ""."""
     modes = result["modes"].values()
     echo = max(cases[run.ECHO_PROFILE]["echo"]["s_per_million"] for cases in modes)
-    others = statistics.median(
-        figures["others_share"]
-        for cases in modes
-        for servers in cases.values()
-        for figures in servers.values()
-    )
-    found = []
-    if others > OTHERS_LIMIT:
-        found.append(f"other processes took {others:.0%} of the machine")
+    played = [f for cases in modes for kinds in cases.values() for f in kinds.values()]
+    found = [others_doubt(played)]
     if echo > run.ECHO_LIMIT_S_PER_MILLION:
         found.append(
             f"the echo needed {echo:.2f} CPU seconds per million at 4 x 64, "
             f"not {run.ECHO_LIMIT_S_PER_MILLION}"
         )
-    return " and ".join(found)
+    return " and ".join(filter(None, found))
+
+
+def others_doubt(played: list[dict]) -> str:
+    """That other processes took too much, in the median of the figures, or ""."""
+    others = statistics.median(figures["others_share"] for figures in played)
+    if others <= OTHERS_LIMIT:
+        return ""
+    return f"other processes took {others:.0%} of the machine"
+
+
+def end_children_on_sigterm() -> None:
+    """Leave all blocks at SIGTERM, as at Ctrl-C: a JVM without us would stay."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def main() -> int:
@@ -336,6 +406,10 @@ def main() -> int:
     if missing:
         print(f"not run: {missing}")
         return 2
+    end_children_on_sigterm()
+    without_redis = absent("redis-server")
+    if without_redis:
+        print(f"Redis not run: {without_redis}")
     JavaServers().prepare()
     run.build()
     result = measure(options)

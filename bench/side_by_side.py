@@ -1,6 +1,7 @@
 """What bench/compare_java.py found, as text, as Markdown and as a plot (SVG).
 
 Puts the tables of a result, and its doubts, into docs/performance.md, with the plot.
+Redis is shown where a result has it.
 
     python bench/side_by_side.py bench/results/compare-java-….json
 """
@@ -14,9 +15,10 @@ from pathlib import Path
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 PLOT = "compare-java.svg"
-SERVERS = ("echo", "rmq", "java")
-LABELS = {"echo": "C echo", "rmq": "rmq", "java": "Java"}
-COLOURS = {"echo": "#9aa5b1", "rmq": "#2f7d5b", "java": "#c0562f"}
+SERVERS = ("echo", "rmq", "java", "redis")
+OTHERS = ("java", "redis")
+LABELS = {"echo": "C echo", "rmq": "rmq", "java": "Java", "redis": "Redis"}
+COLOURS = {"echo": "#9aa5b1", "rmq": "#2f7d5b", "java": "#c0562f", "redis": "#5b6fb0"}
 NAMES = {
     "send-4x64": "128 B, 4 x 64",
     "send-4x64-1k": "1 KiB, 4 x 64",
@@ -37,7 +39,7 @@ def rows(cases: dict) -> Iterator[tuple[str, ...]]:
     """A row for each server of each case; the name of a case stands once."""
     for case, servers in cases.items():
         name = NAMES.get(case, case)
-        for kind in SERVERS:
+        for kind in present(servers):
             f = servers[kind]
             yield (
                 name,
@@ -47,19 +49,30 @@ def rows(cases: dict) -> Iterator[tuple[str, ...]]:
                 *(f"{f[key]:,.0f}" for key in ("p50_us", "p99_us", "p999_us")),
             )
             name = ""
-        yield ("", "rmq : Java", *factors(servers["rmq"], servers["java"]))
+        for kind in present(servers, OTHERS):
+            yield ("", f"rmq : {LABELS[kind]}", *factors(servers["rmq"], servers[kind]))
 
 
-def factors(rmq: dict, java: dict) -> Iterator[str]:
+def present(figures: dict, kinds: tuple[str, ...] = SERVERS) -> list[str]:
+    """Those of the servers that took part."""
+    return [kind for kind in kinds if kind in figures]
+
+
+def factors(rmq: dict, other: dict) -> Iterator[str]:
     """How many times faster, cheaper and sooner rmq is."""
-    yield f"{rmq['rate'] / java['rate']:.1f} x"
+    yield f"{rmq['rate'] / other['rate']:.1f} x"
     for key in ("s_per_million", "p50_us", "p99_us", "p999_us"):
-        yield f"1/{java[key] / rmq[key]:.1f}"
+        yield part(rmq[key], other[key])
+
+
+def part(cost: float, other: float) -> str:
+    """The part of the other's cost; how many times as much where it is more."""
+    return f"1/{other / cost:.1f}" if cost <= other else f"{cost / other:.1f} x"
 
 
 def process_rows(processes: dict) -> Iterator[tuple[str, ...]]:
-    """A row for each of the two brokers."""
-    for kind in ("rmq", "java"):
+    """A row for each server but the echo."""
+    for kind in present(processes):
         process = processes[kind]
         yield (
             LABELS[kind],
@@ -84,23 +97,26 @@ def tables(result: dict) -> Iterator[tuple[str, tuple, list[tuple]]]:
 
 def text(result: dict) -> str:
     """The tables for a terminal."""
-    parts = []
-    for title, head, body in tables(result):
-        widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
-        parts.append(title)
-        for row in [head, *body]:
-            cells = (
-                cell.ljust(width) if index < 2 else cell.rjust(width)
-                for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            parts.append("  ".join(cells).rstrip())
-        parts.append("")
-    return "\n".join(parts)
+    return "\n".join(table_text(*table) for table in tables(result))
+
+
+def table_text(title: str, head: tuple, body: list[tuple]) -> str:
+    """One table; its first two columns are words."""
+    widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
+    lines = [title]
+    for row in [head, *body]:
+        cells = (
+            cell.ljust(width) if index < 2 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join([*lines, ""])
 
 
 def markdown(result: dict) -> str:
     """The tables and the machine for docs/performance.md."""
-    parts = [f"![rates and CPU of rmq, Java and the C echo]({PLOT})\n"]
+    names = ", ".join(LABELS[kind] for kind in kinds_of(result))
+    parts = [f"![rates and CPU of {names}]({PLOT})\n"]
     for title, head, body in tables(result):
         rule = ["---" if index < 2 else "---:" for index in range(len(head))]
         lines = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
@@ -121,6 +137,11 @@ def markdown(result: dict) -> str:
     return "\n".join(parts)
 
 
+def kinds_of(result: dict) -> list[str]:
+    """The servers of a result; all its cases have the same."""
+    return present(next(iter(next(iter(result["modes"].values())).values())))
+
+
 # -- the plot: two panels of bars, logarithmic
 
 
@@ -135,41 +156,46 @@ def svg(result: dict) -> str:
         for mode, cases in result["modes"].items()
         for case, servers in cases.items()
     ]
-    height = TOP + len(groups) * (len(SERVERS) * BAR + GAP) + 10
+    kinds = kinds_of(result)
+    group_height = len(kinds) * BAR + GAP
+    height = TOP + len(groups) * group_height + 10
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        *legend(),
+        *legend(kinds),
     ]
     for index, (name, _) in enumerate(groups):
-        y = TOP + index * (len(SERVERS) * BAR + GAP) + len(SERVERS) * BAR / 2 + 4
+        y = TOP + index * group_height + len(kinds) * BAR / 2 + 4
         parts.append(label(LABEL_WIDTH - 10, y, name, "end"))
     left = LABEL_WIDTH
     for title, key in (
         ("messages per second (longer is better)", "rate"),
         ("CPU seconds per million (shorter is better)", "s_per_million"),
     ):
-        parts += panel(left, title, [(name, f, key) for name, f in groups])
+        parts += panel(left, title, kinds, [(f, key) for _, f in groups])
         left += PANEL_WIDTH + PANEL_GAP
     return "\n".join([*parts, "</svg>", ""])
 
 
-def legend() -> Iterator[str]:
-    for index, kind in enumerate(SERVERS):
+def legend(kinds: list[str]) -> Iterator[str]:
+    for index, kind in enumerate(kinds):
         x = LABEL_WIDTH + index * 90
         yield f'<rect x="{x}" y="16" width="12" height="12" fill="{COLOURS[kind]}"/>'
         yield label(x + 18, 27, LABELS[kind])
-    yield label(LABEL_WIDTH + 290, 27, "logarithmic; (sync) is SYNC_FLUSH")
+    end = LABEL_WIDTH + len(kinds) * 90 + 20
+    yield label(end, 27, "logarithmic; (sync) is SYNC_FLUSH")
 
 
-def panel(left: float, title: str, groups: list[tuple[str, dict, str]]) -> list[str]:
-    values = [f[kind][key] for _, f, key in groups for kind in SERVERS]
+def panel(
+    left: float, title: str, kinds: list[str], groups: list[tuple[dict, str]]
+) -> list[str]:
+    values = [f[kind][key] for f, key in groups for kind in kinds]
     low, high = decade_below(min(values)), max(values)
     parts = [label(left, TOP - 14, title)]
-    for index, (_, figures, key) in enumerate(groups):
-        y = TOP + index * (len(SERVERS) * BAR + GAP)
-        for row, kind in enumerate(SERVERS):
+    for index, (figures, key) in enumerate(groups):
+        y = TOP + index * (len(kinds) * BAR + GAP)
+        for row, kind in enumerate(kinds):
             value = figures[kind][key]
             width = PANEL_WIDTH * log_share(value, low, high)
             at = y + row * BAR

@@ -7,6 +7,9 @@
  * flag, and its opaque must be that of a request in flight on the same connection; anything
  * else ends the run with exit code 1. Prints one JSON object on stdout.
  *
+ * With --redis it sends each message as an XADD to a stream of Redis instead, pipelined, and the
+ * reply must be the id of the entry.
+ *
  * With --rate so many requests a second are sent, in bursts of a millisecond, unless all are in
  * flight; without it each reply makes room for the next request.
  *
@@ -32,7 +35,7 @@ enum {
     INPUT_SIZE = 1 << 20, HEADER_LIMIT = 2048, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 4096,
     WINDOW_LIMIT = 4096, TOPIC_LIMIT = 1024, READY_LIMIT = 256, SILENCE_LIMIT_MS = 5000,
     BUCKETS = 64 * 40, OPAQUE_BASE = 1000000000, KEY_DIGITS = 10, SEND = 10, SEND_V2 = 310,
-    PULL = 11, PULL_MESSAGES = 32,
+    PULL = 11, PULL_MESSAGES = 32, REDIS_LINE_LIMIT = 512, REDIS_ID_LIMIT = 41,
 };
 
 typedef struct {
@@ -45,14 +48,15 @@ typedef struct {
     int binary;                 /* serialisation of its frames and so of its replies */
     Frame *frames;              /* one for each topic */
     uint64_t *sent_ns;          /* by slot; 0: free */
-    uint32_t *opaques;          /* by slot */
+    uint32_t *opaques;          /* by slot; of Redis, which answers in order, a ring of slots */
+    uint64_t redis_requests, redis_replies;
     int *idle, idle_count;      /* slots that wait for their time, with --rate */
     size_t input_size, output_size, output_limit;
     unsigned char input[INPUT_SIZE], *output;
 } Connection;
 
 static struct {
-    int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid, pull;
+    int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid, pull, redis;
     double seconds, warm_up, rate;      /* rate 0: as fast as the replies come */
     uint64_t messages;          /* 0: as many as the time allows */
     const char *topic;
@@ -206,6 +210,20 @@ static Frame build_frame(const char *topic, int code, int binary) {
     return frame;
 }
 
+/* The command that adds a message to a stream; nothing in it changes. */
+static Frame build_redis_frame(const char *stream) {
+    char head[HEADER_LIMIT];
+    int size = snprintf(head, sizeof head, "*5\r\n$4\r\nXADD\r\n$%zu\r\n%s\r\n$1\r\n*\r\n$1\r\nm\r\n$%d\r\n",
+                        strlen(stream), stream, options.body_size);
+    Frame frame = {.size = (size_t)size + (size_t)options.body_size + 2};
+    frame.bytes = malloc(frame.size);
+    if (!frame.bytes) die("no memory", 0);
+    memcpy(frame.bytes, head, (size_t)size);
+    memset(frame.bytes + size, 'b', (size_t)options.body_size);
+    memcpy(frame.bytes + frame.size - 2, "\r\n", 2);
+    return frame;
+}
+
 /* -- requests -- */
 
 /* Shortens the ten digits of a pull's offset to those of `offset`; the new size of the frame. */
@@ -224,25 +242,34 @@ static size_t put_offset(unsigned char *at, const Frame *frame, int binary, uint
     return frame->size - less;
 }
 
-static void put_request(Connection *c, int slot, uint64_t now) {
-    uint64_t number = sequence++;
-    Frame *frame = &c->frames[number % (uint64_t)options.topics];
+/* Puts what changes into a copy of the frame; its size. */
+static size_t fill_frame(Connection *c, const Frame *frame, unsigned char *at, int slot, uint64_t number) {
     uint64_t turns = (uint64_t)(1000000000 / options.window);
     uint32_t opaque = OPAQUE_BASE + (uint32_t)((uint64_t)slot + (uint64_t)options.window * (number % turns));
-    if (c->output_size + frame->size > c->output_limit) die("output buffer", (long)c->output_size);
-    unsigned char *at = c->output + c->output_size;
-    memcpy(at, frame->bytes, frame->size);
+    c->opaques[slot] = opaque;
     if (c->binary) write_u32(at + frame->opaque_at, opaque);
     else write_digits(at + frame->opaque_at, opaque);
     if (options.pull) {
         uint64_t batches = (uint64_t)(options.pull / PULL_MESSAGES);
-        c->output_size += put_offset(at, frame, c->binary, number % batches * PULL_MESSAGES);
-    } else {
-        at[frame->queue_at] = (unsigned char)('0' + number / (uint64_t)options.topics % (uint64_t)options.queues);
-        if (options.mixed) write_digits(at + frame->key_at, number);
-        c->output_size += frame->size;
+        return put_offset(at, frame, c->binary, number % batches * PULL_MESSAGES);
     }
-    c->opaques[slot] = opaque;
+    at[frame->queue_at] = (unsigned char)('0' + number / (uint64_t)options.topics % (uint64_t)options.queues);
+    if (options.mixed) write_digits(at + frame->key_at, number);
+    return frame->size;
+}
+
+static void put_request(Connection *c, int slot, uint64_t now) {
+    uint64_t number = sequence++;
+    Frame *frame = &c->frames[number % (uint64_t)options.topics];
+    if (c->output_size + frame->size > c->output_limit) die("output buffer", (long)c->output_size);
+    unsigned char *at = c->output + c->output_size;
+    memcpy(at, frame->bytes, frame->size);
+    if (options.redis) {
+        c->opaques[c->redis_requests++ % (uint64_t)options.window] = (uint32_t)slot;
+        c->output_size += frame->size;
+    } else {
+        c->output_size += fill_frame(c, frame, at, slot, number);
+    }
     c->sent_ns[slot] = now;
     pending++;
 }
@@ -272,11 +299,25 @@ static long json_number(const unsigned char *header, size_t size, const char *ke
     return value;
 }
 
-static void check_reply(Connection *c, const unsigned char *frame, uint32_t size, uint64_t now) {
-    uint32_t word = read_u32(frame + 4), header_size = word & 0xFFFFFF;
+/* Counts a reply, and puts the next request into its slot. */
+static void count_reply(Connection *c, int slot, size_t body_size, uint64_t now) {
+    if (is_measuring) count_latency(now - c->sent_ns[slot]), measured++, received_bytes += body_size;
+    c->sent_ns[slot] = 0;
+    answered++, pending--;
+    int is_enough = is_stopping || (options.messages && sequence >= options.messages);
+    if (options.rate > 0) c->idle[c->idle_count++] = slot;
+    else if (!is_enough) put_request(c, slot, now);
+}
+
+/* Takes the reply at the head of `size` bytes; its size, 0 if it is not whole yet. */
+static size_t take_reply(Connection *c, const unsigned char *frame, size_t size, uint64_t now) {
+    if (size < 8) return 0;
+    uint32_t rest = read_u32(frame), word = read_u32(frame + 4), header_size = word & 0xFFFFFF;
+    if (rest < 4 || rest + 4 > INPUT_SIZE) die("frame size of a reply", rest);
+    if (size < rest + 4) return 0;
     const unsigned char *header = frame + 8;
     long code, flag, opaque;
-    if (header_size + 4 > size) die("reply header longer than its frame", header_size);
+    if (header_size + 4 > rest) die("reply header longer than its frame", header_size);
     if ((int)(word >> 24) != c->binary) die("reply in another serialisation", word >> 24);
     if (c->binary) {
         if (header_size < 21) die("short binary header", header_size);
@@ -290,13 +331,25 @@ static void check_reply(Connection *c, const unsigned char *frame, uint32_t size
     if (!(flag & 1)) die("reply without the response flag", flag);
     long slot = (opaque - OPAQUE_BASE) % options.window;
     if (opaque < OPAQUE_BASE || c->opaques[slot] != (uint32_t)opaque || !c->sent_ns[slot]) die("unknown opaque", opaque);
-    if (is_measuring) count_latency(now - c->sent_ns[slot]), measured++;
-    c->sent_ns[slot] = 0;
-    received_bytes += is_measuring ? size - 4 - header_size : 0;
-    answered++, pending--;
-    int is_enough = is_stopping || (options.messages && sequence >= options.messages);
-    if (options.rate > 0) c->idle[c->idle_count++] = (int)slot;
-    else if (!is_enough) put_request(c, (int)slot, now);
+    count_reply(c, (int)slot, rest - 4 - header_size, now);
+    return rest + 4;
+}
+
+/* The same for Redis, whose replies come in the order of the requests: $15\r\n1795230112758-0\r\n */
+static size_t take_redis_reply(Connection *c, const unsigned char *reply, size_t size, uint64_t now) {
+    const unsigned char *end = memchr(reply, '\n', size);
+    if (!end && size > REDIS_LINE_LIMIT) die("reply of Redis without an end of its line", (long)size);
+    if (!end) return 0;
+    size_t head = (size_t)(end + 1 - reply);
+    long id_size = *reply == '$' ? atol((const char *)reply + 1) : 0;
+    if (id_size < 3 || id_size > REDIS_ID_LIMIT) fprintf(stderr, "%.*s", (int)head, reply), die("no id in the reply of Redis", id_size);
+    if (size < head + (size_t)id_size + 2) return 0;
+    const unsigned char *id = end + 1;
+    if (!memchr(id, '-', (size_t)id_size) || memcmp(id + id_size, "\r\n", 2)) die("not the id of an entry", id_size);
+    if (c->redis_replies == c->redis_requests) die("reply of Redis without a request", (long)c->redis_replies);
+    int slot = (int)c->opaques[c->redis_replies++ % (uint64_t)options.window];
+    count_reply(c, slot, (size_t)id_size, now);
+    return head + (size_t)id_size + 2;
 }
 
 static void receive(Connection *c) {
@@ -305,14 +358,12 @@ static void receive(Connection *c) {
     if (got <= 0) die("connection ended", errno);
     c->input_size += (size_t)got;
     uint64_t now = now_ns(CLOCK_MONOTONIC);
-    size_t at = 0;
-    while (c->input_size - at >= 8) {
-        uint32_t size = read_u32(c->input + at);
-        if (size < 4 || size + 4 > INPUT_SIZE) die("frame size of a reply", size);
-        if (c->input_size - at < size + 4) break;
-        check_reply(c, c->input + at, size, now);
-        at += size + 4;
-    }
+    size_t at = 0, taken;
+    do {
+        const unsigned char *reply = c->input + at;
+        taken = options.redis ? take_redis_reply(c, reply, c->input_size - at, now) : take_reply(c, reply, c->input_size - at, now);
+        at += taken;
+    } while (taken);
     memmove(c->input, c->input + at, c->input_size -= at);
 }
 
@@ -348,7 +399,7 @@ static Frame *build_frames(int code, int binary) {
     for (int i = 0; i < options.topics; i++) {
         char name[128];
         snprintf(name, sizeof name, options.topics > 1 ? "%s%d" : "%s", options.topic, i);
-        frames[i] = build_frame(name, code, binary);
+        frames[i] = options.redis ? build_redis_frame(name) : build_frame(name, code, binary);
     }
     return frames;
 }
@@ -412,7 +463,7 @@ static void read_options(int count, char **arguments) {
         {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
         {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
         {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"delay-level", 1, 0, 'd'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'},
-        {"rate", 1, 0, 'R'}, {0},
+        {"rate", 1, 0, 'R'}, {"redis", 0, 0, 'r'}, {0},
     };
     for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
         switch (option) {
@@ -433,6 +484,7 @@ static void read_options(int count, char **arguments) {
             case 'C': options.cpu = atoi(optarg); break;
             case 'L': options.pull = atoi(optarg); break;
             case 'R': options.rate = atof(optarg); break;
+            case 'r': options.redis = 1; break;
             case 'P': options.server_pid = atoi(optarg); break;
             default: exit(2);
         }
@@ -441,6 +493,7 @@ static void read_options(int count, char **arguments) {
         && options.window > 0 && options.window <= WINDOW_LIMIT && options.body_size > 0 && options.body_size <= BODY_LIMIT
         && (options.code == SEND || options.code == SEND_V2) && options.topics > 0 && options.topics <= TOPIC_LIMIT
         && (options.pull == 0 || (options.pull >= PULL_MESSAGES && options.topics == 1 && !options.mixed))
+        && !(options.redis && (options.pull || options.mixed || options.binary || options.delay_level))
         && options.delay_level >= 0 && options.delay_level <= 18
         && options.rate >= 0 && options.rate <= 1e7 && !(options.rate > 0 && options.messages)
         && options.queues > 0 && options.queues <= 10 && strlen(options.topic) <= 120

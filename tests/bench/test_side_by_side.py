@@ -44,11 +44,42 @@ def result():
     }
 
 
+@pytest.fixture
+def with_redis(result):
+    for cases in result["modes"].values():
+        for servers in cases.values():
+            servers["redis"] = figures(5e5) | {"p99_us": 10.0}
+    for processes in result["processes"].values():
+        processes["redis"] = processes["java"]
+    return result
+
+
 def test_the_table_compares_rmq_with_java(result):
     lines = side_by_side.text(result).splitlines()
     (row, *_) = [line for line in lines if "rmq : Java" in line]
     assert row.split()[3:] == ["20.0", "x", "1/20.0", "1/1.0", "1/1.0", "1/1.0"]
     assert sum("C echo" in line for line in lines) == 2
+    assert not any("Redis" in line for line in lines), "a result without it"
+
+
+def test_redis_is_compared_where_it_was_measured(with_redis):
+    text = side_by_side.text(with_redis)
+    lines = [line.split() for line in text.splitlines()]
+    compared = [line[3:] for line in lines if line[:3] == ["rmq", ":", "Redis"]]
+    worse_and_better = ["2.0", "x", "1/2.0", "1/1.0", "2.0", "x", "1/1.0"]
+    assert compared == [worse_and_better] * 2
+    rows = [line for line in lines if line[:1] == ["Redis"]]
+    assert len(rows) == 2 + 2, "in the cases and among the processes"
+
+
+def test_the_plot_has_a_bar_for_redis(with_redis):
+    root = ET.fromstring(side_by_side.svg(with_redis))
+    bars = [e for e in root.iter() if e.tag.endswith("rect")]
+    assert len(bars) == 1 + 4 + 2 * 2 * 4
+    height = float(root.get("viewBox").split()[3])
+    assert all(
+        float(bar.get("y", 0)) + float(bar.get("height")) <= height for bar in bars
+    )
 
 
 def test_the_document_gets_tables_machine_and_plot_and_keeps_its_text(result, tmp_path):

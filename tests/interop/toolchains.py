@@ -152,6 +152,23 @@ class JavaServers:
         ]  # fmt: skip
 
 
+class JavaExamples:
+    """Java's own benchmark clients."""
+
+    def __init__(self) -> None:
+        self._libraries = cache_folder() / "java-example-5.5.0"
+
+    def prepare(self) -> None:
+        download_jars(self._libraries, "5.5.0", "example")
+
+    def command(self, home: Path, main_class: str, *arguments: str) -> list[str]:
+        return [
+            "java", "-Xms256m", "-Xmx512m", f"-Duser.home={home}",
+            "-Duser.language=en", "-cp", f"{self._libraries}/*",
+            f"org.apache.rocketmq.example.{main_class}", *arguments,
+        ]  # fmt: skip
+
+
 class Pip:
     """The C++ core behind PyPI `rocketmq`.
 
