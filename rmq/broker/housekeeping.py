@@ -14,7 +14,8 @@ SAVE_INTERVAL_S = 0.2
 """Least time between two saves of topics or groups; a change after it goes at once."""
 
 PAUSE_FACTOR = 20
-"""Saving takes at most a twentieth of the time; the text is made in the loop."""
+"""Making texts, in the loop, takes at most a twentieth of the time; writing them, in a
+worker, at most half."""
 
 RETRY_S = 5.0
 """A table that could not be written, as the disk is full, is tried again after it."""
@@ -51,8 +52,9 @@ async def save_changes(table: JsonTable, interval_s: float) -> None:
         await table.changed.wait()
         began = trio.current_time()
         try:
-            await table.save()
-            pause_s = max(interval_s, (trio.current_time() - began) * PAUSE_FACTOR)
+            text_s = await table.save()
+            save_s = trio.current_time() - began
+            pause_s = max(interval_s, text_s * PAUSE_FACTOR, save_s)
         except OSError as error:
             logger.error("%s is not saved yet: %s", table.file_name, error.strerror)
             pause_s = RETRY_S

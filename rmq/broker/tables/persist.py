@@ -9,6 +9,7 @@ is bad too the broker does not start.
 
 import logging
 import os
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,22 +109,26 @@ class JsonTable(ABC):
         self.changed = trio.Event()
         return fastjson.dumps_pretty(self._content())
 
-    async def save(self) -> None:
+    async def save(self) -> float:
         """Return when the file holds what the table holds now.
 
         Who comes while it is being written shares the next write. OSError if it cannot
-        be written; the table stays dirty then.
+        be written; the table stays dirty then. Returns for how many seconds nothing
+        else was done, as the text was made.
         """
         async with self._saving:
             if not self.is_dirty:
-                return
+                return 0.0
+            began_s = time.perf_counter()
             text = self.snapshot()
+            text_s = time.perf_counter() - began_s
             try:
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self.write, text)
             except OSError:
                 self.changed.set()
                 raise
+        return text_s
 
     async def kept(self, answer: T) -> T:
         """Return the answer to a change once that is in the file.
