@@ -44,6 +44,7 @@ SETTINGS = {
     "enablePropertyFilter": "true",
     "transactionCheckInterval": 1_000,
     "transactionTimeOut": 1_000,
+    "transactionCheckMax": 100,  # Go's client shows itself to a new broker after 30 s
     "mappedFileSizeCommitLog": 16 << 20,
 }
 
@@ -79,7 +80,12 @@ class Broker:
         self._java = self._running.enter_context(
             java_server(self._folder / "java", "broker.BrokerStartup", settings)
         )
-        eventually(lambda: is_served(self.address, self._java), "Java serves", 90)
+        eventually(self._is_java_known, "Java serves", 90)
+
+    def _is_java_known(self):
+        """Java serves before the name server hears of it, seconds on a busy machine."""
+        is_known = is_served(self.address, self._java)
+        return is_known and wire.route(self.namesrv, NAME) is not None
 
     def interrupt(self):
         """Do in the middle of a scenario what it is run with."""
