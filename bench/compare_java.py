@@ -21,7 +21,6 @@ is void: the echo was too slow, or other processes took over 10 % of the machine
 
 import argparse
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -386,6 +385,16 @@ def end_children_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
+def report(name: str, result: dict, text: str) -> int:
+    """Write a result and print what it says; the exit code, 2 if it is void."""
+    path = run.write_result(name, result)
+    print(f"\n{text}\nwritten to {path.relative_to(ROOT)}")
+    if result["doubts"]:
+        print(f"VOID: {result['doubts']}")
+        return 2
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -414,15 +423,7 @@ def main() -> int:
     run.build()
     result = measure(options)
     result["doubts"] = doubts(result)
-    run.RESULTS.mkdir(exist_ok=True)
-    path = run.RESULTS / f"compare-java-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print("\n" + side_by_side.text(result))
-    print(f"written to {path.relative_to(ROOT)}")
-    if result["doubts"]:
-        print(f"VOID: {result['doubts']}")
-        return 2
-    return 0
+    return report("compare-java", result, side_by_side.text(result))
 
 
 if __name__ == "__main__":

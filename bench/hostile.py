@@ -412,10 +412,7 @@ def main() -> int:
         show(rows[-1:])
     print()
     show(rows)
-    load.RESULTS.mkdir(exist_ok=True)
-    path = load.RESULTS / f"hostile-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps(rows, indent=1) + "\n")
-    print(f"\nwritten to {path}")
+    print(f"\nwritten to {load.write_result('hostile', rows)}")
     return int(any(row["peak_mib"] > MEMORY_LIMIT_MIB for row in rows))
 
 

@@ -17,7 +17,6 @@ this machine, or if other processes took over 10 % of it, which makes the run vo
 """
 
 import argparse
-import json
 import re
 import statistics
 import sys
@@ -402,15 +401,7 @@ def main() -> int:
     run.build()
     result = measure(options)
     result["doubts"] = doubts(result)
-    run.RESULTS.mkdir(exist_ok=True)
-    path = run.RESULTS / f"java-clients-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print("\n" + text(result))
-    print(f"written to {path.relative_to(ROOT)}")
-    if result["doubts"]:
-        print(f"VOID: {result['doubts']}")
-        return 2
-    return 0
+    return compare_java.report("java-clients", result, text(result))
 
 
 if __name__ == "__main__":

@@ -234,6 +234,14 @@ def measure(options: argparse.Namespace) -> dict:
     }
 
 
+def write_result(name: str, result: object, path: Path | None = None) -> Path:
+    """Write figures as JSON, to a new file of bench/results/ unless told where."""
+    RESULTS.mkdir(exist_ok=True)
+    path = path or RESULTS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    return path
+
+
 def summary(rounds: dict[str, dict[str, list[dict]]]) -> dict:
     profiles = {}
     for profile, kinds in rounds.items():
@@ -294,9 +302,7 @@ def main() -> int:
     build()
     result = measure(options)
     result["is_void"] = is_void(result)
-    RESULTS.mkdir(exist_ok=True)
-    path = options.output or RESULTS / f"load-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path = write_result("load", result, options.output)
     show(result)
     print(f"\nwritten to {path}")
     if result["is_void"]:

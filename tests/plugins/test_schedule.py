@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rmq.protocol.message import decode_stored
 from rmq.store.results import PutResult, PutStatus
+from rmq_plugins.schedule import rmq_services
 from rmq_plugins.schedule.deliver import (
     BATCH,
     RETRY_MS,
@@ -254,8 +255,8 @@ def test_an_idle_service_never_wakes(live):
         deliveries.deliver = looks.append
         with trio.move_on_after(100_000):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(deliveries.run)
-                nursery.start_soon(deliveries.save_changes)
+                for service in rmq_services(caller.broker):
+                    nursery.start_soon(service)
                 await trio.sleep(1)
                 caller.send()
                 caller.report_arrivals()
@@ -343,11 +344,10 @@ def test_others_run_after_each_batch_and_levels_take_turns(live):
 def test_the_table_is_saved_after_a_change(live):
     async def main():
         caller = live(flush_delay_offset_interval_ms=2_000)
-        deliveries = deliveries_of(caller.broker)
         path = caller.broker.store.directory.config / "delayOffset.json"
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(deliveries.run)
-            nursery.start_soon(deliveries.save_changes)
+            for service in rmq_services(caller.broker):
+                nursery.start_soon(service)
             send_delayed(caller, 1)
             caller.report_arrivals()
             with trio.fail_after(1_000):

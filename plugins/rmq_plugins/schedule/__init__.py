@@ -1,8 +1,10 @@
 """Delayed messages: the property DELAY names a level, `messageDelayLevel` its delay."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from rmq.broker.context import ArrivalListener, BrokerContext, PutInterceptor, Service
+from rmq.broker.housekeeping import save_changes
 from rmq.hookspecs import hookimpl
 from rmq.protocol.properties import DELAY
 from rmq_plugins.schedule.deliver import deliveries_of
@@ -24,4 +26,5 @@ def rmq_arrival_listeners(broker: BrokerContext) -> Sequence[ArrivalListener]:
 def rmq_services(broker: BrokerContext) -> Sequence[Service]:
     """Deliver what is due, and save how far that has come."""
     deliveries = deliveries_of(broker)
-    return [deliveries.run, deliveries.save_changes]
+    interval_s = broker.config.flush_delay_offset_interval_ms / 1_000
+    return [deliveries.run, partial(save_changes, deliveries.offsets, interval_s)]

@@ -59,7 +59,6 @@ class Deliveries:
         self._topics = broker.topics
         self._clock = broker.clock
         self._delays_ms = broker.store_config.delay_table()
-        self._save_interval_s = config.flush_delay_offset_interval_ms / 1_000
         self.offsets = DelayOffsets(
             broker.store.directory.config,
             broker.clock,
@@ -229,13 +228,6 @@ class Deliveries:
         except RequestRejected:
             return False
         return True
-
-    async def save_changes(self) -> None:
-        """Write the table some time after it changed."""
-        while True:
-            await self.offsets.changed.wait()
-            await trio.sleep(self._save_interval_s)
-            await self.offsets.save()
 
 
 _deliveries: "WeakKeyDictionary[BrokerContext, Deliveries]" = WeakKeyDictionary()
