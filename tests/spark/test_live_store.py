@@ -71,7 +71,8 @@ told(export._FileWriter, "finish", b"r")
 told(ExportLog, "write_manifest", b"c")
 """
 """Loaded into every Python of an exporter, its workers too: notes what it is about."""
-EXPORT = ["export", "--batch-bytes", "500k", "--split-bytes", "100k"]
+SMALL_BATCHES = ["--batch-bytes", "500k", "--split-bytes", "100k"]
+"""So that a kill finds each step in reach; Spark takes two seconds for each."""
 LIVE = {
     "mappedFileSizeCommitLog": 1 << 18,
     "fileReservedTime": 1,
@@ -118,7 +119,7 @@ class Exporting:
     def __init__(self, folder, store, out, *arguments):
         self.steps = folder / "steps"
         (folder / "sitecustomize.py").write_text(STEP_TELLER)
-        self.command = [sys.executable, "-m", "rmq_spark.cli", *EXPORT, *arguments]
+        self.command = [sys.executable, "-m", "rmq_spark.cli", "export", *arguments]
         self.command += ["--store", str(store), "--out", str(out)]
         paths = [str(folder), *(str(Path(p).resolve()) for p in sys.path if p)]
         self.environment = os.environ | {
@@ -141,7 +142,7 @@ class Exporting:
 
     def kill_in(self, step, occurrence):
         """Run one until it is in a step for the nth time, and kill it there."""
-        process = self.start("--continuous", "10ms")
+        process = self.start("--continuous", "10ms", *SMALL_BATCHES)
         end = time.monotonic() + START_LIMIT_S
         try:
             while self.steps.read_bytes().count(step) < occurrence:
@@ -152,7 +153,7 @@ class Exporting:
             kill_session(process)
 
     def finish(self):
-        """Run one until nothing is new."""
+        """Run one, in batches as users have them, until nothing is new."""
         process = self.start()
         _, problem = process.communicate(timeout=START_LIMIT_S)
         assert process.returncode == 0, problem
@@ -199,7 +200,7 @@ def rows_in(out, paths):
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("master", ["none", "local[2]"])
 def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master):
     if master != "none" and (problem := missing()):
