@@ -19,3 +19,13 @@ def bench_advance(benchmark, subscribers):
 def bench_read(benchmark):
     watermark = Watermark(1)
     benchmark(lambda: watermark.value)
+
+
+def bench_demand_and_take(benchmark):
+    watermark = Watermark()
+
+    def turn():
+        watermark.demand()
+        watermark.wait_for_demand()
+
+    benchmark(turn)

@@ -69,6 +69,7 @@ cdef class Reactor:
     cdef uint32_t turn
     cdef bint in_batch
     cdef bint is_urgent         # what was served concerns Python at once
+    cdef bint is_awaited        # a reply of this drain waits for the disk
     cdef int64_t busy_poll_ns
     cdef int64_t active_ns      # when the last of what was ready was served
     cdef int32_t handed_limit   # frames of one connection handed over in one poll
@@ -102,9 +103,12 @@ cdef class Reactor:
     cdef void drop_replies(self) noexcept nogil
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
     cdef void note_pace(self) noexcept nogil
-    cdef bint may_spin(self) noexcept nogil
+    cdef bint may_wait(self) noexcept nogil
     cdef int64_t spin_end(self) noexcept nogil
-    cdef int spin(self, epoll_event *ready) noexcept
+    cdef int wait(self, epoll_event *ready) noexcept
+    cdef int spin(self, epoll_event *ready) noexcept nogil
+    cdef void demand_flush(self) noexcept nogil
+    cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil
     cdef Slot *find(self, uint64_t token) noexcept nogil
     cdef void receive(self, uint32_t index) noexcept nogil
     cdef void cut(self, uint32_t index) noexcept nogil

@@ -105,6 +105,7 @@ cdef enum:
     SPIN_NS = 1_000_000                 # of rounds in one poll before others run
     SPIN_MISSES = 8                     # spins in vain; then few are tried
     SPIN_TRY = 16                       # one in so many polls
+    DISK_WAIT_MS = 1                    # for held replies before others run
     RECEIVE_BYTES = 256 * 1024
     BUFFER_START = 16 * 1024
     OUTBOX_PAUSE = 256 * 1024
@@ -385,6 +386,7 @@ cdef class Reactor:
                 NULL, 0, conn.watermark, self.now_ms + self.held_timeout_ms,
                 native.code, self.begun_ns,
             )
+            self.is_awaited = True
         else:
             slot.out_end = conn.ready.end - slot.outbox
             native.answered += not frame.flag & ONEWAY_FLAG
@@ -405,7 +407,8 @@ cdef class Reactor:
     def poll(self, int64_t now_ms):
         """Serve what is ready; True if anything was.
 
-        Without work it returns at once, or when nothing has come for `busy_poll_us`.
+        Without work it returns at once, or when nothing has come for `busy_poll_us`, or
+        from the disk for DISK_WAIT_MS where replies wait for it.
         While work comes that Python need not hear of, it goes on for SPIN_NS.
         `now_ms` is any clock that grows; deadlines and idle times are measured by it.
         """
@@ -416,45 +419,72 @@ cdef class Reactor:
         self.now_ms = now_ms
         self.is_urgent = False
         count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
-        if count <= 0 and self.may_spin() and rmq_monotonic_ns() < self.spin_end():
-            count = self.spin(ready)
+        if count <= 0 and self.may_wait() and (
+            self.held.head != NULL or rmq_monotonic_ns() < self.spin_end()
+        ):
+            count = self.wait(ready)
         is_busy = self.serve_ready(ready, count)
-        if not is_busy or self.busy_poll_ns == 0:
-            return is_busy
         started = self.active_ns
-        while self.may_spin() and self.active_ns - started < SPIN_NS:
-            count = self.spin(ready)
-            if count <= 0:
-                break
-            self.serve_ready(ready, count)
-        return True
+        while count > 0 and self.may_wait() and self.active_ns - started < SPIN_NS:
+            count = self.wait(ready)
+            if count > 0:
+                self.serve_ready(ready, count)
+        self.demand_flush()
+        return is_busy
 
-    cdef bint may_spin(self) noexcept nogil:
-        """True if waiting busily pays: a little while ago there was work, as often."""
+    cdef bint may_wait(self) noexcept nogil:
+        """True if waiting here pays: for the disk, or as there was work just now."""
         return (
             self.busy_poll_ns > 0
             and self.event_count == 0
             and self.undrained_count == 0
             and not self.is_urgent
-            and (self.spin_misses < SPIN_MISSES or self.polls % SPIN_TRY == 0)
+            and (
+                self.held.head != NULL
+                or self.spin_misses < SPIN_MISSES
+                or self.polls % SPIN_TRY == 0
+            )
         )
 
     cdef int64_t spin_end(self) noexcept nogil:
         return self.active_ns + self.busy_poll_ns
 
-    cdef int spin(self, epoll_event *ready) noexcept:
+    cdef int wait(self, epoll_event *ready) noexcept:
         """Ask once, then until something is ready or the time is over; no GIL."""
-        cdef int count
         with nogil:
+            if self.held.head == NULL:
+                return self.spin(ready)
+            return self.wait_for_disk(ready)
+
+    cdef int spin(self, epoll_event *ready) noexcept nogil:
+        """Wait busily for what a peer sends after its answer."""
+        cdef int count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        while count == 0 and rmq_monotonic_ns() < self.spin_end():
             count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
-            while count == 0 and rmq_monotonic_ns() < self.spin_end():
-                count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         if count > 0:
             self.spins += 1
             self.spin_misses = 0
         else:
             self.spin_misses += 1
         return count
+
+    cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil:
+        """Sleep until the watermark moves or a peer sends; answer what is durable.
+
+        Answers leave from here, as the thread that flushed has the GIL now.
+        """
+        cdef int count
+        self.demand_flush()     # not before: the thread that flushes needs the GIL
+        count = epoll_wait(self.epfd, ready, READY_LIMIT, DISK_WAIT_MS)
+        self.release_held()
+        self.send_dirty()
+        return count
+
+    cdef void demand_flush(self) noexcept nogil:
+        """Have the disk get what replies began to wait for."""
+        if self.is_awaited and self.watermark_fd >= 0:
+            self.watermark.want()
+        self.is_awaited = False
 
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
         """Receive from what is ready, finish the batch, send; False without work."""

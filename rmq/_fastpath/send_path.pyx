@@ -242,7 +242,6 @@ cdef class SendPath(NativeHandler):
         if frame.flag & ONEWAY_FLAG:
             return SERVED
         if self.table.waits_for_disk and properties.waits:
-            self.is_urgent = True
             conn.watermark = sent.offset + size
             conn.held.end = self.put_reply(conn.held.end, frame, &sent)
             return HELD

@@ -15,6 +15,15 @@ class Watermark:
     def reset(self, value: int) -> None:
         """Set the offset, also downwards: recovery only, before anybody reads."""
 
+    def demand(self) -> None:
+        """Let `wait_for_demand` return, now or when it is called."""
+
+    def wait_for_demand(self) -> bool:
+        """Block without the GIL until somebody wants more; False after the end."""
+
+    def end_demand(self) -> None:
+        """Let `wait_for_demand` return False, once."""
+
     def subscribe(self) -> int:
         """Give a new eventfd, readable after each move; `unsubscribe` closes it."""
 

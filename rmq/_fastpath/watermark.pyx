@@ -2,16 +2,25 @@
 
 A flush thread moves it after fdatasync, with or without the GIL; the reactor and the
 store read it without a lock.  Each subscriber has an eventfd that becomes readable when
-the offset has moved.
+the offset has moved.  The other way, who waits for more demands it, and the thread that
+moves the watermark waits for a demand; those made meanwhile are one.
 
 Invariant: the value never falls, except by `reset` during recovery, when nobody reads.
-Any thread may call `advance`; subscribe and close belong to the thread that owns it.
+Any thread may call `advance` and `demand`; subscribe and close belong to the thread that
+owns it, `wait_for_demand` to one other.
 """
 
 import os
 
 cimport cython
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
+
+cdef extern from "<semaphore.h>":
+    int sem_init(sem_t *sem, int is_shared, unsigned int value)
+    int sem_destroy(sem_t *sem)
+    int sem_post(sem_t *sem) nogil
+    int sem_wait(sem_t *sem) nogil
 
 cdef extern from *:
     """
@@ -28,6 +37,9 @@ cdef extern from *:
                 return 1;
         return 0;
     }
+    static inline int rmq_swap(int *p, int value) {
+        return __atomic_exchange_n(p, value, __ATOMIC_ACQ_REL);
+    }
     static inline void rmq_signal(int fd) {
         uint64_t one = 1;
         ssize_t done = write(fd, &one, sizeof one);
@@ -36,6 +48,7 @@ cdef extern from *:
     """
     int64_t rmq_load(const int64_t *p) noexcept nogil
     int rmq_raise(int64_t *p, int64_t value) noexcept nogil
+    int rmq_swap(int *p, int value) noexcept nogil
     void rmq_signal(int fd) noexcept nogil
     int close(int fd) nogil
 
@@ -46,9 +59,11 @@ cdef class Watermark:
 
     def __cinit__(self, int64_t value=0):
         self._value = value
+        sem_init(&self._demand, 0, 0)
 
     def __dealloc__(self):
         cdef int i
+        sem_destroy(&self._demand)
         for i in range(SUBSCRIBER_LIMIT):
             if self._descriptors[i]:
                 close(self._descriptors[i] - 1)
@@ -64,6 +79,30 @@ cdef class Watermark:
             if self._descriptors[i]:
                 rmq_signal(self._descriptors[i] - 1)
         return True
+
+    cdef void want(self) noexcept nogil:
+        if not rmq_swap(&self._is_demanded, 1):
+            sem_post(&self._demand)
+
+    def demand(self):
+        """Let `wait_for_demand` return, now or when it is called."""
+        self.want()
+
+    def wait_for_demand(self):
+        """Block without the GIL until somebody wants more; False after the end."""
+        with nogil:
+            while sem_wait(&self._demand) and errno == EINTR:
+                pass
+            rmq_swap(&self._is_demanded, 0)
+        if self._is_over:
+            self._is_over = False
+            return False
+        return True
+
+    def end_demand(self):
+        """Let `wait_for_demand` return False, once."""
+        self._is_over = True
+        self.want()
 
     @property
     def value(self):

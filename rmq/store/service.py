@@ -2,16 +2,15 @@
 here.
 
 Blocking calls run in worker threads, one flush at a time.  Under SYNC_FLUSH one thread
-flushes the log and does nothing else; a put wakes it without trio.  While one fdatasync
-runs the next puts collect, and one more covers them all.  The loops behind the log
-(look-ahead, index) sleep until something was stored.
+flushes the log and does nothing else; a put demands it of the watermark, without trio.
+While one fdatasync runs the next puts collect, and one more covers them all.  The loops
+behind the log (look-ahead, index) sleep until something was stored.
 """
 
 import heapq
 import itertools
 import logging
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -56,36 +55,6 @@ class _Waiter:
         self.deadline_s = deadline_s
 
 
-class _Request:
-    """Something that a thread shall do again; requests made meanwhile are one.
-
-    Made by the trio thread, taken by one other.  Half of a `threading.Event`, without
-    its lock: waking the thread is one system call.
-    """
-
-    __slots__ = ("_is_over", "_none")
-
-    def __init__(self) -> None:
-        self._none = threading.Lock()
-        self._none.acquire()
-        self._is_over = False
-
-    def make(self) -> None:
-        """Let `take` return, now or when it is called."""
-        if self._none.locked():
-            self._none.release()
-
-    def take(self) -> bool:
-        """Wait for a request; False after the end."""
-        self._none.acquire()
-        return not self._is_over
-
-    def end(self) -> None:
-        """Let no `take` wait any more."""
-        self._is_over = True
-        self.make()
-
-
 class StoreService:
     """Background work of one store; `run` it in a nursery."""
 
@@ -97,8 +66,7 @@ class StoreService:
         self._side_limiter = trio.CapacityLimiter(1)
         self._index_limiter = trio.CapacityLimiter(1)
         self._commit_limiter = trio.CapacityLimiter(1)
-        self._request_limiter = trio.CapacityLimiter(1)
-        self._flush_request = _Request()
+        self._demand_limiter = trio.CapacityLimiter(1)
         self._flush_wanted = trio.Event()
         self._release_wanted = trio.Event()
         self._sweep_wanted = trio.Event()
@@ -130,8 +98,8 @@ class StoreService:
 
     def _note_new_messages(self) -> None:
         self._new_messages.set()
-        if self._is_sync:
-            self._flush_request.make()
+        if self._is_sync and self._store.dirty_log_size:
+            self._store.durable.demand()
 
     async def wait_durable(self, offset: int, timeout_ms: int) -> bool:
         """Wait until the log is durable up to `offset`; False after the time-out."""
@@ -216,20 +184,20 @@ class StoreService:
     ) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
-                self._in_thread, self._flush_requests, self._request_limiter
+                self._in_thread, self._flush_as_demanded, self._demand_limiter
             )
             try:
                 task_status.started()
                 while True:  # tasks that wait in one turn of the loop are one group
                     await self._flush_wanted.wait()
                     self._flush_wanted = trio.Event()
-                    self._flush_request.make()
+                    self._store.durable.demand()
             finally:
-                self._flush_request.end()
+                self._store.durable.end_demand()
 
-    def _flush_requests(self) -> None:
-        """Flush as often as somebody asks; a thread of its own."""
-        while self._flush_request.take():
+    def _flush_as_demanded(self) -> None:
+        """Flush as often as somebody waits for it; a thread of its own."""
+        while self._store.durable.wait_for_demand():
             self._store.flush_log()
 
     async def _commit_periodically(self) -> None:

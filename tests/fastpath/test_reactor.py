@@ -743,3 +743,32 @@ def test_a_busy_poll_ends_and_others_follow_less_often():
     assert min(elapsed for elapsed, _ in times[:8]) > 0.02
     assert sum(used > 0.01 for _, used in times[8:]) < 8
     wire.close()
+
+
+def test_a_poll_sleeps_for_the_disk_and_answers_what_it_gave():
+    wire, durable = Wire(busy_poll_us=50), Watermark()
+    wire.reactor.attach_watermark(durable)
+    token, peer = wire.connect()
+    wire.reactor.hold(token, b"done", 10, 5_000, b"late")
+    began, used = time.monotonic(), time.thread_time()
+    for _ in range(20):
+        assert not wire.reactor.poll(0)
+    assert time.monotonic() - began > 0.02
+    assert time.thread_time() - used < 0.01
+    durable.advance(10)
+    assert wire.reactor.poll(0)
+    assert peer.recv(100) == b"done"
+    assert not wire.reactor.poll(0)
+    wire.close()
+
+
+def test_what_peers_send_ends_the_sleep_for_the_disk():
+    wire = Wire(busy_poll_us=50)
+    wire.reactor.attach_watermark(Watermark())
+    token, peer = wire.connect()
+    wire.reactor.hold(token, b"done", 10, 5_000, b"late")
+    peer.sendall(frame())
+    assert wire.reactor.poll(0)
+    assert wire.reactor.has_events
+    assert wire.reactor.held.count == 1
+    wire.close()

@@ -94,3 +94,42 @@ def test_threads_that_race_leave_the_largest_value():
         thread.join()
     assert watermark.value == 4_999
     assert os.eventfd_read(descriptor) == sum(moves)
+
+
+def test_demands_are_one_until_somebody_takes_them():
+    watermark = Watermark()
+    watermark.demand()
+    watermark.demand()
+    assert watermark.wait_for_demand()
+    watermark.end_demand()
+    assert not watermark.wait_for_demand(), "the second demand was part of the first"
+
+
+def test_who_waits_for_a_demand_leaves_the_interpreter_to_others():
+    watermark, answers = Watermark(), []
+
+    def follow() -> None:
+        while watermark.wait_for_demand():
+            watermark.advance(watermark.value + 1)
+        answers.append(watermark.value)
+
+    descriptor = watermark.subscribe()
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    for wanted in range(1, 1_000):
+        watermark.demand()
+        assert select.select([descriptor], [], [], 5)[0]
+        assert os.eventfd_read(descriptor) == 1
+        assert watermark.value == wanted
+    watermark.end_demand()
+    thread.join(5)
+    assert answers == [999]
+
+
+def test_the_end_is_told_once_and_a_demand_before_it_is_not_lost_to_a_successor():
+    watermark = Watermark()
+    watermark.demand()
+    watermark.end_demand()
+    assert not watermark.wait_for_demand()
+    watermark.demand()
+    assert watermark.wait_for_demand()
