@@ -14,6 +14,7 @@ from rmq._fastpath import (
     QueueTail,
     SendPath,
     SendTable,
+    UniqueKeys,
     java_hash,
     tags_code,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "QueueTail",
     "SendPath",
     "SendTable",
+    "UniqueKeys",
     "java_hash",
     "tags_code",
 ]

@@ -12,6 +12,7 @@ from rmq._fastpath import (
     RecordEncoder,
     SendPath,
     SendTable,
+    UniqueKeys,
 )
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
@@ -63,6 +64,7 @@ def reactor(log, queue):
         store_host=bytes(8),
         facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
         added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
+        keys=UniqueKeys(bytes(8), lambda: 1),
         specials=("DELAY",),
         waits_for_disk=False,
         max_body_size=1 << 22,

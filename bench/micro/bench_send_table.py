@@ -1,6 +1,6 @@
 """A topic that changes: forgotten and shown again, with its queues."""
 
-from rmq._fastpath import LogTail, QueueTail, RecordEncoder, SendTable
+from rmq._fastpath import LogTail, QueueTail, RecordEncoder, SendTable, UniqueKeys
 
 
 def bench_forget_and_learn_among_1000(benchmark):
@@ -11,6 +11,7 @@ def bench_forget_and_learn_among_1000(benchmark):
         store_host=bytes(8),
         facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
         added=b"",
+        keys=UniqueKeys(bytes(8), lambda: 1),
         specials=(),
         waits_for_disk=False,
         max_body_size=1 << 22,

@@ -36,6 +36,7 @@ from rmq._fastpath.scan import (
 from rmq._fastpath.send_path import SendPath
 from rmq._fastpath.send_table import SendTable
 from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "ScanStop",
     "SendPath",
     "SendTable",
+    "UniqueKeys",
     "WalkedRecord",
     "Watermark",
     "body_crc",

@@ -41,6 +41,13 @@ cdef inline bint is_text(
     )
 
 
+cdef inline bint is_unset(const Text *text) noexcept nogil:
+    """True for a switch that is left out, or off as Java and C++ write it."""
+    return (
+        text.data == NULL or is_text(text, b"false", 5) or is_text(text, b"0", 1)
+    )
+
+
 cdef inline uint8_t *put_text(
     uint8_t *out, const char *text, int64_t size
 ) noexcept nogil:

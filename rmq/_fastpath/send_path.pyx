@@ -2,7 +2,7 @@
 
 It serves what it can prove plain and declines the rest: a topic or queue that the
 Python handler has not shown it, anything but whole decimal numbers, bits and properties
-with a meaning, a property twice, no UNIQ_KEY, sizes near a limit, no room in a file.
+with a meaning, a property twice, sizes near a limit, no room in a file.
 What it stores and answers is what the Python handler would, byte for byte.
 The records of a poll are staged in the SendTable, which writes them at its end; if that
 fails no reply leaves.
@@ -27,6 +27,7 @@ from rmq._fastpath.frames cimport is_plain, unescape
 from rmq._fastpath.header_text cimport (
     end_value,
     is_text,
+    is_unset,
     put_integer,
     put_name,
     put_signed,
@@ -133,11 +134,7 @@ cdef class SendPath(NativeHandler):
             &texts[RECONSUME_TIMES], "0", 1
         ):
             return False
-        if texts[UNIT_MODE].data != NULL and not is_text(
-            &texts[UNIT_MODE], "false", 5
-        ):
-            return False
-        if texts[BATCH].data != NULL and not is_text(&texts[BATCH], "false", 5):
+        if not is_unset(&texts[UNIT_MODE]) or not is_unset(&texts[BATCH]):
             return False
         return texts[MAX_RECONSUME_TIMES].data == NULL or read_integer(
             &texts[MAX_RECONSUME_TIMES], INT32_MIN, INT32_MAX, &value
@@ -150,11 +147,12 @@ cdef class SendPath(NativeHandler):
         cdef Sent sent
         cdef Pending *message
         cdef const Text *text = &frame.fields[PROPERTIES]
+        cdef int64_t text_size = text.size if text.data != NULL else 0
         cdef uint8_t *staged
         cdef void *topic
         cdef void *queue
         cdef int64_t size, hosts_size
-        cdef int64_t added_size = self.table.added_size
+        cdef int64_t extra_size = self.table.extra_size
         conn.reason = BODY
         if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
             return DECLINED
@@ -164,7 +162,7 @@ cdef class SendPath(NativeHandler):
         conn.reason = HEADER
         if frame.fields[TOPIC].data == NULL or frame.fields[TOPIC].escaped:
             return DECLINED
-        if text.data == NULL or text.size + added_size > RecordLayout.PROPERTIES_LIMIT:
+        if text_size + extra_size > RecordLayout.PROPERTIES_LIMIT:
             return DECLINED
         if not self.read_numbers(frame, &sent.queue_id, &fields):
             return DECLINED
@@ -191,7 +189,7 @@ cdef class SendPath(NativeHandler):
         fields.store_host_size = self.table.host_size
         hosts_size = fields.born_host_size + fields.store_host_size
         size = encoded_size(
-            fields.topic_size, fields.body_size, text.size + added_size, hosts_size
+            fields.topic_size, fields.body_size, text_size + extra_size, hosts_size
         )
         if not self.table.log.has_room(size) or not self.table.log.encoder.grow(size):
             return DECLINED
@@ -200,20 +198,18 @@ cdef class SendPath(NativeHandler):
         fields.properties = staged + encoded_size(
             fields.topic_size, fields.body_size, 0, hosts_size
         )
-        fields.properties_size = unescape(<uint8_t *>fields.properties, text)
+        fields.properties_size = 0
+        if text_size:
+            fields.properties_size = unescape(<uint8_t *>fields.properties, text)
         conn.reason = PROPERTY
         if not self.table.read_properties(
             fields.properties, fields.properties_size, &properties
         ) or not is_plain(properties.unique_key, properties.unique_key_size):
             return DECLINED
-        memcpy(
-            <uint8_t *>fields.properties + fields.properties_size,
-            <const uint8_t *>self.table.added_text,
-            added_size,
-        )
-        fields.properties_size += <int32_t>added_size
         if self.table.store_ms == 0:
             self.table.read_clock()
+        if not self.table.end_properties(&fields, &properties):
+            return DECLINED
         sent.offset = self.table.log.next_offset()
         sent.queue_offset = (<QueueTail>queue).stage()
         sent.unique_key = properties.unique_key

@@ -1,6 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from rmq._fastpath.append cimport RecordFields
 from rmq._fastpath.tail cimport LogTail
+from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef enum:
     PROPERTY_LIMIT = 24         # messages with more take the Python path
@@ -22,7 +24,7 @@ cdef struct Pending:            # a message of this poll, staged and not yet wri
     int32_t size
 
 cdef struct Properties:         # what a scan of the stored text found
-    const uint8_t *unique_key
+    const uint8_t *unique_key   # NULL: the text has none
     int32_t unique_key_size
     int64_t tags_code
     bint waits                  # for the disk, unless WAIT says otherwise
@@ -52,6 +54,8 @@ cdef class SendTable:
     cdef bytes added            # properties of the broker's own, behind each text
     cdef const char *added_text
     cdef int64_t added_size
+    cdef UniqueKeys keys        # for messages that came without one
+    cdef int64_t extra_size     # the most that is stored behind a text
     cdef bytes facts            # ext fields of every reply, as JSON
     cdef const char *facts_text
     cdef int64_t facts_size
@@ -74,6 +78,9 @@ cdef class SendTable:
     cdef void read_clock(self) noexcept nogil
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
+    ) noexcept nogil
+    cdef bint end_properties(
+        self, RecordFields *fields, Properties *found
     ) noexcept nogil
     cdef bint is_special(self, const uint8_t *name, int64_t size) noexcept nogil
     cdef bint commit(self) noexcept nogil

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable
 from typing import Self, final
 
 from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.unique_keys import UniqueKeys
 
 @final
 class SendTopic:
@@ -24,6 +25,7 @@ class SendTable:
         store_host: bytes,
         facts: dict[str, str],
         added: bytes,
+        keys: UniqueKeys,
         specials: Iterable[str],
         waits_for_disk: bool,
         max_body_size: int,

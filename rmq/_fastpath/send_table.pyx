@@ -12,9 +12,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memset
 
+from rmq._fastpath.append cimport RecordFields
 from rmq._fastpath.hashing cimport java_hash_of
+from rmq._fastpath.header_text cimport put_text
 from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef extern from *:
     """
@@ -88,6 +91,7 @@ cdef class SendTable:
         bytes store_host not None,
         dict facts not None,
         bytes added not None,
+        UniqueKeys keys not None,
         specials,
         bint waits_for_disk,
         int64_t max_body_size,
@@ -95,6 +99,7 @@ cdef class SendTable:
     ):
         """`facts` are ext fields of every reply, `added` properties of every message.
 
+        `keys` makes the UNIQ_KEY of those without one.
         `specials` are names of properties whose messages are not for this path.
         """
         self.log = log
@@ -128,6 +133,8 @@ cdef class SendTable:
         self.host, self.host_size = store_host, <int32_t>len(store_host)
         self.id_text = self.id_prefix
         self.added_text, self.added_size = self.added, len(added)
+        self.keys = keys
+        self.extra_size = 1 + len(b"UNIQ_KEY\1") + keys.size + 1 + len(added)
         self.facts_text, self.facts_size = self.facts, len(self.facts)
         self.binary_facts_text = self.binary_facts
         self.binary_facts_size = len(self.binary_facts)
@@ -222,7 +229,10 @@ cdef class SendTable:
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
     ) noexcept nogil:
-        """Read a text in which every pair is whole, once and without a meaning here."""
+        """Read a text in which every pair is whole, once and without a meaning here.
+
+        The last pair may lack its end.
+        """
         cdef Name names[PROPERTY_LIMIT]
         cdef int32_t count = 0, i, name_size
         cdef int64_t value_size
@@ -230,11 +240,12 @@ cdef class SendTable:
         cdef const uint8_t *middle
         cdef const uint8_t *stop
         found.unique_key = NULL
+        found.unique_key_size = 0
         found.tags_code = 0
         found.waits = True
         while text < end:
             stop = rmq_find_byte(text, end, 2)
-            if stop == end or count == PROPERTY_LIMIT:
+            if count == PROPERTY_LIMIT:
                 return False
             middle = rmq_find_byte(text, stop, 1)
             if middle == stop or middle == text or middle + 1 == stop:
@@ -265,7 +276,26 @@ cdef class SendTable:
                 found.unique_key = middle + 1
                 found.unique_key_size = <int32_t>value_size
             text = stop + 1
-        return found.unique_key != NULL
+        return True
+
+    cdef bint end_properties(
+        self, RecordFields *fields, Properties *found
+    ) noexcept nogil:
+        """Write what the broker adds behind a text; False if it can make no key."""
+        cdef uint8_t *start = <uint8_t *>fields.properties
+        cdef uint8_t *end = start + fields.properties_size
+        if end > start and (end - 1)[0] != 2:
+            end = put_text(end, b"\2", 1)
+        if found.unique_key == NULL:
+            end = put_text(end, b"UNIQ_KEY\1", 9)
+            if not self.keys.write(end, self.store_ms):
+                return False
+            found.unique_key = end
+            found.unique_key_size = self.keys.size
+            end = put_text(end + self.keys.size, b"\2", 1)
+        end = put_text(end, self.added_text, self.added_size)
+        fields.properties_size = <int32_t>(end - start)
+        return True
 
     # -- the end of a poll
 

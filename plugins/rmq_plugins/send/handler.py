@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.errors import RequestRejected
+from rmq.native import UniqueKeys
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -27,7 +28,6 @@ from rmq_plugins.send.answers import SENT_CODES, Answers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
 from rmq_plugins.send.native import NativeSends
-from rmq_plugins.send.unique_keys import UniqueKeys
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
@@ -36,9 +36,6 @@ _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 _NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
 """A message with one of these is of another type, whatever its priority says."""
-
-_ENDS: Final = ("", "\x02")
-"""Last characters of a text that more can be written behind."""
 
 
 class SendHandler:
@@ -69,6 +66,7 @@ class SendHandler:
             broker,
             facts=self._answers.facts,
             added=self._added_text,
+            keys=self._keys,
             specials=self._special - {names.SHARDING_KEY} | self._triggers,
         )
         return self._natives
@@ -117,8 +115,10 @@ class SendHandler:
         """Build the message, with the broker's own properties added."""
         text = header.properties or ""
         properties = decode_properties(text)
+        if text and text[-1] != "\x02":
+            text += "\x02"  # Java's clients before 5.0 leave the last one out
         is_plain = self._special.isdisjoint(properties) and (
-            text.count("\x02") == len(properties) and text[-1:] in _ENDS
+            text.count("\x02") == len(properties)
         )
         if names.UNIQ_KEY not in properties:
             unique_key = properties[names.UNIQ_KEY] = self._keys.next()

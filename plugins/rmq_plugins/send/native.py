@@ -8,7 +8,7 @@ none is shown while the broker may not be written to.
 from collections.abc import Collection
 
 from rmq.broker.context import BrokerContext
-from rmq.native import SendTable
+from rmq.native import SendTable, UniqueKeys
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
 from rmq.protocol.flags import PERM_WRITE
@@ -28,10 +28,10 @@ class NativeSends:
         *,
         facts: dict[str, str],
         added: str,
+        keys: UniqueKeys,
         specials: frozenset[str],
     ) -> None:
         self._store = broker.store
-        self._is_system = broker.topics.is_system
         self.table = SendTable(
             broker.store.log_tail,
             now_ms=broker.clock.now_ms,
@@ -39,6 +39,7 @@ class NativeSends:
             store_host=broker.store_host,
             facts=facts,
             added=added.encode(),
+            keys=keys,
             specials=specials,
             waits_for_disk=broker.store_config.is_sync_flush,
             max_body_size=broker.store_config.max_message_size,
@@ -77,7 +78,6 @@ class NativeSends:
             or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)
             or is_dlq_topic(name)
-            or self._is_system(name)
         ):
             return
         if shown is None:

@@ -1,0 +1,16 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+cdef enum:
+    PREFIX_LIMIT = 44           # an IPv6 address, process id, instance in hexadecimal
+
+cdef class UniqueKeys:
+    cdef object now_ms
+    cdef uint8_t prefix[PREFIX_LIMIT]
+    cdef int32_t prefix_size
+    cdef readonly int32_t size          # bytes of a key
+    cdef uint32_t counter
+    cdef int64_t month_start_ms
+    cdef int64_t month_end_ms
+
+    cdef bint write(self, uint8_t *out, int64_t now_ms) noexcept nogil
+    cdef bint turn_month(self, int64_t now_ms) noexcept nogil

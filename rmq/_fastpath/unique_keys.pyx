@@ -1,0 +1,88 @@
+"""Unique keys: the id that a message gets if its producer gave it none.
+
+Layout, as upper-case hexadecimal of big-endian bytes: address of the maker (4 or 16
+bytes), process id (2), a number of this instance (4), milliseconds since the month
+began in local time (4), counter (2).  A client reads the time back from it.
+Belongs to the thread that owns the store.
+"""
+
+import os
+from datetime import datetime
+
+cimport cython
+from cpython.unicode cimport PyUnicode_DecodeASCII
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+cdef const char *DIGITS = "0123456789ABCDEF"
+
+cdef enum:
+    PORT_SIZE = 4
+    TIME_DIGITS = 8
+    COUNTER_DIGITS = 4
+    KEY_LIMIT = PREFIX_LIMIT + TIME_DIGITS + COUNTER_DIGITS
+
+HOST_SIZES = (8, 20)
+
+
+cdef inline void _put_hexadecimal(
+    uint8_t *out, int32_t digits, uint32_t number
+) noexcept nogil:
+    cdef int32_t i
+    for i in range(digits):
+        out[i] = DIGITS[number >> (4 * (digits - 1 - i)) & 15]
+
+
+@cython.final
+cdef class UniqueKeys:
+    """Makes unique keys. Known in Java as `MessageClientIDSetter`."""
+
+    def __init__(self, bytes store_host not None, now_ms):
+        """`store_host` is the maker as records hold it, with its port."""
+        cdef bytes prefix
+        if len(store_host) not in HOST_SIZES:
+            raise ValueError(f"{len(store_host)} bytes are no host")
+        prefix = (
+            store_host[:-PORT_SIZE]
+            + (os.getpid() & 0xFFFF).to_bytes(2, "big")
+            + (id(self) >> 4 & 0xFFFFFFFF).to_bytes(4, "big")
+        ).hex().upper().encode()
+        self.now_ms = now_ms
+        self.prefix_size = <int32_t>len(prefix)
+        memcpy(self.prefix, <const char *>prefix, self.prefix_size)
+        self.size = self.prefix_size + TIME_DIGITS + COUNTER_DIGITS
+
+    def next(self):
+        """Return a key that nobody made before; ValueError if the clock is no date."""
+        cdef uint8_t key[KEY_LIMIT]
+        now_ms = self.now_ms()
+        if not self.write(key, now_ms):
+            raise ValueError(f"{now_ms} ms is not a time of this calendar")
+        return PyUnicode_DecodeASCII(<char *>key, self.size, NULL)
+
+    cdef bint write(self, uint8_t *out, int64_t now_ms) noexcept nogil:
+        """Write a key of `size` bytes; False if the clock is no date."""
+        if not self.month_start_ms <= now_ms < self.month_end_ms:
+            if not self.turn_month(now_ms):
+                return False
+        memcpy(out, self.prefix, self.prefix_size)
+        out += self.prefix_size
+        _put_hexadecimal(out, TIME_DIGITS, <uint32_t>(now_ms - self.month_start_ms))
+        _put_hexadecimal(out + TIME_DIGITS, COUNTER_DIGITS, self.counter)
+        self.counter = (self.counter + 1) & 0xFFFF
+        return True
+
+    cdef bint turn_month(self, int64_t now_ms) noexcept nogil:
+        """Find out when this month began and when it ends, in local time."""
+        with gil:
+            try:
+                start = datetime.fromtimestamp(now_ms / 1_000).replace(
+                    day=1, hour=0, minute=0, second=0, microsecond=0
+                )
+                month = start.year * 12 + start.month
+                end = start.replace(year=month // 12, month=month % 12 + 1)
+                self.month_start_ms = int(start.timestamp() * 1_000)
+                self.month_end_ms = int(end.timestamp() * 1_000)
+            except (OSError, OverflowError, ValueError):
+                return False
+        return True
