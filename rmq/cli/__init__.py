@@ -26,8 +26,9 @@ class MainGroup(click.Group):
         """Load one command."""
         if cmd_name not in COMMANDS:
             return None
-        gc.disable()  # what is imported is no garbage
+        gc.disable()  # what is imported is no garbage, now or later
         command = getattr(import_module(f"rmq.cli.{cmd_name}"), cmd_name)
+        gc.freeze()
         gc.enable()
         assert isinstance(command, click.Command), cmd_name
         return command
