@@ -7,7 +7,6 @@ variables, then the file, then the default.
 """
 
 import dataclasses
-import difflib
 import enum
 import os
 import re
@@ -15,6 +14,8 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from rmq import config_keys
 from rmq.errors import ConfigError
@@ -24,8 +25,7 @@ _MARK = "rmq.option"
 _INLINE_COMMENT = re.compile(r"\s#")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """What `option()` says about a key besides its default."""
 
     key: str
@@ -144,8 +144,7 @@ def _convert(kind: Any, text: str) -> Any:
     return text
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Something about a configuration that a person should know."""
 
     key: str
@@ -188,6 +187,9 @@ def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that `name` was most likely meant to be."""
+    # imported on use: few starts have a misspelt key
+    import difflib
+
     lower = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.7)
     return lower[found[0]] if found else None

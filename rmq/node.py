@@ -10,10 +10,10 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from rmq.broker.broker import Broker
@@ -39,15 +39,14 @@ SWITCH_INTERVAL_S = 0.0005
 FORCED_EXIT_CODE = 1
 
 
-@dataclass(slots=True)
-class Node:
+class Node(msgspec.Struct):
     """What runs in this process."""
 
     server: RemotingServer
     name_server: NameServer | None
     broker: Broker | None
     name_servers: tuple[str, ...]
-    finished: trio.Event = field(default_factory=trio.Event)
+    finished: trio.Event = msgspec.field(default_factory=trio.Event)
     is_stopping: bool = False
     http_port: int = 0
     """Where metrics and health are served; 0 if they are not."""

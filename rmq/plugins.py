@@ -5,7 +5,6 @@ names the only ones to load.  A plugin that cannot be loaded, a misspelt hook an
 plugins on one code keep the broker from starting, with the plugin's name in the error.
 """
 
-import difflib
 import inspect
 import os
 import sys
@@ -97,6 +96,9 @@ class PluginSet:
             if not attribute.startswith(HOOK_PREFIX) or attribute in known:
                 continue
             if inspect.isroutine(getattr(module, attribute)):
+                # imported on use: a start that goes well has no misspelt hook
+                import difflib
+
                 near = difflib.get_close_matches(attribute, known, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise PluginError(name, f"there is no hook {attribute}{hint}")

@@ -25,6 +25,7 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
@@ -179,6 +180,7 @@ class Broker:
             store_host=self._store_host,
             address=names.address,
             boot_ms=clock.now_ms(),
+            statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
             native_counts=self._server.native_counts,
         )
 

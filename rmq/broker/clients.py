@@ -6,7 +6,8 @@ queues anew; members of broadcast groups take every queue and are not told.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from rmq.broker.mismatch import SubscriptionMismatches
 from rmq.broker.tables.groups import GroupTable
@@ -29,8 +30,7 @@ MAX_SUBSCRIPTION_SIZE = 64 * 1024 * 1024
 TAG_SIZE = 64
 
 
-@dataclass(slots=True)
-class Member:
+class Member(msgspec.Struct):
     """A client in a group."""
 
     client_id: str
@@ -39,16 +39,15 @@ class Member:
     last_heartbeat_ms: int
 
 
-@dataclass(slots=True)
-class ConsumerGroup:
+class ConsumerGroup(msgspec.Struct):
     """The members of a group and what they want."""
 
     name: str
     consume_type: str | None
     message_model: str | None
     consume_from_where: str | None
-    members: dict[Connection, Member] = field(default_factory=dict)
-    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    members: dict[Connection, Member] = msgspec.field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
     size: int = 0
     """Characters of the subscriptions."""
 

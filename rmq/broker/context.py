@@ -4,8 +4,9 @@ Plugins import their types from here; what is not here is not theirs.
 """
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from rmq.broker.arrivals import ArrivalListener, Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
@@ -74,8 +75,7 @@ class RegisterNative(Protocol):
         """Offer the frames of `code` on these ports to `handler` first."""
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True, kw_only=True)
-class BrokerContext:
+class BrokerContext(Struct, eq=False, weakref=True, kw_only=True):
     """The parts of one broker."""
 
     config: BrokerConfig
@@ -97,7 +97,7 @@ class BrokerContext:
     store_host: bytes
     address: str
     boot_ms: int
-    statistics: BrokerStatistics = field(init=False)
+    statistics: BrokerStatistics
     native_counts: Callable[[], NativeCounts] = dict
     """What compiled handlers served and declined, by port and request code."""
     plugin_configs: dict[str, Any] = field(default_factory=dict)
@@ -109,12 +109,6 @@ class BrokerContext:
     """What is loaded; known once every plugin has registered its handlers."""
     tables: list[JsonTable] = field(default_factory=list)
     """Tables of plugins; the broker saves them when it stops."""
-
-    def __post_init__(self) -> None:
-        """Count from here on."""
-        self.statistics = BrokerStatistics(
-            self.store, self.clock, self.config.broker_cluster_name
-        )
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Tell everybody who goes by these keys; call from the trio thread."""

@@ -10,7 +10,6 @@ Known in Java as `BrokerOuterAPI`.
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -58,19 +57,18 @@ class NameServerStatus(NamedTuple):
     error: str
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(msgspec.Struct):
     """What one name server still has to hear, and how the last call went."""
 
     address: str
-    changed: dict[str, TopicConfig] = field(default_factory=dict)
+    changed: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
     """At most one topic matters: two or more make the full table go."""
 
     is_full_wanted: bool = True
-    wake: trio.Event = field(default_factory=trio.Event)
+    wake: trio.Event = msgspec.field(default_factory=trio.Event)
     is_registered: bool = False
     error: str = ""
-    has_tried: trio.Event = field(default_factory=trio.Event)
+    has_tried: trio.Event = msgspec.field(default_factory=trio.Event)
 
 
 class NameServers:

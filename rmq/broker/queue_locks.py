@@ -5,8 +5,9 @@ live in memory alone, so that a restarted broker gives them out anew.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rmq.clock import Clock
 from rmq.protocol.bodies.common import MessageQueue
@@ -18,8 +19,7 @@ MAX_LOCKS: Final = 100_000
 """Locks of all groups together; what is asked for beyond that is not given."""
 
 
-@dataclass(slots=True)
-class _Lock:
+class _Lock(msgspec.Struct):
     """Who holds a queue, and until when."""
 
     client_id: str

@@ -3,7 +3,6 @@
 Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
 """
 
-import json
 import logging
 import os
 import sys
@@ -129,6 +128,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; times are UTC with milliseconds."""
+        # imported on use: most log lines are text
+        import json
+
         moment = datetime.fromtimestamp(record.created, UTC)
         line = {
             "time": moment.isoformat(timespec="milliseconds"),

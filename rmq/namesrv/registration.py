@@ -1,7 +1,8 @@
 """Registration: what a broker says of itself, and what the route table keeps of it."""
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.topics import TopicConfig
@@ -11,8 +12,7 @@ MASTER_ID = 0
 DEFAULT_TIMEOUT_MS = 120_000
 
 
-@dataclass(slots=True)
-class LiveBroker:
+class LiveBroker(msgspec.Struct):
     """A registration that has not expired."""
 
     broker_name: str
@@ -23,12 +23,11 @@ class LiveBroker:
     ha_address: str
 
 
-@dataclass(slots=True)
-class BrokerGroup:
+class BrokerGroup(msgspec.Struct):
     """A master with its slaves: one broker name."""
 
     cluster: str
-    addresses: dict[int, str] = field(default_factory=dict)
+    addresses: dict[int, str] = msgspec.field(default_factory=dict)
     enable_acting_master: bool = False
     zone_name: str | None = None
 

@@ -10,10 +10,10 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import trio
 
 from rmq._fastpath import (
@@ -59,8 +59,7 @@ _QUIET = (EventKind.PEER_CLOSED, EventKind.CONNECTION_BROKEN)
 CloseListener = Callable[[Connection], None]
 
 
-@dataclass(slots=True)
-class Listener:
+class Listener(msgspec.Struct):
     """One bound address."""
 
     name: str
@@ -70,7 +69,7 @@ class Listener:
     on_close: CloseListener | None
     bound: trio.SocketListener
     port: int
-    accepting: trio.CancelScope = field(default_factory=trio.CancelScope)
+    accepting: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
 
 NativeCounts = dict[tuple[str, int], tuple[int, dict[str, int]]]

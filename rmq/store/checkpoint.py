@@ -9,8 +9,9 @@ Written by one flush thread at a time, read at start.
 
 import os
 import struct
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from rmq.errors import CorruptLog
 
@@ -18,8 +19,7 @@ CHECKPOINT_SIZE = 4096
 _FIELDS = struct.Struct(">6q")
 
 
-@dataclass(slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct):
     """Known in Java as `StoreCheckpoint`."""
 
     physic_msg_ms: int = 0
@@ -49,7 +49,8 @@ class Checkpoint:
         """Write the fields in place and wait for the disk."""
         assert self.physic_msg_ms >= 0, self
         assert self.logics_physical_offset >= 0, self
-        data = _FIELDS.pack(*asdict(self).values()).ljust(CHECKPOINT_SIZE, b"\0")
+        values = msgspec.structs.astuple(self)
+        data = _FIELDS.pack(*values).ljust(CHECKPOINT_SIZE, b"\0")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(descriptor, data, 0)

@@ -9,9 +9,10 @@ store since 5.5.0 and means nothing.  Reads only.
 """
 
 import struct
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from rmq.errors import RemoteProtocolError
 from rmq.protocol import fastjson
@@ -27,14 +28,13 @@ _TIMER_QUEUE_OFFSET = struct.Struct(">16xq")
 """lastTimerQueueOffset in `config/timercheck`."""
 
 
-@dataclass(slots=True)
-class Foreign:
+class Foreign(msgspec.Struct):
     """What was found; `unserved` says why, by topic."""
 
-    refusals: list[str] = field(default_factory=list)
-    unserved: dict[str, str] = field(default_factory=dict)
-    batch_topics: set[str] = field(default_factory=set)
-    waiting: list[str] = field(default_factory=list)
+    refusals: list[str] = msgspec.field(default_factory=list)
+    unserved: dict[str, str] = msgspec.field(default_factory=dict)
+    batch_topics: set[str] = msgspec.field(default_factory=set)
+    waiting: list[str] = msgspec.field(default_factory=list)
 
     @property
     def notes(self) -> list[str]:

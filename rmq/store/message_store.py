@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+
+import msgspec
 
 from rmq._fastpath import LogTail, PullTable, QueueTail, RecordEncoder, Watermark
 from rmq.clock import Clock
@@ -359,7 +360,7 @@ class MessageStore:
     def statistics(self) -> StoreStatistics:
         """Return a picture of the counters and offsets."""
         return StoreStatistics(
-            **asdict(self._counters),
+            **msgspec.structs.asdict(self._counters),
             put_messages=self._log.put_messages,
             put_bytes=self._log.put_bytes,
             min_physical_offset=-1 if self._log.is_empty else self._log.min_offset,

@@ -8,8 +8,9 @@ Crash contract: absent, or whole (written beside, then renamed).
 """
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from rmq.errors import RemoteProtocolError
 from rmq.protocol import fastjson
@@ -18,12 +19,11 @@ from rmq.store.consume_queues import ConsumeQueues
 NAME = "queueEnds.json"
 
 
-@dataclass(slots=True)
-class QueueEnds:
+class QueueEnds(msgspec.Struct):
     """What was known at the last orderly stop."""
 
     log_end: int = 0
-    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path) -> "QueueEnds":

@@ -11,8 +11,9 @@ import os
 import struct
 import time
 from array import array
-from dataclasses import dataclass, field
 from typing import cast
+
+import msgspec
 
 from rmq._fastpath import (
     MappedFile,
@@ -56,8 +57,7 @@ _ZEROS_OF_A_RECORD = 2
 """A record without properties ends in their length, 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """A place where the log was ended, and where what followed was put."""
 
     path: str
@@ -81,8 +81,7 @@ class Cut:
         return text
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(msgspec.Struct):
     """What recovery did; printed at start and shown by `MessageStore.recovery`."""
 
     was_clean: bool
@@ -91,10 +90,10 @@ class RecoveryReport:
     record_count: int = 0
     entries_added: int = 0
     entries_dropped: int = 0
-    phases_ms: dict[str, int] = field(default_factory=dict)
-    cuts: list[Cut] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    _phase_began: float = field(default_factory=time.monotonic)
+    phases_ms: dict[str, int] = msgspec.field(default_factory=dict)
+    cuts: list[Cut] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    _phase_began: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def duration_ms(self) -> int:

@@ -1,7 +1,8 @@
 """What the store counts, and the record that shows it."""
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+
+import msgspec
 
 FLUSH_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 
@@ -10,8 +11,7 @@ def _no_flushes() -> list[int]:
     return [0] * (len(FLUSH_BOUNDS_S) + 1)
 
 
-@dataclass(slots=True)
-class StoreCounters:
+class StoreCounters(msgspec.Struct):
     """Sums since the start; incremented on the message path."""
 
     put_failed: int = 0
@@ -19,7 +19,7 @@ class StoreCounters:
     get_missed: int = 0
     transferred_messages: int = 0
     log_flushes: int = 0
-    flush_counts: list[int] = field(default_factory=_no_flushes)
+    flush_counts: list[int] = msgspec.field(default_factory=_no_flushes)
     flush_seconds: float = 0.0
 
     def count_flush(self, seconds: float) -> None:
@@ -29,8 +29,7 @@ class StoreCounters:
         self.flush_counts[bisect_left(FLUSH_BOUNDS_S, seconds)] += 1
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
+class StoreStatistics(msgspec.Struct, frozen=True):
     """A picture of the store at one moment; an empty log has its minimum at -1."""
 
     put_messages: int

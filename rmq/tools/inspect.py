@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
+
 from rmq._fastpath import RecordStatus, walk_log
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.consume_queue import FILLER_SIZE
@@ -73,7 +75,7 @@ def inspect(store: StoreFiles) -> Picture:
     _look_at_log(store, picture)
     _look_at_queues(store, picture)
     if store.checkpoint.exists():
-        picture.checkpoint = asdict(Checkpoint.load(store.checkpoint))
+        picture.checkpoint = msgspec.structs.asdict(Checkpoint.load(store.checkpoint))
     for path in store.index_paths():
         with path.open("rb") as file:
             data = file.read(HEADER.size)

@@ -10,8 +10,10 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from rmq._fastpath import MappedFile, Record, index_file_size
 from rmq.clock import SystemClock
@@ -140,7 +142,9 @@ def repair(
             shutil.move(path, target)
         if not plan.is_empty and store.checkpoint.exists():
             checkpoint = Checkpoint.load(store.checkpoint)
-            fresh = replace(checkpoint, logics_physical_offset=0, logics_msg_ms=0)
+            fresh = msgspec.structs.replace(
+                checkpoint, logics_physical_offset=0, logics_msg_ms=0
+            )
             fresh.save(store.checkpoint)
     finally:
         directory.release()

@@ -27,6 +27,7 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
@@ -274,6 +275,7 @@ def build_context(
         store_host=host_bytes("127.0.0.1", 10_911),
         address="127.0.0.1:10911",
         boot_ms=clock.now_ms(),
+        statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
     )
 
 

@@ -10,8 +10,9 @@ Called on the trio thread only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from rmq.broker.context import Connection
 from rmq.protocol.command import Command
@@ -35,8 +36,7 @@ MAX_SUSPEND_MS: Final = 600_000
 QueueKey = tuple[str, int]
 
 
-@dataclass(slots=True, eq=False)
-class HeldPull:
+class HeldPull(msgspec.Struct, eq=False):
     """A pull in waiting; its header's queue offset moves past what did not match."""
 
     request: Command
