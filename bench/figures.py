@@ -1,5 +1,6 @@
 """Figures that rmq promises beside throughput, each with its limit.
 
+The start of a broker against that of a process that only imports trio (interleaved).
 CPU per message with 1,000 connections of one request in flight against 64 of them
 (interleaved, median of the rounds), memory with 10,000 idle connections, and a name
 server with 1,000 brokers of 2,000 topics each: CPU of one more full registration and of
@@ -38,6 +39,8 @@ from rmq.protocol.headers.route import (
     RegisterBrokerRequestHeader,
 )
 
+START_LIMIT_S = 0.2
+STARTS = 15
 CONNECTIONS_LIMIT = 1.3
 IDLE_COUNT = 10_000
 IDLE_LIMIT_MB = 100
@@ -61,6 +64,19 @@ def cpu_s(pid: int) -> float:
     """CPU time of a process so far, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def start_s() -> float:
+    """Return what a broker's start takes beyond that of an empty trio process."""
+    times, more = [], []
+    for _ in range(STARTS):
+        with tempfile.TemporaryDirectory(prefix="rmq-figures-") as name:
+            command = load.broker_command(Path(name) / "store", [])
+            with load.serving(command, READY, "stderr", None) as broker:
+                times.append(broker.start_s)
+        more.append(broker.start_s - load.bare_trio_start_s(1))
+    print(f"start of a broker: {statistics.median(times):.2f} s")
+    return statistics.median(more)
 
 
 def many_connections(rounds: int, seconds: float) -> float:
@@ -189,6 +205,7 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         load.build()
         rows += [
+            ("s of a start beyond an empty trio process", start_s(), START_LIMIT_S),
             (
                 "CPU per message, 1,000 x 1 against 64 x 1",
                 many_connections(options.rounds, options.seconds),

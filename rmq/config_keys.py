@@ -6,6 +6,7 @@ changed what a client or operator sees; asking for it is a problem, not a note.
 """
 
 from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
 
@@ -22,9 +23,6 @@ class Unused(NamedTuple):
 @cache
 def unused() -> dict[str, Unused]:
     """Return every such key."""
-    # imported on use: most starts know all of their keys
-    from importlib.resources import files
-
     text = (files("rmq") / "config_java_keys.txt").read_text()
     found: dict[str, Unused] = {}
     reason, is_missed = "", False

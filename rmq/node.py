@@ -171,7 +171,9 @@ def _embedded(
 ) -> tuple[NamesrvConfig, NamesrvListenConfig]:
     """Return the configurations of a broker's own name server."""
     listen = NamesrvListenConfig(
-        config.embedded_namesrv_port, config.bind_address, config.idle_timeout_s
+        listen_port=config.embedded_namesrv_port,
+        bind_address=config.bind_address,
+        idle_timeout_s=config.idle_timeout_s,
     )
     return build(NamesrvConfig, embedded_values(values, store_config)), listen
 

@@ -1,7 +1,7 @@
 """Configuration: keys, types, limits, files as Java reads them, the environment."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rmq.broker.config import BrokerConfig
 from rmq.config import (
+    Configuration,
     as_text,
     build,
     check,
@@ -199,6 +200,38 @@ def test_name_servers_are_separated_by_semicolons():
     config = build(BrokerConfig, {"namesrvAddr": " a:1 ;; b:2;"})
     assert config.name_servers == ("a:1", "b:2")
     assert BrokerConfig().name_servers == ()
+
+
+class Pair(Configuration):
+    """Two keys that go together."""
+
+    low: int = option(1, key="low", doc="the lower one")
+    high: int = option(2, key="high", doc="the higher one")
+
+    def __post_init__(self):
+        if self.low > self.high:
+            raise ConfigError("low is above high")
+
+
+def test_a_configuration_has_its_values_and_the_defaults_and_stays_as_it_is():
+    pair = Pair(high=9)
+    assert (pair.low, pair.high) == (1, 9)
+    assert pair == build(Pair, {"high": "9"}) == replace(Pair(), high=9)
+    assert pair != Pair()
+    with pytest.raises(FrozenInstanceError, match="high"):
+        pair.high = 3
+    with pytest.raises(FrozenInstanceError, match="hihg"):
+        pair.hihg = 3
+    assert pair.high == 9
+
+
+def test_a_configuration_refuses_what_it_does_not_know_and_what_its_check_refuses():
+    with pytest.raises(TypeError, match="Pair has no hihg"):
+        Pair(hihg=3)
+    with pytest.raises(ConfigError, match="low is above high"):
+        Pair(low=3)
+    with pytest.raises(ConfigError, match="low is above high"):
+        replace(Pair(), high=0)
 
 
 # -- files

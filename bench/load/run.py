@@ -12,6 +12,7 @@ that no round pays for them.
 """
 
 import argparse
+import compileall
 import json
 import os
 import re
@@ -72,7 +73,9 @@ class Server(NamedTuple):
 
 
 def build() -> None:
-    """Compile both programs if a source is newer."""
+    """Compile both programs and the Python modules where a source is newer."""
+    for folder in ("rmq", "plugins"):
+        compileall.compile_dir(ROOT / folder, quiet=1)
     BINARIES.mkdir(exist_ok=True)
     for name in ("echo", "generator"):
         source, binary = HERE / f"{name}.c", BINARIES / name

@@ -3,10 +3,9 @@
 import os
 import re
 import socket
-from dataclasses import dataclass
 from enum import Enum
 
-from rmq.config import option
+from rmq.config import Configuration, option
 from rmq.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ, PERM_WRITE
 
@@ -26,8 +25,7 @@ class MetricsExporter(Enum):
     PROM = "PROM"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(Configuration):
     """Known in Java as `BrokerConfig`, with the server's keys beside it."""
 
     broker_name: str = option(

@@ -91,7 +91,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
                 if print_all or not is_default:
                     click.echo(f"{key}={value}")
         return
-    _run(partial(nodes.run_broker, *configs, plugins=plugins), gather)
+    _run(partial(nodes.run_broker, *configs, plugins=plugins, values=values), gather)
 
 
 def _gather(
@@ -115,7 +115,7 @@ def _run(
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            node: nodes.Node = await nursery.start(partial(run, values=gather()))
+            node: nodes.Node = await nursery.start(run)
 
             def reread() -> None:
                 reload_config(gather, node)

@@ -5,16 +5,14 @@ broker's file, where `listenPort` is the broker's.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
-from rmq.config import option
+from rmq.config import Configuration, option
 
 _HOME = os.path.join(os.path.expanduser("~"), "namesrv")
 
 
-@dataclass(frozen=True, slots=True)
-class NamesrvConfig:
+class NamesrvConfig(Configuration):
     """Known in Java as `NamesrvConfig`."""
 
     kv_config_path: str = option(
@@ -98,8 +96,7 @@ class NamesrvConfig:
         return Path(self.kv_config_path)
 
 
-@dataclass(frozen=True, slots=True)
-class NamesrvListenConfig:
+class NamesrvListenConfig(Configuration):
     """Keys of Java's `NettyServerConfig`, of a name server that runs alone."""
 
     listen_port: int = option(

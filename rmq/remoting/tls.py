@@ -12,13 +12,12 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import trio
 
-from rmq.config import build, option, read_properties
+from rmq.config import Configuration, build, option, read_properties
 from rmq.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -45,8 +44,7 @@ class ClientAuth(StrEnum):
     require = "require"
 
 
-@dataclass(frozen=True, slots=True)
-class TlsConfig:
+class TlsConfig(Configuration):
     """Known in Java as `TlsSystemConfig`: there system properties, here keys."""
 
     mode: TlsMode = option(

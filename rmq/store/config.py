@@ -2,10 +2,9 @@
 
 import enum
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
-from rmq.config import option
+from rmq.config import Configuration, option
 from rmq.errors import ConfigError
 
 QUEUE_ENTRY_SIZE = 20
@@ -27,8 +26,7 @@ class BrokerRole(enum.Enum):
     SLAVE = "SLAVE"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
+class StoreConfig(Configuration):
     """Known in Java as `MessageStoreConfig`."""
 
     root_dir: str = option(

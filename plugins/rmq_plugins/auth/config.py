@@ -4,12 +4,11 @@ Java's keys that choose classes and sizes of caches are known and have no effect
 is one implementation, and it holds all users in memory.
 """
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 
-from rmq.config import option
+from rmq.config import Configuration, option
 from rmq.errors import ConfigError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -29,8 +28,7 @@ class InnerCredentials(msgspec.Struct, rename="camel"):
     secret_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuthConfig:
+class AuthConfig(Configuration):
     """Known in Java as `AuthConfig`."""
 
     authentication_enabled: bool = option(

@@ -1,12 +1,9 @@
 """ExportConfig: the keys of this plugin."""
 
-from dataclasses import dataclass
-
-from rmq.config import option
+from rmq.config import Configuration, option
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportConfig:
+class ExportConfig(Configuration):
     """What becomes of the log while exporters read it."""
 
     hold: bool = option(
