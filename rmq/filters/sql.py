@@ -34,12 +34,9 @@ _WITHOUT_LINE_COMMENT: Final = (
     r"|(?P<NAME>[a-zA-Z_$][a-zA-Z0-9_$]*)"
     r"|(?P<SIGN><>|>=|<=|[=<>(),+-])"
 )
-_TOKEN = re.compile(
-    _WITHOUT_LINE_COMMENT.replace("(?P<SPACE>", "(?P<SPACE>" + _LINE_COMMENT),
-    re.DOTALL,
+_WITH_LINE_COMMENT: Final = _WITHOUT_LINE_COMMENT.replace(
+    "(?P<SPACE>", "(?P<SPACE>" + _LINE_COMMENT
 )
-_TOKEN_OF_LAST_LINE = re.compile(_WITHOUT_LINE_COMMENT, re.DOTALL)
-"""A comment needs its line end: looking for one in vain would cost length squared."""
 
 _WORDS: Final = {
     **{word: word for word in ("NOT", "AND", "OR", "BETWEEN", "IN", "NULL", "IS")},
@@ -99,10 +96,14 @@ def _compile(expression: str) -> Predicate:
 
 def tokens(expression: str) -> Iterator[tuple[str, str]]:
     """Yield kind and text of each token, when it is asked for."""
+    # compiled on use: most brokers see no selector
+    token = re.compile(_WITH_LINE_COMMENT, re.DOTALL)
+    # a comment needs its line end: looking for one in vain would cost length squared
+    token_of_last_line = re.compile(_WITHOUT_LINE_COMMENT, re.DOTALL)
     position = depth = 0
     last_line_end = max(expression.rfind("\n"), expression.rfind("\r"))
     while position < len(expression):
-        pattern = _TOKEN if position < last_line_end else _TOKEN_OF_LAST_LINE
+        pattern = token if position < last_line_end else token_of_last_line
         found = pattern.match(expression, position)
         if found is None:
             raise SelectorError(
