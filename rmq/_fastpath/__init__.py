@@ -1,14 +1,10 @@
-"""Compiled leaves: bytes, addresses, descriptors. The rest of rmq imports from here."""
+"""Compiled leaves: bytes, addresses, descriptors. The rest of rmq imports from here.
+
+Only `columns` is not here: Spark reads with it, a broker has no use for it.
+"""
 
 from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
-from rmq._fastpath.columns import (
-    COLUMNS,
-    ColumnReader,
-    Measured,
-    find_record,
-    walk_chain,
-)
 from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
@@ -40,14 +36,11 @@ from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
-    "COLUMNS",
     "RPC_BOUNDS_MS",
-    "ColumnReader",
     "EventKind",
     "IndexTable",
     "LogTail",
     "MappedFile",
-    "Measured",
     "NativeHandler",
     "PullPath",
     "PullTable",
@@ -77,7 +70,6 @@ __all__ = [
     "decode_properties",
     "decode_record",
     "find_in_log",
-    "find_record",
     "index_file_size",
     "java_hash",
     "keep_unqueued",
@@ -89,6 +81,5 @@ __all__ = [
     "tags_code",
     "topic_hash",
     "valid_entries_end",
-    "walk_chain",
     "walk_log",
 ]

@@ -20,7 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath import RecordStatus, walk_chain
+from rmq._fastpath import RecordStatus
+from rmq._fastpath.columns import walk_chain
 from rmq.errors import CorruptLog, StoreError
 
 SETTLE_MS: Final = 50

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath import QueueEntryLayout, RecordStatus, find_record, walk_chain
+from rmq._fastpath import QueueEntryLayout, RecordStatus
+from rmq._fastpath.columns import find_record, walk_chain
 from rmq_spark.commit_log import (
     CHUNK_BYTES,
     NAME_DIGITS,

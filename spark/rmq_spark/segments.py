@@ -13,7 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq._fastpath import ColumnReader, Measured, RecordStatus, find_record
+from rmq._fastpath import RecordStatus
+from rmq._fastpath.columns import ColumnReader, Measured, find_record
 from rmq_spark.bodies import keep_if_broken, open_body
 from rmq_spark.commit_log import (
     CHUNK_BYTES,

@@ -12,14 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
-    COLUMNS,
-    ColumnReader,
-    RecordStatus,
-    decode_record,
-    find_record,
-    walk_chain,
-)
+from rmq._fastpath import RecordStatus, decode_record
+from rmq._fastpath.columns import COLUMNS, ColumnReader, find_record, walk_chain
 from rmq.protocol.message import BatchItem, encode_batch
 from tests.model.record import MAGIC_BLANK, ModelRecord
 

@@ -52,7 +52,7 @@ def test_sdist_wheel_clean_install(tmp_path):
 
 HEAVY = (
     "asyncio", "difflib", "http", "javaproperties", "json", "lark", "numpy", "pyarrow",
-    "pyspark", "rmq.http", "rmq.tools", "xml",
+    "pyspark", "rmq._fastpath.columns", "rmq.http", "rmq.tools", "xml",
 )  # fmt: skip
 
 
