@@ -27,7 +27,7 @@ hookimpl = pluggy.HookimplMarker("rmq")
 
 @hookspec
 def rmq_config(register: "Callable[[type[Any]], None]") -> None:
-    """Register a frozen dataclass of `option()` fields.
+    """Register a `Configuration`, or a frozen dataclass, of `option()` fields.
 
     Its keys should start with `plugin.<name>.`; the instance stands in
     `broker.plugin_configs` under the class's name.
