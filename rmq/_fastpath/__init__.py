@@ -11,7 +11,7 @@ from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
-from rmq._fastpath.properties import decode_properties
+from rmq._fastpath.properties import decode_properties, encode_properties
 from rmq._fastpath.pull_path import PullPath
 from rmq._fastpath.pull_table import PullTable, PullView
 from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
@@ -69,6 +69,7 @@ __all__ = [
     "crc32",
     "decode_properties",
     "decode_record",
+    "encode_properties",
     "find_in_log",
     "index_file_size",
     "java_hash",

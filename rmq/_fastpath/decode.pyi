@@ -47,5 +47,7 @@ def check_record(
 ) -> tuple[RecordStatus, int]:
     """What stands at `position`: (status, size); the size is 0 unless it is OK."""
 
-def decode_record(data: Buffer | MappedFile, position: int = 0) -> Record:
+def decode_record(
+    data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
+) -> Record:
     """The record at `position`; ValueError says why there is none."""

@@ -117,7 +117,8 @@ def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
     return RecordStatus(status), parts.size if status == OK else 0
 
 
-def decode_record(const uint8_t[::1] data not None, int64_t position=0):
+def decode_record(const uint8_t[::1] data not None, int64_t position=0, *,
+                  bint check_crc=True):
     """Return the record at `position`; ValueError says why there is none."""
     cdef RecordParts parts
     cdef RecordStatus status
@@ -126,7 +127,7 @@ def decode_record(const uint8_t[::1] data not None, int64_t position=0):
     if not 0 <= position <= data.shape[0] - RecordLayout.BLANK_SIZE:
         raise ValueError(f"no record at {position} of {data.shape[0]} bytes")
     p = &data[position]
-    status = split_record(p, data.shape[0] - position, True, &parts)
+    status = split_record(p, data.shape[0] - position, check_crc, &parts)
     if status != OK:
         raise ValueError(f"no record at {position}: {RecordStatus(status).name}")
     record.size = parts.size

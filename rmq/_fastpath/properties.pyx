@@ -4,7 +4,12 @@ The separator behind the last pair may be missing.  What is not a pair, and a pa
 an empty name or value, is skipped; of several values of a name the last one counts.
 """
 
-from cpython.unicode cimport PyUnicode_FindChar, PyUnicode_Substring
+from cpython.unicode cimport (
+    PyUnicode_FindChar,
+    PyUnicode_GET_LENGTH,
+    PyUnicode_Join,
+    PyUnicode_Substring,
+)
 
 cdef enum:
     NAME_END = 1
@@ -28,3 +33,26 @@ def decode_properties(str text not None):
             )
         start = stop + 1
     return properties
+
+
+def encode_properties(dict properties not None):
+    """Write the stored text (1 us for twelve properties).
+
+    ValueError for a name or value with a separator in it, which Java would not escape.
+    """
+    cdef list parts = []
+    cdef str name, value
+    for name, value in properties.items():
+        if name is None or value is None:
+            raise TypeError(f"{name!r}: {value!r} is no property")
+        if _has(name, NAME_END) or _has(name, PAIR_END) or _has(value, PAIR_END):
+            raise ValueError(f"{name!r}: {value!r} holds a separator")
+        parts.append(name)
+        parts.append("\x01")
+        parts.append(value)
+        parts.append("\x02")
+    return PyUnicode_Join("", parts)
+
+
+cdef bint _has(str text, Py_UCS4 character) except -1:
+    return PyUnicode_FindChar(text, character, 0, PyUnicode_GET_LENGTH(text), 1) >= 0

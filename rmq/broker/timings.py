@@ -8,7 +8,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 CREATION_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
@@ -17,7 +18,8 @@ MAX_SERIES: Final = 20_000
 """Sets of labels, such as topics; values of more are not counted."""
 
 
-class Series(NamedTuple):
+@dataclass(slots=True)
+class Series:
     """One histogram: how many values each bound took, last those above all; the sum."""
 
     labels: Mapping[str, str]
@@ -42,9 +44,10 @@ class Timings:
         if series is None:
             if len(self._series) >= MAX_SERIES:
                 return
-            series = Series(labels, array("q", bytes(8 * (len(self.bounds) + 1))), 0)
+            counts = array("q", bytes(8 * (len(self.bounds) + 1)))
+            series = self._series[key] = Series(labels, counts, 0)
         series.counts[bisect_left(self.bounds, value)] += 1
-        self._series[key] = series._replace(total=series.total + value)
+        series.total += value
 
     @contextmanager
     def timed(self, **labels: str) -> Iterator[None]:

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from rmq._fastpath import MappedFile, decode_record
 from rmq.errors import LocalProtocolError, RemoteProtocolError, RequestRejected
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
 from rmq.protocol.properties import (
     MAX_PROPERTIES_SIZE,
     decode_properties,
@@ -234,7 +234,6 @@ MAX_V1_TOPIC: Final = 255
 _RECORD_HEAD: Final = struct.Struct(">iIiiiqqiq")
 _RECORD_TAIL: Final = struct.Struct(">iqi")
 _V1_TOPIC: Final = struct.Struct(">B")
-_V2_TOPIC: Final = struct.Struct(">h")
 
 
 def decode_stored(data: bytes) -> list[StoredMessage]:
@@ -253,61 +252,31 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
     return records
 
 
-def is_record(data: bytes, physical_offset: int) -> bool:
-    """Whether these are the bytes of one record that knows itself at this offset."""
+def decode_stored_at(data: bytes | MappedFile, position: int) -> StoredMessage:
+    """Read one of several records; its CRC is not checked."""
     try:
-        record = decode_stored_at(data, 0)
-    except RemoteProtocolError:
-        return False
-    return record.size == len(data) and record.physical_offset == physical_offset
-
-
-def decode_stored_at(data: bytes, position: int) -> StoredMessage:
-    """Read one of several records."""
-    try:
-        return _read_record(data, position)
-    except (struct.error, UnicodeDecodeError, ValueError) as error:
-        raise RemoteProtocolError(f"no record at byte {position}: {error}") from error
-
-
-def _read_record(data: bytes, position: int) -> StoredMessage:
-    head = _RECORD_HEAD.unpack_from(data, position)
-    size, magic, sys_flag = head[0], head[1], head[7]
-    if magic not in (MAGIC_V1, MAGIC_V2) or not 0 < size <= len(data) - position:
-        raise ValueError(f"size {size} and magic {magic:#x} are those of no record")
-    cursor = position + _RECORD_HEAD.size
-    born_host, cursor = _take(data, cursor, 20 if sys_flag & BORN_HOST_V6 else 8)
-    (store_timestamp,) = _OFFSET.unpack_from(data, cursor)
-    cursor += _OFFSET.size
-    store_host, cursor = _take(data, cursor, 20 if sys_flag & STORE_HOST_V6 else 8)
-    reconsume_times, prepared, body_size = _RECORD_TAIL.unpack_from(data, cursor)
-    body, cursor = _take(data, cursor + _RECORD_TAIL.size, body_size)
-    topic_length = _V1_TOPIC if magic == MAGIC_V1 else _V2_TOPIC
-    (topic_size,) = topic_length.unpack_from(data, cursor)
-    topic, cursor = _take(data, cursor + topic_length.size, topic_size)
-    (properties_size,) = _ITEM_TAIL.unpack_from(data, cursor)
-    properties, cursor = _take(data, cursor + _ITEM_TAIL.size, properties_size)
-    if cursor != position + size:
-        raise ValueError(f"size {size} does not match its parts")
-    return StoredMessage(
-        size=size,
-        magic=magic,
-        body_crc=head[2],
-        queue_id=head[3],
-        flag=head[4],
-        queue_offset=head[5],
-        physical_offset=head[6],
-        sys_flag=sys_flag,
-        born_timestamp=head[8],
-        born_host=born_host,
-        store_timestamp=store_timestamp,
-        store_host=store_host,
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared,
-        body=body,
-        topic=topic.decode(),
-        properties_text=properties.decode(),
-    )
+        record = decode_record(data, position, check_crc=False)
+        return StoredMessage(
+            size=record.size,
+            magic=record.magic,
+            body_crc=record.body_crc,
+            queue_id=record.queue_id,
+            flag=record.flag,
+            queue_offset=record.queue_offset,
+            physical_offset=record.physical_offset,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_ms,
+            born_host=record.born_host,
+            store_timestamp=record.store_ms,
+            store_host=record.store_host,
+            reconsume_times=record.reconsume_times,
+            prepared_transaction_offset=record.prepared_offset,
+            body=record.body,
+            topic=record.topic,
+            properties_text=record.properties.decode(),
+        )
+    except ValueError as error:
+        raise RemoteProtocolError(str(error)) from error
 
 
 def encode_stored(record: StoredMessage) -> bytes:
@@ -343,10 +312,3 @@ def encode_stored(record: StoredMessage) -> bytes:
         record.born_timestamp,
     )
     return b"".join([head, *parts])
-
-
-def _take(data: bytes, start: int, size: int) -> tuple[bytes, int]:
-    """Return `size` bytes and where they end."""
-    if not 0 <= size <= len(data) - start:
-        raise ValueError(f"{size} bytes at {start} are not there")
-    return data[start : start + size], start + size

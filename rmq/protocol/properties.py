@@ -8,9 +8,9 @@ What a reader must not forget: a pair without a name or without a value does not
 last wins. The stored text has at most 32,767 bytes.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
+from rmq import _fastpath
 from rmq._fastpath import decode_properties
 from rmq.errors import LocalProtocolError
 
@@ -87,16 +87,10 @@ TTL: Final = "TTL"
 UNIQ_KEY: Final = "UNIQ_KEY"
 WAIT: Final = "WAIT"
 
-_PAIR_END: Final = "\x02"
-_NAME_END: Final = "\x01"
 
-
-def encode_properties(properties: Mapping[str, str]) -> str:
+def encode_properties(properties: dict[str, str]) -> str:
     """Write the stored text; a name or value with a separator in it is our mistake."""
-    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    count = len(properties)
-    if text.count(_PAIR_END) != count or (
-        text.count(_NAME_END) != count and any(_NAME_END in name for name in properties)
-    ):
-        raise LocalProtocolError(f"a property holds a separator: {properties!r}")
-    return text
+    try:
+        return _fastpath.encode_properties(properties)
+    except ValueError as error:
+        raise LocalProtocolError(f"properties: {error}") from error

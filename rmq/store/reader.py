@@ -9,8 +9,8 @@ fewer from older parts; the first message is always given.  Called from the trio
 from collections.abc import Callable
 
 from rmq._fastpath import MappedFile, PullTable, QueueScan, QueueTail, scan_queue
-from rmq.errors import StoreClosed
-from rmq.protocol.message import is_record
+from rmq.errors import RemoteProtocolError, StoreClosed
+from rmq.protocol.message import StoredMessage, decode_stored_at
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
@@ -197,12 +197,23 @@ class StoreReader:
         None if none starts there: strangers ask for any offset, and bytes inside of a
         record may look like anything.
         """
-        size = self._log.record_size_at(physical_offset)
-        if size <= 0 or physical_offset + size > self.confirm_offset:
+        message = self.message_at(physical_offset)
+        if message is None:
             return None
-        data = self._log.read(physical_offset, size)
-        is_whole = data is not None and is_record(data, physical_offset)
-        return data if is_whole else None
+        return self._log.read(physical_offset, message.size)
+
+    def message_at(self, physical_offset: int) -> StoredMessage | None:
+        """Return the record that `record_at` finds, decoded."""
+        file = self._log.files.find(physical_offset)
+        if file is None:
+            return None
+        try:
+            message = decode_stored_at(file, physical_offset - file.base_offset)
+        except RemoteProtocolError:
+            return None
+        is_here = message.physical_offset == physical_offset
+        is_visible = physical_offset + message.size <= self.confirm_offset
+        return message if is_here and is_visible else None
 
     def query(
         self,

@@ -28,7 +28,7 @@ from rmq.protocol.flags import (
     is_writable,
 )
 from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
-from rmq.protocol.message import Message, StoredMessage, decode_stored
+from rmq.protocol.message import Message, StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
 from rmq_plugins.send.checks import FAQ, MAX_RECONSUME_TIMES_SINCE
 
@@ -43,7 +43,7 @@ class SendBackHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self._record_at = broker.store.record_at
+        self._message_at = broker.store.message_at
         self._put = broker.put
         self._topics = broker.topics
         self._groups = broker.groups
@@ -116,12 +116,12 @@ class SendBackHandler:
         return topic
 
     def _find(self, offset: int) -> StoredMessage:
-        data = self._record_at(offset) if offset >= 0 else None
-        if data is None:
+        record = self._message_at(offset) if offset >= 0 else None
+        if record is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
             )
-        return decode_stored(data)[0]
+        return record
 
     def _is_last(
         self,

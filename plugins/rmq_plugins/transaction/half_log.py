@@ -13,7 +13,6 @@ the log, where each committed record names its half. So nothing is delivered twi
 
 import logging
 import re
-import struct
 from collections import deque
 from dataclasses import replace
 from typing import Final
@@ -49,7 +48,6 @@ MAX_OPEN: Final = 1_000_000
 
 _READ: Final = 32
 _ENDED_TAG: Final = "d"
-_SYS_FLAG: Final = struct.Struct(">36xi")
 _OFFSET: Final = re.compile("[0-9]{1,19}")
 _READ_WRITE: Final = 6
 
@@ -125,11 +123,8 @@ class HalfLog:
     def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
-        data = self._store.record_at(physical_offset)
-        if data is None:
-            return None
-        record = decode_stored(data)[0]
-        return record if record.topic == topic else None
+        record = self._store.message_at(physical_offset)
+        return record if record is not None and record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
         """Return the half at `progress`; what is gone from the store is passed."""
@@ -155,17 +150,30 @@ class HalfLog:
         """Whether nothing is known of the transaction any more: ended or given up."""
         return live < self.progress
 
+    def pass_ended(self, most: int) -> bool:
+        """Step over ended halves at `progress` without reading them; False if none is.
+
+        A record that ended is the live one of its transaction, or one that was stored
+        anew since: neither wants a look.
+        """
+        first = self.progress
+        stop = min(first + most, self._store.max_offset(TRANS_HALF_TOPIC, 0))
+        while self.progress < stop and self.progress in self._ended:
+            self._step_over()
+        return self.progress > first
+
     def advance(self) -> None:
         """Step over the half at `progress`."""
+        assert self.has_pending, f"there is no half at {self.progress}"
+        self._step_over()
+
+    def _step_over(self) -> None:
         offset = self.progress
-        assert self.has_pending, f"there is no half at {offset}"
         self._ended.discard(offset)
         root = self._roots.pop(offset, None)
         if root is not None and self._live.get(root) == offset:
             del self._live[root]
         self.progress = offset + 1
-        if not self.has_pending:
-            self._open.clear()  # of those that were refused after `hold_back`, too
 
     def close(self, half: StoredMessage) -> None:
         """Count one open transaction less."""
@@ -275,6 +283,8 @@ class HalfLog:
 
     def save_progress(self) -> None:
         """Hand the progress on both queues to the table of consumer offsets."""
+        if not self.has_pending:
+            self._open.clear()  # of those that were refused after `hold_back`, too
         self._offsets.commit(GROUP, GROUP, TRANS_HALF_TOPIC, 0, self.progress)
         while self._written and self._written[0][1] < self.progress:
             op_offset, _ = self._written.popleft()
@@ -322,14 +332,13 @@ class HalfLog:
         """Look in the log for commits that the op queue did not hear of."""
         end = self._store.confirm_offset
         while offset < end:
-            data = self._store.record_at(offset)
-            if data is None:
+            record = self._store.message_at(offset)
+            if record is None:
                 offset = (offset // self._log_file_size + 1) * self._log_file_size
                 continue
-            offset += len(data)
-            (sys_flag,) = _SYS_FLAG.unpack_from(data)
-            if sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
-                self._note_commit(decode_stored(data)[0])
+            offset += record.size
+            if record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+                self._note_commit(record)
 
     def _note_commit(self, committed: StoredMessage) -> None:
         half = self.at(committed.prepared_transaction_offset)
