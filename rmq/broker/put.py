@@ -56,13 +56,11 @@ class PutPipeline:
     def put(self, message: Message, passed: str = "") -> PutResult:
         """Store one message; interceptors of the property `passed` had it before."""
         self._check_served(message.topic)
-        if self._interceptors and not self.triggers.isdisjoint(message.properties):
-            for interceptor in self._interceptors:
-                triggers = interceptor.triggers
-                if passed not in triggers and not triggers.isdisjoint(
-                    message.properties
-                ):
-                    interceptor.intercept(message)
+        present = message.properties.keys()  # the view walks through the fewer names
+        if self._interceptors and not present.isdisjoint(self.triggers):
+            for triggers, intercept in self._interceptors:
+                if passed not in triggers and not present.isdisjoint(triggers):
+                    intercept(message)
         return self.append(message)
 
     def append(self, message: Message) -> PutResult:

@@ -175,10 +175,8 @@ class HalfLog:
             del self._live[root]
         self.progress = offset + 1
 
-    def close(self, half: StoredMessage) -> None:
-        """Count one open transaction less."""
-        assert half.topic == TRANS_HALF_TOPIC, half.topic
-        topic = half.properties.get(names.REAL_TOPIC, "")
+    def close(self, topic: str) -> None:
+        """Count one open transaction of a topic less."""
         if self._open[topic] > 1:
             self._open[topic] -= 1
         else:
@@ -215,7 +213,7 @@ class HalfLog:
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
         if self._append(message).status not in STORED:
             return False
-        self.close(record)
+        self.close(record.properties.get(names.REAL_TOPIC, ""))
         return True
 
     def resume(self, record: StoredMessage) -> PutStatus:

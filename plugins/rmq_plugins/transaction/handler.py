@@ -124,25 +124,29 @@ class TransactionHandler:
 
     def _commit(
         self, request: Command, record: StoredMessage, live: int
-    ) -> Command | Held:
+    ) -> Command | Held | None:
         result = self._put(self._final(record), names.TRAN_MSG)
         if result.status not in STORED:
             unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
         assert result.end_offset > record.physical_offset, "a commit follows its half"
         self._log.end(live)
-        self._count(COMMIT_NUMS, record)
-        age_ms = self._clock.now_ms() - record.born_timestamp
-        topic = record.properties.get(names.REAL_TOPIC, "")
+        topic = self._count(COMMIT_NUMS, record)
+        age_ms = result.store_ms - record.born_timestamp
         self._statistics.commit_ages.add(age_ms // 1_000, topic=topic)
+        if request.is_oneway:
+            return None
         answer = request.reply()
         if not self._is_sync:
             return answer
         return Held(answer, result.end_offset, answer, self._disk_timeout_ms)
 
-    def _count(self, name: str, half: StoredMessage) -> None:
-        self._log.close(half)
-        self._statistics.count(name, half.properties.get(names.REAL_TOPIC, ""))
+    def _count(self, name: str, half: StoredMessage) -> str:
+        """Count the end of a transaction; return its topic."""
+        topic = half.properties.get(names.REAL_TOPIC, "")
+        self._log.close(topic)
+        self._statistics.count(name, topic)
+        return topic
 
     def _final(self, record: StoredMessage) -> Message:
         """Build what consumers get."""
