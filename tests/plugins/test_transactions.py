@@ -298,6 +298,20 @@ def test_given_up_after_so_many_checks(caller, clock, producer):
     assert records(caller) == []
 
 
+def test_a_check_passes_many_that_ended(caller, clock, producer):
+    """Read are only those that are open; their number is no multiple of a step."""
+    for number in range(100):
+        half = begin(caller, body=b"%d" % number, bornTimestamp=clock.ms)
+        if number % 33:
+            assert end(caller, half, COMMIT).code == 0
+    before = caller.broker.store.statistics().get_found
+    clock.ms += 30_000
+    asked = [decode_stored(question.body)[0].body for question in check(caller)]
+    assert asked == [b"0", b"33", b"66", b"99"]
+    assert caller.broker.store.statistics().get_found - before == len(asked) + 1
+    assert half_log_of(caller.broker).progress == 100
+
+
 def test_what_was_given_up_is_checked_again_when_told(caller, clock, producer):
     half = begin(caller, bornTimestamp=clock.ms)
     for _ in range(16):

@@ -53,3 +53,9 @@ def test_examples(text, properties):
 def test_separators_in_names_and_values_are_our_mistake(properties):
     with pytest.raises(LocalProtocolError, match="separator"):
         encode_properties(properties)
+
+
+@pytest.mark.parametrize("properties", [{None: "v"}, {"a": None}, {1: "v"}])
+def test_what_is_no_text_is_no_property(properties):
+    with pytest.raises(TypeError):
+        encode_properties(properties)
