@@ -69,6 +69,7 @@ cdef class Reactor:
     cdef uint32_t turn
     cdef bint in_batch
     cdef bint is_urgent         # what was served concerns Python at once
+    cdef bint is_hurried        # the next poll must not wait
     cdef bint is_awaited        # a reply of this drain waits for the disk
     cdef int64_t busy_poll_ns
     cdef int64_t active_ns      # when the last of what was ready was served

@@ -83,10 +83,15 @@ class Reactor:
         """
 
     def poll(self, now_ms: int) -> bool:
-        """Serve what is ready, without waiting; True if anything was.
+        """Serve what is ready; True if anything was.
+
+        Waits for peers or the disk a millisecond at most.
 
         `now_ms` is any clock that grows; deadlines and idle times are measured by it.
         """
+
+    def hurry(self) -> None:
+        """Let the next poll wait for nothing: other tasks have work to go on with."""
 
     @property
     def has_events(self) -> bool:

@@ -417,7 +417,8 @@ cdef class Reactor:
         cdef int64_t started
         cdef bint is_busy
         self.now_ms = now_ms
-        self.is_urgent = False
+        self.is_urgent = self.is_hurried
+        self.is_hurried = False
         count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         if count <= 0 and self.may_wait() and (
             self.held.head != NULL or rmq_monotonic_ns() < self.spin_end()
@@ -431,6 +432,10 @@ cdef class Reactor:
                 self.serve_ready(ready, count)
         self.demand_flush()
         return is_busy
+
+    def hurry(self):
+        """Let the next poll wait for nothing: other tasks have work to go on with."""
+        self.is_hurried = True
 
     cdef bint may_wait(self) noexcept nogil:
         """True if waiting here pays: for the disk, or as there was work just now."""

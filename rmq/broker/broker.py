@@ -182,6 +182,7 @@ class Broker:
             boot_ms=clock.now_ms(),
             statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
             native_counts=self._server.native_counts,
+            next_turn=self._server.next_turn,
         )
 
     def _load_tables(self) -> None:

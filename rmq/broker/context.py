@@ -6,6 +6,7 @@ Plugins import their types from here; what is not here is not theirs.
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
+import trio
 from msgspec import Struct, field
 
 from rmq.broker.arrivals import ArrivalListener, Arrivals
@@ -100,6 +101,8 @@ class BrokerContext(Struct, eq=False, weakref=True, kw_only=True):
     statistics: BrokerStatistics
     native_counts: Callable[[], NativeCounts] = dict
     """What compiled handlers served and declined, by port and request code."""
+    next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    """What a task with much to do awaits now and then, so that all have their turns."""
     plugin_configs: dict[str, Any] = field(default_factory=dict)
     on_close: list[Callable[[Connection], None]] = field(default_factory=list)
     on_stop: list[Callable[[], object]] = field(default_factory=list)

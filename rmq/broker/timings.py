@@ -8,8 +8,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 CREATION_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
@@ -18,8 +19,7 @@ MAX_SERIES: Final = 20_000
 """Sets of labels, such as topics; values of more are not counted."""
 
 
-@dataclass(slots=True)
-class Series:
+class Series(msgspec.Struct):
     """One histogram: how many values each bound took, last those above all; the sum."""
 
     labels: Mapping[str, str]

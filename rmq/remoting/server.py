@@ -285,6 +285,14 @@ class RemotingServer:
             return True
         return False
 
+    async def next_turn(self) -> None:
+        """Let everybody else run once; for a task with work for longer than a turn.
+
+        After a plain checkpoint the reactor may wait for its peers a millisecond long.
+        """
+        self._reactor.hurry()
+        await trio.lowlevel.checkpoint()
+
     def register_native(self, name: str, code: int, handler: NativeHandler) -> None:
         """Let a compiled handler see the frames of a code first, on this listener."""
         for listener in self._listeners:

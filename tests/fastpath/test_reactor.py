@@ -729,6 +729,18 @@ def test_a_busy_poll_looks_again_after_work_that_took_longer_than_it_waits():
         wire.close()
 
 
+def test_a_poll_in_a_hurry_serves_what_is_there_and_waits_for_nothing():
+    wire = Wire(busy_poll_us=5_000_000)
+    _, peer = wire.connect()
+    peer.sendall(frame(100)[:50])
+    wire.reactor.hurry()
+    began = time.monotonic()
+    assert wire.reactor.poll(0)
+    assert time.monotonic() - began < 1
+    assert wire.reactor.bytes_in == 50
+    wire.close()
+
+
 def test_a_busy_poll_ends_and_others_follow_less_often():
     wire = Wire(busy_poll_us=20_000)
     _, peer = wire.connect()

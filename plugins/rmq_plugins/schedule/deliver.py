@@ -58,6 +58,7 @@ class Deliveries:
         self._arrivals = broker.arrivals
         self._topics = broker.topics
         self._clock = broker.clock
+        self._next_turn = broker.next_turn
         self._delays_ms = broker.store_config.delay_table()
         self.offsets = DelayOffsets(
             broker.store.directory.config,
@@ -115,7 +116,7 @@ class Deliveries:
                 await self._sleep(now_ms)
             else:
                 self._deliver_in_turn(level)
-                await trio.lowlevel.checkpoint()
+                await self._next_turn()
 
     def _deliver_in_turn(self, level: int) -> None:
         """Deliver one batch, so that a send waits for no more; the level is last then.

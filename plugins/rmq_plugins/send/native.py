@@ -69,6 +69,7 @@ class NativeSends:
         """
         name = config.topic_name
         assert name is not None, "a topic in the table has a name"
+        assert queue_id >= 0, f"no queue was chosen for {name}"
         shown = self._shown.get(name)
         if shown is not None and queue_id in shown:
             return

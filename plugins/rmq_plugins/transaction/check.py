@@ -45,6 +45,7 @@ class Checker:
         self._producers = broker.producers
         self._arrivals = broker.arrivals
         self._clock = broker.clock
+        self._next_turn = broker.next_turn
         self._broker_name = config.broker_name
         self._config = config
 
@@ -68,7 +69,7 @@ class Checker:
                     break
             self._log.save_progress()
             self._arrivals.flush()
-            await trio.lowlevel.checkpoint()
+            await self._next_turn()
 
     def step(self, start_ms: int) -> bool:
         """Look at one half; False ends the round, because the rest is too young."""

@@ -160,6 +160,7 @@ class HalfLog:
         stop = min(first + most, self._store.max_offset(TRANS_HALF_TOPIC, 0))
         while self.progress < stop and self.progress in self._ended:
             self._step_over()
+        assert first <= self.progress <= max(first, stop), f"{self.progress} of {stop}"
         return self.progress > first
 
     def advance(self) -> None:
