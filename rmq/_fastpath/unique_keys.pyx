@@ -22,8 +22,6 @@ cdef enum:
     COUNTER_DIGITS = 4
     KEY_LIMIT = PREFIX_LIMIT + TIME_DIGITS + COUNTER_DIGITS
 
-HOST_SIZES = (8, 20)
-
 
 cdef inline void _put_hexadecimal(
     uint8_t *out, int32_t digits, uint32_t number
@@ -40,7 +38,7 @@ cdef class UniqueKeys:
     def __init__(self, bytes store_host not None, now_ms):
         """`store_host` is the maker as records hold it, with its port."""
         cdef bytes prefix
-        if len(store_host) not in HOST_SIZES:
+        if len(store_host) not in (8, 20):
             raise ValueError(f"{len(store_host)} bytes are no host")
         prefix = (
             store_host[:-PORT_SIZE]

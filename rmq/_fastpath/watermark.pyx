@@ -6,8 +6,8 @@ the offset has moved.  The other way, who waits for more demands it, and the thr
 moves the watermark waits for a demand; those made meanwhile are one.
 
 Invariant: the value never falls, except by `reset` during recovery, when nobody reads.
-Any thread may call `advance` and `demand`; subscribe and close belong to the thread that
-owns it, `wait_for_demand` to one other.
+Any thread may call `advance` and `demand`; subscribe and close belong to the thread
+that owns it, `wait_for_demand` to one other.
 """
 
 import os
