@@ -286,8 +286,10 @@ def test_every_recorded_call(recording, golden, tmp_path, capsys):
             eventually(lambda: wire.members(broker, group), "consumer")
             (client_id,) = wire.members(broker, group)
             eventually(lambda: wire.committed(broker, group, stay, 2) == 12, "offsets")
+            retry = f"%RETRY%{group}"
+            eventually(lambda: wire.holds(broker, group, client_id, retry), "retry", 90)
             if recording.has_retried:
-                fields = {"consumerGroup": group, "topic": f"%RETRY%{group}"}
+                fields = {"consumerGroup": group, "topic": retry}
                 wire.call(broker, 15, {**fields, "queueId": 0, "commitOffset": 0})
             replace = {
                 "127.0.0.2:22876": server.namesrv,

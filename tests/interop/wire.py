@@ -57,6 +57,13 @@ def members(broker: str, group: str) -> list[str]:
     return names
 
 
+def holds(broker: str, group: str, client_id: str, topic: str) -> bool:
+    """Whether a consumer, asked through the broker, says that queue 0 is its own."""
+    fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
+    answer = call(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    return f'"queueId":0,"topic":"{topic}"'.encode() in answer.body
+
+
 def committed(broker: str, group: str, topic: str, queues: int) -> int:
     """How far a group has come, summed over the queues."""
     total = 0
