@@ -91,6 +91,9 @@ class Watch:
         "os.truncate", "os.chmod", "os.chown", "os.utime",
     )  # fmt: skip
 
+    REMOVALS = ("os.remove", "os.rmdir")
+    """Their second argument is a folder's descriptor, -1 for none."""
+
     def __init__(self, folder: Path) -> None:
         own = {ROOT, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
         self._own = (os.path.realpath(folder),)
@@ -104,6 +107,8 @@ class Watch:
             self._look(event, path, self._own if is_write else self._readable)
         elif event in self.CHANGES:
             for path in arguments:
+                if event in self.REMOVALS and arguments[1] >= 0:  # as rmtree does
+                    path = f"/proc/self/fd/{arguments[1]}/{os.fsdecode(arguments[0])}"
                 self._look(event, path, self._own)
         elif event in self.STARTS:
             self.found.add(f"{event} {arguments!r:.200}")
