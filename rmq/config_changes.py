@@ -9,7 +9,6 @@ Call from the trio thread; blocks for one small write.
 """
 
 import dataclasses
-import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from rmq import config_keys
 from rmq.config import Option, as_text, describe, nearest, options, parse_value
 from rmq.errors import ConfigError
+from rmq.files import replace_file
 
 MAX_CHANGES = 1024
 """Keys of one request."""
@@ -147,27 +147,17 @@ def differences(
 def rewrite(path: Path, changes: Mapping[str, str]) -> None:
     """Put keys into a properties file; its comments and other keys stay.
 
-    Crash contract: written beside itself and renamed; the file before is `.bak`.
+    The one before is `<name>.bak`; the crash contract is that of `rmq/files.py`.
     """
     # imported on use: it brings XML and HTTP along
     import javaproperties
 
-    temporary = path.with_name(path.name + ".tmp")
     try:
         text = path.read_text() if path.exists() else ""
         file = javaproperties.PropertiesFile.loads(text)
         for key, value in changes.items():
             file[key] = value
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w") as stream:
-            stream.write(file.dumps())
-            stream.flush()
-            os.fsync(stream.fileno())
-        if path.exists():
-            backup = path.with_name(path.name + ".bak")
-            backup.unlink(missing_ok=True)
-            os.link(path, backup)
-        temporary.replace(path)
+        replace_file(path, file.dumps().encode(), backup=True)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be rewritten: {error}") from error
 

@@ -20,9 +20,9 @@ from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
-from rmq.broker.tables.persist import JsonTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
+from rmq.json_table import JsonTable
 from rmq.native import NativeHandler
 from rmq.plugins import PluginSet
 from rmq.remoting.connection import Connection

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import trio
 
 from rmq.broker.clients import ConsumerTable, ProducerTable
-from rmq.broker.tables.persist import JsonTable
 from rmq.clock import Clock
+from rmq.json_table import JsonTable
 
 SCAN_INTERVAL_S = 10.0
 SAVE_INTERVAL_S = 0.2

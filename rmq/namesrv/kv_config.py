@@ -1,17 +1,18 @@
 """KVConfig: names and values by namespace, kept in `kvConfig.json`.
 
 Layout: `{"configTable": {namespace: {key: value}}}`.
-Crash contract: the file is written beside itself and renamed; the one before is `.bak`.
+Crash contract: that of `rmq/files.py`; the one before is `.bak`.
 Order configuration of topics lives here, namespace ORDER_TOPIC_CONFIG.
 """
 
 import logging
-import os
+from functools import partial
 from pathlib import Path
 
 import trio
 
 from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
+from rmq.files import replace_file
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
 
@@ -125,18 +126,9 @@ class KVConfig:
             if self._is_dirty:
                 self._is_dirty = False
                 text = fastjson.dumps_pretty({"configTable": self._table})
-                await trio.to_thread.run_sync(self._write, text)
-
-    def _write(self, text: bytes) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        with temporary.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if self._path.exists():
-            self._path.replace(self._path.with_name(self._path.name + ".bak"))
-        temporary.replace(self._path)
+                await trio.to_thread.run_sync(
+                    partial(replace_file, self._path, text, backup=True)
+                )
 
 
 def _size(key: str, value: str) -> int:

@@ -25,8 +25,8 @@ from rmq._fastpath import (
     RecordMagic,
     Watermark,
 )
+from rmq.files import sync_directory
 from rmq.store.allocate import FileAllocator
-from rmq.store.data_dir import sync_directory
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.staging_pool import StagingPool
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from rmq._fastpath import MappedFile, QueueTail
 from rmq.errors import RequestRejected, StoreError
+from rmq.files import sync_directory
 from rmq.protocol.topics import validate_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
-from rmq.store.data_dir import sync_directory
 
 WINDOW_SIZE = 64 * 1024
 WINDOW_LIMIT = 1024 * 1024

@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 
 from rmq.errors import StoreError
+from rmq.files import sync_directory
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import Foreign, find_foreign
 
@@ -122,12 +123,3 @@ class AbortMarker:
         """Remove the file: everything is durable and dispatched."""
         self._path.unlink(missing_ok=True)
         sync_directory(self._path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make created, renamed and removed names durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -25,10 +25,10 @@ from rmq._fastpath import (
 )
 from rmq.clock import Clock
 from rmq.errors import CorruptLog, StoreError
+from rmq.files import sync_directory
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
-from rmq.store.data_dir import sync_directory
 
 WINDOW_SIZE = 4 << 20
 BUILD_SIZE = 8 << 20

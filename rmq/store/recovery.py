@@ -27,11 +27,12 @@ from rmq._fastpath import (
     walk_log,
 )
 from rmq.errors import RequestRejected
+from rmq.files import sync_directory
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
-from rmq.store.data_dir import DataDirectory, sync_directory
+from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, next_record, whole_records

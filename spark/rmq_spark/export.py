@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmq.errors import StoreError
+from rmq.files import sync_directory
 from rmq_spark.commit_log import LostData
-from rmq_spark.manifest import DataFile, Settings, sync_folder, writer_name
+from rmq_spark.manifest import DataFile, Settings, writer_name
 from rmq_spark.options import Options
 from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import columns_of
@@ -178,7 +179,7 @@ class _FileWriter:
             size = os.fstat(file.fileno()).st_size
         self._draft.replace(self._final)
         for folder in (self._folder, self._folder.parent, self._out):
-            sync_folder(folder)
+            sync_directory(folder)
         return self._summary.of(self._file, size)
 
     def abandon(self) -> None:
@@ -267,7 +268,7 @@ def merge_files(out: str, target: str, sources: list[str]) -> DataFile:
         with draft.open("rb") as file:
             os.fsync(file.fileno())
         draft.replace(final)
-        sync_folder(final.parent)
+        sync_directory(final.parent)
     finally:
         draft.unlink(missing_ok=True)
     return describe(out, target)

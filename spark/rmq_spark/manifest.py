@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmq.errors import StoreError
+from rmq.files import sync_directory
 
 FOLDER: Final = "_rmq_manifest"
 FORMAT: Final = 1
@@ -114,7 +115,7 @@ class ExportLog:
                 "folder of its own"
             )
         self._folder.mkdir(exist_ok=True)
-        sync_folder(self.out)
+        sync_directory(self.out)
 
     def last(self) -> Manifest | None:
         """The newest manifest."""
@@ -225,22 +226,13 @@ class ExportLog:
             return False
         finally:
             draft.unlink(missing_ok=True)
-            sync_folder(self._folder)
+            sync_directory(self._folder)
         return True
 
 
 def writer_name() -> str:
     """A name that no other writer uses, for drafts."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def sync_folder(path: Path) -> None:
-    """Make created, renamed and removed names durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _last(values: dict[str, int] | None) -> LastRecord | None:

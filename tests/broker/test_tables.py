@@ -91,6 +91,17 @@ def test_a_cut_file_gives_way_to_its_backup_and_says_so(
     assert "backup" in caplog.text
 
 
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "[1]", '"x"', "{}"])
+def test_an_offset_that_is_no_number_gives_way_to_the_backup(
+    tmp_path, clock, caplog, value
+):
+    text = '{"offsetTable":{"T@G":{"0":%s}}}'
+    (tmp_path / "consumerOffset.json").write_text(text % value)
+    (tmp_path / "consumerOffset.json.bak").write_text(text % 7)
+    assert offsets(tmp_path, clock).query("G", "T", 0) == 7
+    assert "took the backup" in caplog.text
+
+
 @pytest.mark.parametrize(
     "text", ["[]", '{"topicConfigTable":7}', '{"topicConfigTable":{"../x":{}}}']
 )

@@ -49,6 +49,15 @@ def test_a_change_reaches_every_class_with_the_key_and_the_file(configs, tmp_pat
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["a.conf", "a.conf.bak"]
 
 
+def test_a_private_file_stays_private_and_so_does_the_one_before(configs, tmp_path):
+    path = tmp_path / "a.conf"
+    path.write_text("initAuthenticationUser={}\n")
+    path.chmod(0o600)
+    apply_changes({"isOn": "true"}, configs, str(path))
+    modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
+    assert modes == {"a.conf": 0o600, "a.conf.bak": 0o600}
+
+
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [

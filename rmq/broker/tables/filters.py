@@ -12,11 +12,11 @@ from typing import Any
 from msgspec import field
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.tables.persist import JsonTable
 from rmq.clock import Clock
 from rmq.filters.bloom import bloom_positions, bloom_shape
 from rmq.filters.sql import SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type
+from rmq.json_table import JsonTable
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.heartbeat import SubscriptionData
 from rmq.protocol.headers import I32, I64

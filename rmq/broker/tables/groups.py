@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.tables.persist import JsonTable
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
+from rmq.json_table import JsonTable
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq.protocol.flags import PERM_READ
 from rmq.protocol.topics import validate_group

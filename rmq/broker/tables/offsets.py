@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rmq.broker.tables.persist import JsonTable
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
+from rmq.json_table import JsonTable
 
 SEPARATOR = "@"
 MAX_ENTRIES = 1_000_000

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.tables.persist import JsonTable
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
+from rmq.json_table import JsonTable
 from rmq.protocol import topics as names
 from rmq.protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 from rmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE

@@ -1,14 +1,12 @@
 """JsonTable: a table that lives in memory and in one of RocketMQ's JSON files.
 
 Layout: the text of the table, beside it `<name>.bak` with the text before.
-Crash contract: a save writes `<name>.tmp`, makes it durable, renames the old file to
-`.bak` and the new one to its place; at any moment one of the two is whole.
+Crash contract: that of `rmq/files.py`.
 A file that cannot be read is renamed to `<name>.bad` and the `.bak` is taken; if that
-is bad too the broker does not start.
+is bad too the process does not start.
 """
 
 import logging
-import os
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -18,6 +16,7 @@ import trio
 
 from rmq.clock import Clock
 from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
+from rmq.files import replace_file
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.codes import ResponseCode
@@ -77,6 +76,8 @@ class JsonTable(ABC):
             self._read(value)
         except (RemoteProtocolError, RequestRejected) as error:
             return str(error)
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            return f"a value of another kind than expected: {error}"
         return None
 
     @property
@@ -149,17 +150,4 @@ class JsonTable(ABC):
     def write(self, text: bytes) -> None:
         """Save a text; blocks, so call it from a worker thread."""
         assert text, f"{self._path}: an empty table is still a JSON object"
-        temporary = self._path.with_suffix(self._path.suffix + ".tmp")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if self._path.exists():
-            self._path.replace(self._path.with_suffix(self._path.suffix + ".bak"))
-        temporary.replace(self._path)
-        descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        replace_file(self._path, text, backup=True)

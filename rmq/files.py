@@ -1,0 +1,85 @@
+"""Small files that are replaced as a whole: tables, settings, notes of the store.
+
+Crash contract of `replace_file`: at every moment, also after a power cut, the name
+leads to the whole content before or to the whole content after (or to nothing, if
+there was no file); after the return it is the content after.  `<name>.bak` is the
+content before the last replacement, or absent.  A leftover `<name>.tmp` is nobody's.
+One writer of a name at a time; everything here blocks.
+"""
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+
+def replace_file(
+    path: Path, data: bytes, *, backup: bool = False, mode: int | None = None
+) -> None:
+    """Write a file beside itself and give it the name; makes the folder if needed.
+
+    The new file has the permissions and, where this process may give them, the owner
+    of the old one; `mode` overrides the permissions.  No file of a moment is readable
+    by more people than that.  With `backup` the old file stays as `<name>.bak`.
+    OSError if it cannot be written; the old file is as it was then.
+    """
+    folder = path.parent
+    _make_folder(folder)
+    before = _status_of(path)
+    draft = path.with_name(path.name + ".tmp")
+    draft.unlink(missing_ok=True)
+    try:
+        _write_draft(draft, data, before, mode)
+        if backup and before is not None:
+            kept = path.with_name(path.name + ".bak")
+            kept.unlink(missing_ok=True)
+            os.link(path, kept)
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            draft.unlink(missing_ok=True)
+        raise
+    sync_directory(folder)
+
+
+def sync_directory(path: Path) -> None:
+    """Make created, renamed and removed names of a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _status_of(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_directory(folder.parent)
+
+
+def _write_draft(
+    draft: Path, data: bytes, before: os.stat_result | None, mode: int | None
+) -> None:
+    """Write and sync the new content; it is private until the owner is right."""
+    if mode is None and before is not None:
+        mode = stat.S_IMODE(before.st_mode)
+    created = 0o666 if mode is None else 0o600  # less what the umask takes
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, created), "wb") as file:
+        if before is not None:
+            with contextlib.suppress(PermissionError):
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
