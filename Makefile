@@ -79,6 +79,9 @@ spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
 
+bench-ordinary: $(VENV)/.dev  ## few messages a second and consumers that wait, beside Java 5.5.0; 8 minutes
+	$(BIN)/python bench/ordinary.py
+
 bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0, Redis (if installed) and a C echo side by side; 9 minutes
 	$(BIN)/python bench/compare_java.py
 

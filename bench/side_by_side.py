@@ -117,10 +117,7 @@ def markdown(result: dict) -> str:
     """The tables and the machine for docs/performance.md."""
     names = ", ".join(LABELS[kind] for kind in kinds_of(result))
     parts = [f"![rates and CPU of {names}]({PLOT})\n"]
-    for title, head, body in tables(result):
-        rule = ["---" if index < 2 else "---:" for index in range(len(head))]
-        lines = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
-        parts.append("\n".join([f"### {title}\n", *lines]) + "\n")
+    parts += [table_markdown(*table) for table in tables(result)]
     facts = "\n".join(f"| {k} | {v} |" for k, v in result["machine"].items())
     parts.append(f"### Machine\n\n| | |\n|---|---|\n{facts}\n")
     parts.append(
@@ -135,6 +132,13 @@ def markdown(result: dict) -> str:
             "how much; measure on a quiet machine before quoting a figure.\n",
         )
     return "\n".join(parts)
+
+
+def table_markdown(title: str, head: tuple, body: list[tuple]) -> str:
+    """One table for a document."""
+    rule = ["---" if index < 2 else "---:" for index in range(len(head))]
+    lines = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
+    return "\n".join([f"### {title}\n", *lines]) + "\n"
 
 
 def kinds_of(result: dict) -> list[str]:
@@ -228,14 +232,18 @@ def label(x: float, y: float, words: str, anchor: str = "start", size: int = 12)
 
 
 def renew(folder: Path, result: dict) -> None:
-    """Put the figures into performance.md, between its marks, and the plot by it."""
-    path = folder / "performance.md"
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{path.name} has lost its marks {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{markdown(result)}\n{END}{after}")
+    """Put the figures into performance.md, and the plot beside it."""
+    replace_between(folder / "performance.md", (BEGIN, END), markdown(result))
     (folder / PLOT).write_text(svg(result))
+
+
+def replace_between(path: Path, marks: tuple[str, str], text: str) -> None:
+    """Replace what a document has between two marks."""
+    before, begin, rest = path.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
+    if not begin or not end:
+        raise SystemExit(f"{path.name} has lost its marks {' and '.join(marks)}")
+    path.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")
 
 
 def main() -> None:
