@@ -306,6 +306,38 @@ class BrokerConfig(Configuration):
         low=1 << 20,
         doc="bytes that all connections may buffer; beyond it the largest is closed",
     )
+    max_held_pulls: int = option(
+        100_000,
+        key="rmq.maxHeldPulls",
+        dynamic=True,
+        low=0,
+        high=10_000_000,
+        doc="pulls that wait for messages, 2 KiB each; as many as Java queues",
+    )
+    max_held_pulls_per_connection: int = option(
+        16_384,
+        key="rmq.maxHeldPullsPerConnection",
+        dynamic=True,
+        low=0,
+        high=10_000_000,
+        doc="of one connection: a client waits once in each queue of its topics",
+    )
+    max_held_pulls_per_group: int = option(
+        50_000,
+        key="rmq.maxHeldPullsPerGroup",
+        dynamic=True,
+        low=0,
+        high=10_000_000,
+        doc="of one consumer group: half of all, so that others have places",
+    )
+    max_held_pulls_per_queue: int = option(
+        10_000,
+        key="rmq.maxHeldPullsPerQueue",
+        dynamic=True,
+        low=0,
+        high=10_000_000,
+        doc="of one queue: each member of a broadcast group waits once in it",
+    )
     busy_poll_us: int = option(
         50,
         key="rmq.busyPollMicros",

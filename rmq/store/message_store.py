@@ -89,6 +89,7 @@ class MessageStore:
         )
         self.get = reader.get
         self.entries_at = reader.entries_at
+        self.tag_codes = reader.tag_codes
         self.query = reader.query
         self.record_at = reader.record_at
         self.message_at = reader.message_at

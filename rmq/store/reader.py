@@ -6,6 +6,7 @@ pull: so many messages and bytes from the hot end of the log (what is likely in 
 fewer from older parts; the first message is always given.  Called from the trio thread.
 """
 
+import struct
 from collections.abc import Callable
 
 from rmq._fastpath import MappedFile, PullTable, QueueScan, QueueTail, scan_queue
@@ -19,6 +20,9 @@ from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.index import MessageIndex
 from rmq.store.results import Boundary, GetResult, GetStatus
 from rmq.store.stats import StoreCounters
+
+_TAGS_CODE = struct.Struct(">12xq")
+assert _TAGS_CODE.size == ENTRY_SIZE, "a queue entry ends with its tags code"
 
 
 class StoreReader:
@@ -129,6 +133,21 @@ class StoreReader:
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return None
         return queue, queue.locate(offset)[0]
+
+    def tag_codes(self, topic: str, queue_id: int, first: int, end: int) -> set[int]:
+        """Return the tags codes of the entries in [first, end), each once."""
+        codes: set[int] = set()
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return codes
+        first, end = max(first, queue.min_offset), min(end, queue.next_offset)
+        while first < end:
+            file, position = queue.locate(first)
+            size = min(file.size - position, (end - first) * ENTRY_SIZE)
+            entries = file.read(position, size)
+            codes.update(code for (code,) in _TAGS_CODE.iter_unpack(entries))
+            first += size // ENTRY_SIZE
+        return codes
 
     def pull_table(
         self,

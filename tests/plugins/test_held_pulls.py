@@ -1,9 +1,14 @@
 """Long polling: what ends a pull in waiting, and what it then answers."""
 
+import json
+import time
+
 import pytest
 import trio
 
 import rmq_plugins.pull
+from rmq.protocol.command import Command
+from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.message import decode_stored
 from rmq_plugins.pull import held_pulls
 from rmq_plugins.pull.handler import pulls_of
@@ -17,11 +22,22 @@ def held(caller):
 
 
 @pytest.fixture
-def arrive(caller):
+def arrive(caller, held):
     """Return a function that reports the queues touched so far, as a drain does."""
     listeners = rmq_plugins.pull.rmq_arrival_listeners(caller.broker)
     caller.broker.arrivals.listen(tuple(listeners))
-    return caller.broker.arrivals.flush
+
+    def report():
+        caller.broker.arrivals.flush()
+        finish(held)
+
+    return report
+
+
+def finish(held):
+    """Run what the first turn left."""
+    while held.has_more.is_set():
+        held.run_turn()
 
 
 def sent_bodies(connection):
@@ -152,8 +168,9 @@ def test_stop_answers_all_of_them(caller, held):
     assert caller.pull(**SUSPEND).code == 2
 
 
-def test_full_queue_is_refused(caller, held, monkeypatch):
-    monkeypatch.setattr(held_pulls, "MAX_PER_QUEUE", 2)
+def test_full_queue_is_refused(make_caller):
+    caller = make_caller(max_held_pulls_per_queue=2)
+    held = pulls_of(caller.broker).held
     caller.pull(**SUSPEND)
     caller.pull(**SUSPEND)
     answer = caller.pull(**SUSPEND)
@@ -164,8 +181,13 @@ def test_full_queue_is_refused(caller, held, monkeypatch):
     assert held.statistics().refused == 1
 
 
-def test_full_table_is_refused(caller, held, monkeypatch):
-    monkeypatch.setattr(held_pulls, "MAX_TOTAL", 1)
+@pytest.mark.parametrize(
+    "option",
+    ["max_held_pulls", "max_held_pulls_per_connection", "max_held_pulls_per_group"],
+)
+def test_full_table_is_refused(make_caller, option):
+    caller = make_caller(**{option: 1})
+    held = pulls_of(caller.broker).held
     caller.pull(**SUSPEND)
     assert caller.pull(queueId=1, **SUSPEND).code == 2
     assert held.statistics() == (1, 1, 1, 1, 0, 0, 0)
@@ -201,18 +223,214 @@ def test_short_polling_holds_for_its_own_time(make_caller, clock):
     assert [answer.code for answer in caller.connection.sent] == [19]
 
 
-@pytest.mark.parametrize(
-    ("options", "interval_s"), [({}, 5), ({"long_polling_enable": False}, 1)]
-)
-async def test_service_sweeps(make_caller, clock, autojump_clock, options, interval_s):
-    caller = make_caller(**options)
+def test_one_connection_or_group_leaves_places_to_others(make_caller, make_connection):
+    caller = make_caller(max_held_pulls_per_connection=2, max_held_pulls_per_group=3)
+    other = make_connection()
+    assert [caller.pull(**SUSPEND) for _ in range(2)] == [None, None]
+    assert caller.pull(**SUSPEND).code == 2
+    assert caller.pull(**SUSPEND, connection=other) is None
+    assert caller.pull(**SUSPEND, connection=other).code == 2
+    assert caller.pull(**SUSPEND, connection=other, consumerGroup="H") is None
+    for forget in caller.broker.on_close:
+        forget(caller.connection)
+    assert caller.pull(**SUSPEND, connection=make_connection()) is None
+
+
+async def test_service_sweeps(caller, clock, autojump_clock):
     caller.pull(sysFlag=6, suspendTimeoutMillis=0)
     clock.ms += 1_000
     (service,) = rmq_plugins.pull.rmq_services(caller.broker)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service)
-        await trio.sleep(interval_s - 0.01)
+        await trio.sleep(0.49)
         assert caller.connection.sent == []
         await trio.sleep(0.02)
         assert len(caller.connection.sent) == 1
         nursery.cancel_scope.cancel()
+
+
+def test_a_changed_subscription_reads_what_the_old_one_passed_over(
+    caller, clock, held, arrive
+):
+    """The pull waited for A while B came; since then its group wants B as well."""
+
+    def subscribe(expression, version):
+        wanted = {"topic": "T", "subString": expression, "subVersion": version}
+        group = {"groupName": "G", "subscriptionDataSet": [wanted]}
+        heartbeat = {"clientID": "c", "consumerDataSet": [group]}
+        caller.call(34, body=json.dumps(heartbeat).encode())
+
+    subscribe("A", 1)
+    pull = {"sysFlag": 2, "suspendTimeoutMillis": 15_000, "subscription": None}
+    caller.pull(**pull, subVersion=1)
+    caller.connection.sent.clear()
+    caller.send(body=b"b", properties="TAGS\x01B\x02")
+    arrive()
+    assert caller.connection.sent == []
+    subscribe("A || B", 2)
+    clock.ms += 15_000
+    held.sweep()
+    assert sent_bodies(caller.connection) == [b"b"]
+
+
+def test_a_topic_that_began_anew_wakes_those_who_waited_before(caller, arrive):
+    for _ in range(3):
+        caller.send(properties="TAGS\x01B\x02")
+    arrive()
+    caller.pull(subscription="A", offset=3, **SUSPEND)
+    caller.broker.store.delete_topic("T")
+    caller.send(properties="TAGS\x01B\x02")
+    arrive()
+    (answer,) = caller.connection.sent
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (21, "1")
+
+
+@pytest.mark.slow
+def test_no_turn_of_ten_thousand_pulls_is_a_pause(caller, clock, held, arrive):
+    for _ in range(10_000):
+        caller.pull(subscription="A", **SUSPEND)
+    began = time.perf_counter()
+    caller.send(properties="TAGS\x01B\x02")
+    caller.broker.arrivals.flush()
+    longest_s = time.perf_counter() - began
+    clock.ms += 15_000
+    began = time.perf_counter()
+    held.sweep()
+    longest_s = max(longest_s, time.perf_counter() - began)
+    while held.has_more.is_set():
+        began = time.perf_counter()
+        held.run_turn()
+        longest_s = max(longest_s, time.perf_counter() - began)
+    assert len(caller.connection.sent) == 10_000
+    assert longest_s < 0.05
+
+
+class Work:
+    """A held-pull table over one queue that counts what it is made to do."""
+
+    def __init__(self, takes=True):
+        self.now_ms, self.ran, self.read, self.ns = 0, 0, 0, 0
+        self.codes, self.takes = {7}, takes
+        self.connection = Peer()
+        limits = held_pulls.HeldPullLimits(*[1_000_000] * 4)
+        access = held_pulls.QueueAccess(lambda *_: 0, self.read_codes, lambda *_: None)
+        self.held = held_pulls.HeldPulls(
+            self.resume, access, lambda: limits, lambda: self.now_ms, self.timer_ns
+        )
+
+    def read_codes(self, topic, queue_id, first, end):
+        self.read += end - first
+        return self.codes
+
+    def resume(self, pull, is_over):
+        self.ran += 1
+        self.ns += 50_000
+        return pull.request.reply() if self.takes or is_over else None
+
+    def timer_ns(self):
+        return self.ns
+
+    def hold(self, count, tag_codes=None):
+        header = PullMessageRequestHeader(
+            consumer_group="G", topic="T", queue_id=0, queue_offset=0, max_msg_nums=1,
+            sys_flag=6, commit_offset=0, suspend_timeout_millis=1, sub_version=0,
+        )  # fmt: skip
+        for _ in range(count):
+            pull = held_pulls.HeldPull(
+                Command(11), header, self.connection, 15_000, tag_codes
+            )
+            assert self.held.hold(pull)
+
+
+class Peer:
+    is_open = True
+    answers = 0
+
+    def send_nowait(self, answer):
+        self.answers += 1
+
+
+def test_pulls_whose_tags_never_match_cost_a_send_nothing():
+    """10,000 of them made each send to their queue run all of them."""
+    work = Work()
+    work.hold(10_000, tag_codes=(1, 2))
+    for end in range(1, 101):
+        work.held.on_arrivals({("T", 0): end})
+    assert (work.ran, work.read) == (0, 100)
+    work.codes = {7, 2}
+    work.held.on_arrivals({("T", 0): 101})
+    assert work.ran > 0
+
+
+def test_only_the_pulls_of_the_tag_that_came_run():
+    work = Work()
+    work.hold(1_000, tag_codes=(1,))
+    work.hold(3, tag_codes=(7, 8))
+    work.held.on_arrivals({("T", 0): 1})
+    assert work.connection.answers == 3
+    work.held.on_arrivals({("T", 0): 2})
+    assert work.ran == 3
+
+
+@pytest.mark.parametrize("codes", [{7}, {-(1 << 40)}])
+def test_entries_that_say_nothing_of_tags_wake_all(codes):
+    work = Work()
+    work.codes = codes
+    work.hold(5, tag_codes=(1,))
+    end = 1 if codes != {7} else held_pulls.MAX_TESTED + 1
+    work.held.on_arrivals({("T", 0): end})
+    assert work.connection.answers == 5
+
+
+@pytest.mark.parametrize("tag_codes", [None, (1,)])
+def test_ten_thousand_pulls_end_in_turns(tag_codes):
+    """All at once they were a pause of a quarter of a second."""
+    work = Work()
+    work.hold(10_000, tag_codes)
+    work.now_ms = 15_000
+    work.held.sweep()
+    turns = 1
+    assert work.ran == held_pulls.TURN_NS // 50_000
+    while work.held.has_more.is_set():
+        before = work.ran
+        work.held.run_turn()
+        assert work.ran - before <= held_pulls.TURN_NS // 50_000
+        turns += 1
+    assert work.connection.answers == work.ran == 10_000
+    assert turns == 1_000
+    assert work.held.statistics().waiting == 0
+
+
+def test_an_arrival_during_a_backlog_adds_no_turn_of_its_own():
+    work = Work()
+    work.hold(100)
+    work.held.on_arrivals({("T", 0): 1})
+    ran = work.ran
+    work.hold(100)
+    work.held.on_arrivals({("T", 0): 2})
+    assert work.ran == ran
+    finish(work.held)
+    assert work.connection.answers == 200
+
+
+def test_pulls_that_find_nothing_wait_on_and_end_in_time():
+    work = Work(takes=False)
+    work.hold(30)
+    work.held.on_arrivals({("T", 0): 1})
+    finish(work.held)
+    assert (work.ran, work.connection.answers) == (30, 0)
+    work.now_ms = 15_000
+    work.held.on_arrivals({("T", 0): 2})
+    work.held.sweep()
+    finish(work.held)
+    assert work.connection.answers == 30
+    assert work.held.statistics().waiting == 0
+
+
+def test_a_connection_with_many_pulls_closes_in_turns():
+    work = Work()
+    work.hold(100, tag_codes=(1,))
+    work.held.drop(work.connection)
+    finish(work.held)
+    assert work.held.statistics() == (0, 0, 100, 0, 0, 0, 100)
+    assert work.ran == 0

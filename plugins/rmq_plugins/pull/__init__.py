@@ -48,5 +48,5 @@ def rmq_arrival_listeners(broker: BrokerContext) -> Sequence[ArrivalListener]:
 
 @hookimpl
 def rmq_services(broker: BrokerContext) -> Sequence[Service]:
-    """End held pulls whose time is over."""
-    return [pulls_of(broker).sweep_held_pulls]
+    """End held pulls that were woken, or whose time is over."""
+    return [pulls_of(broker).serve_held_pulls]

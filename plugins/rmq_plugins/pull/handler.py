@@ -5,12 +5,15 @@ client what to do next: take them (0), ask again later (19) or at once (20), or 
 from another offset (21); the remark names the store's status.
 """
 
+import math
 from collections.abc import Coroutine
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import trio
 
+from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected, StoreError
 from rmq.protocol.codes import ResponseCode
@@ -24,7 +27,9 @@ from rmq_plugins.pull.filter import PullFilter, matching_records
 from rmq_plugins.pull.held_pulls import (
     MAX_SUSPEND_MS,
     HeldPull,
+    HeldPullLimits,
     HeldPulls,
+    QueueAccess,
     QueueKey,
 )
 from rmq_plugins.pull.native import NativePulls
@@ -32,7 +37,8 @@ from rmq_plugins.pull.native import NativePulls
 MASTER_ID: Final = "0"
 """Slaves do not serve pulls, so the master is always suggested."""
 
-LONG_POLL_SWEEP_MS: Final = 5_000
+SWEEP_INTERVAL_MS: Final = 500
+"""How often pulls are looked for whose time is over; Java looks each 5 s."""
 
 COLD_READERS: Final = 2
 """Threads that read from the disk at the same time; other cold pulls wait for one."""
@@ -56,11 +62,23 @@ CODES: Final = {
 """The two statuses of an empty queue are missing: the offset asked for decides."""
 
 
+class Ran(NamedTuple):
+    """A pull's answer; without a result the pull was refused."""
+
+    answer: Command
+    result: GetResult | None = None
+    tag_codes: tuple[int, ...] | None = None
+
+
 class PullHandler:
     """Known in Java as `PullMessageProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self.held = HeldPulls(self.resume, broker.clock.now_ms, self._watch)
+        store = broker.store
+        access = QueueAccess(store.max_offset, store.tag_codes, self._watch)
+        limits = partial(_limits, broker.config)
+        self.held = HeldPulls(self.resume, access, limits, broker.clock.now_ms)
+        self._next_turn = broker.next_turn
         self._checks = PullChecks(broker)
         self._native: NativePulls | None = None
         self._cold_readers = trio.CapacityLimiter(COLD_READERS)
@@ -116,13 +134,13 @@ class PullHandler:
 
     def _finish(
         self,
-        ran: tuple[Command, GetResult | None],
+        ran: Ran,
         request: Command,
         header: PullMessageRequestHeader,
         connection: Connection,
     ) -> Command | None:
         """Commit what came with the pull, and hold it if there is nothing yet."""
-        answer, result = ran
+        answer, result, tag_codes = ran
         commits = header.sys_flag & PULL_COMMIT_OFFSET
         if result is not None and commits and not _is_reset(result):
             self._commit(header, connection)
@@ -133,17 +151,21 @@ class PullHandler:
         ):
             return answer
         deadline_ms = self._now_ms() + self._suspend_ms(header)
-        if self.held.hold(HeldPull(request, header, connection, deadline_ms)):
+        pull = HeldPull(request, header, connection, deadline_ms, tag_codes)
+        if self.held.hold(pull):
             return None
         return request.reply(
             ResponseCode.SYSTEM_BUSY,
             "[OVERLOAD]system busy, start flow control for a while: too many pulls "
-            f"wait for messages of {header.topic} queue {header.queue_id}",
+            "wait in this broker, or of this connection, of group "
+            f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}",
         )
 
     def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
         """Run a held pull again; None if it may wait on, and nothing it takes came."""
-        answer, result = self._run(pull.request, pull.header, pull.connection)
+        answer, result, _ = self._run(
+            pull.request, pull.header, pull.connection, held=pull
+        )
         if is_over or result is None:
             return answer
         if answer.code == ResponseCode.PULL_NOT_FOUND:
@@ -157,11 +179,16 @@ class PullHandler:
             return None
         return answer
 
-    async def sweep_held_pulls(self) -> None:
-        """Run until cancelled: the service that ends pulls whose time is over."""
+    async def serve_held_pulls(self) -> None:
+        """Run until cancelled: the service that ends pulls, a turn at a time."""
         while True:
-            await trio.sleep((self._short_poll_ms or LONG_POLL_SWEEP_MS) / 1_000)
+            interval_ms = min(SWEEP_INTERVAL_MS, self._short_poll_ms or math.inf)
+            with trio.move_on_after(interval_ms / 1_000):
+                await self.held.has_more.wait()
             self.held.sweep()
+            while self.held.has_more.is_set():
+                await self._next_turn()
+                self.held.run_turn()
 
     def _run(
         self,
@@ -170,19 +197,22 @@ class PullHandler:
         connection: Connection,
         *,
         may_wait: bool = True,
-    ) -> tuple[Command, GetResult | None]:
-        """Check and read; without a result the pull was refused."""
+        held: HeldPull | None = None,
+    ) -> Ran:
+        """Check and read; a held pull goes on after what was tested meanwhile."""
         try:
             plan = self._checks.plan(request, header, connection)
+            tag_codes = plan.filter.tag_codes
+            if held is not None and held.tag_codes == tag_codes is not None:
+                header.queue_offset = max(header.queue_offset, held.tested_offset)
             result = self._read(header, plan, may_wait=may_wait)
         except PullForbidden as refusal:
             forbidden = {"forbiddenType": str(int(refusal.forbidden_type))}
-            return (
-                request.reply(refusal.code, refusal.remark, ext_fields=forbidden),
-                None,
+            return Ran(
+                request.reply(refusal.code, refusal.remark, ext_fields=forbidden)
             )
         except RequestRejected as refusal:
-            return request.reply(refusal.code, refusal.remark), None
+            return Ran(request.reply(refusal.code, refusal.remark))
         if result.message_count:
             self._statistics.count_get(
                 header.consumer_group,
@@ -195,7 +225,7 @@ class PullHandler:
             )
         if result.status is GetStatus.FOUND and self._native is not None:
             self._native.show(header, plan)
-        return _answer(request, header, plan, result), result
+        return Ran(_answer(request, header, plan, result), result, tag_codes)
 
     def _read(
         self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
@@ -289,6 +319,15 @@ class PullHandler:
         if self._short_poll_ms is not None:
             return self._short_poll_ms
         return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
+
+
+def _limits(config: BrokerConfig) -> HeldPullLimits:
+    return HeldPullLimits(
+        config.max_held_pulls,
+        config.max_held_pulls_per_connection,
+        config.max_held_pulls_per_group,
+        config.max_held_pulls_per_queue,
+    )
 
 
 _handlers: "WeakKeyDictionary[BrokerContext, PullHandler]" = WeakKeyDictionary()

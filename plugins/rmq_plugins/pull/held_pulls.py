@@ -1,67 +1,167 @@
 """Pulls that wait for messages. Known in Java as `PullRequestHoldService`.
 
 A pull that finds nothing is kept by its queue. It ends when a message arrives that it
-takes, when its time is over (noticed at a sweep, so up to one sweep late), when its
-connection closes, or when the broker stops. What it then answers is the business of the
-one who holds it: `resume` runs the pull again.
+takes, when its time is over, when its connection closes, or when the broker stops. The
+owner decides the answer: `resume` runs the pull again.
 
-Bounds: `MAX_PER_QUEUE`, `MAX_TOTAL` and `MAX_SIZE`; `hold` says no beyond them.
+Cost: an arrival reads the new entries of a queue once, and runs only the pulls that
+take one of their tags codes. Pulls that are to run go into one deque; a turn takes what
+fits into TURN_NS from it. Nothing walks over the pulls that wait.
+Bounds: `HeldPullLimits` and `MAX_SIZE`; `hold` refuses what is beyond them.
 Called on the trio thread only.
 """
 
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
+import trio
 
 from rmq.broker.context import Connection
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 
-MAX_PER_QUEUE: Final = 10_000
-"""A broadcast group holds one pull of each queue for each of its members."""
-
-MAX_TOTAL: Final = 100_000
-"""About 1 kB each; what Java's pull queue holds."""
-
 MAX_SIZE: Final = 256 * 1024 * 1024
-"""Characters of the fields and bodies of all pulls together."""
+"""Bytes of all pulls together, as `HeldPull.size` counts them."""
 
 FIELD_SIZE: Final = 64
 """What a field takes besides its characters."""
 
+CODE_SIZE: Final = 320
+"""What a tags code takes in the table of its queue."""
+
 MAX_SUSPEND_MS: Final = 600_000
 """Clients ask for 15 to 30 seconds; nobody holds a place for longer than this."""
 
+TICK_MS: Final = 100
+"""Deadlines are rounded up to it, so that pulls end in groups."""
+
+TURN_NS: Final = 500_000
+"""Work of one turn; a pull takes 20 to 50 us, and others are served between turns."""
+
+MAX_TESTED: Final = 8_192
+"""Entries of one arrival that are read for their tags codes (0.5 ms); after a larger
+one all pulls of the queue run."""
+
+ANY_TAG_BELOW: Final = -(1 << 31)
+"""A code below it is no hash: Java keeps an address there, and every filter passes."""
+
+K = TypeVar("K")
 QueueKey = tuple[str, int]
 
 
+class HeldPullLimits(NamedTuple):
+    """How many pulls may wait: in all, and of one connection, group and queue."""
+
+    total: int
+    per_connection: int
+    per_group: int
+    per_queue: int
+
+
 class HeldPull(msgspec.Struct, eq=False):
-    """A pull in waiting; its header's queue offset moves past what did not match."""
+    """A pull that waits for a message."""
 
     request: Command
     header: PullMessageRequestHeader
     connection: Connection
     deadline_ms: int
+    tag_codes: tuple[int, ...] | None = None
+    """Codes that it takes; None: every message may be for it."""
+
+    tested_offset: int = 0
+    """No entry from its queue offset up to this one has one of the codes."""
+
     size: int = 0
+    """Bytes that it takes, roughly."""
+
+    is_waiting: bool = False
+    """Whether arrivals wake it; false when it is about to run."""
+
+    is_done: bool = False
 
     def __post_init__(self) -> None:
         fields = self.request.ext_fields
         texts = sum(map(len, fields)) + sum(map(len, fields.values()))
-        self.size = texts + FIELD_SIZE * len(fields) + len(self.request.body)
+        self.size = (
+            texts
+            + FIELD_SIZE * len(fields)
+            + len(self.request.body)
+            + CODE_SIZE * len(self.tag_codes or ())
+        )
 
     @property
     def queue(self) -> QueueKey:
         """Topic and queue that it waits for."""
         return self.header.topic, self.header.queue_id
 
+    @property
+    def tick(self) -> int:
+        """The first tick at which its time is over."""
+        return -(-self.deadline_ms // TICK_MS)
+
+
+Pulls = dict[HeldPull, None]
+
+
+class QueueAccess(NamedTuple):
+    """What `HeldPulls` asks of the store."""
+
+    end: Callable[[str, int], int]
+    """Return the offset after the last message that readers see."""
+
+    tag_codes: Callable[[str, int, int, int], set[int]]
+    """Return the tags codes of the entries in [first, end)."""
+
+    watch: Callable[[QueueKey, bool], None]
+    """Called when a queue begins or ends to have pulls that wait."""
+
+
+class _Queue(msgspec.Struct):
+    """The pulls of one queue, by what wakes them."""
+
+    tested_offset: int
+    """Entries before it were tested for the pulls in `by_code`."""
+
+    count: int = 0
+    """Pulls that wait or are about to run."""
+
+    untagged: Pulls = msgspec.field(default_factory=dict)
+    by_code: dict[int, Pulls] = msgspec.field(default_factory=dict)
+
+    def add(self, pull: HeldPull) -> None:
+        """Let arrivals wake a pull."""
+        pull.is_waiting = True
+        if pull.tag_codes is None:
+            self.untagged[pull] = None
+            return
+        for code in pull.tag_codes:
+            self.by_code.setdefault(code, {})[pull] = None
+
+    def remove(self, pull: HeldPull) -> None:
+        """Let no arrival wake a pull; it may be gone already."""
+        pull.is_waiting = False
+        self.untagged.pop(pull, None)
+        for code in pull.tag_codes or ():
+            pulls = self.by_code.get(code, {})
+            pulls.pop(pull, None)
+            if not pulls:
+                self.by_code.pop(code, None)
+
+    def take(self, codes: Iterable[int]) -> Pulls:
+        """Remove and return the pulls that entries with these codes wake."""
+        tagged = {pull: None for code in codes for pull in self.by_code.get(code, ())}
+        woken = self.untagged | tagged
+        self.untagged = {}
+        for pull in woken:
+            self.remove(pull)
+        return woken
+
 
 Resume = Callable[[HeldPull, bool], Command | None]
-"""Runs a held pull again; None goes on waiting, which is no answer if it must end."""
-
-
-Watch = Callable[[QueueKey, bool], None]
-"""Is told when a queue begins or ends to have pulls in waiting."""
+"""Runs a held pull again; None: it waits on, which is no answer if it must end."""
 
 
 class HeldPullStatistics(NamedTuple):
@@ -77,62 +177,105 @@ class HeldPullStatistics(NamedTuple):
 
 
 class HeldPulls:
-    """All pulls in waiting, by queue and by connection."""
+    """All pulls that wait, by queue, connection and deadline."""
 
-    def __init__(self, resume: Resume, now_ms: Callable[[], int], watch: Watch) -> None:
+    def __init__(
+        self,
+        resume: Resume,
+        queues: QueueAccess,
+        limits: Callable[[], HeldPullLimits],
+        now_ms: Callable[[], int],
+        timer_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
         self._resume = resume
-        self._watch = watch
+        self._access = queues
+        self._limits = limits
         self._now_ms = now_ms
-        self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
-        self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
+        self._timer_ns = timer_ns
+        self._by_queue: dict[QueueKey, _Queue] = {}
+        self._by_connection: dict[Connection, Pulls] = {}
+        self._by_tick: dict[int, Pulls] = {}
+        self._of_group: Counter[str] = Counter()
+        self._to_run: deque[HeldPull] = deque()
+        self._last_tick = 0
         self._is_over = False
         self._waiting = self._size = self._held = self._refused = 0
         self._woken = self._expired = self._dropped = 0
+        self.has_more = trio.Event()
+        """Set while pulls are left to run after a turn."""
 
     def hold(self, pull: HeldPull) -> bool:
         """Keep a pull; False if there is no room, or the broker stops."""
-        in_queue = self._by_queue.get(pull.queue, {})
-        is_full = self._waiting >= MAX_TOTAL or len(in_queue) >= MAX_PER_QUEUE
-        is_heavy = self._size + pull.size > MAX_SIZE
-        if is_full or is_heavy or self._is_over:
+        assert not pull.is_done, f"a pull of {pull.queue} was answered already"
+        if self._is_over or not self._has_room(pull):
             self._refused += 1
             return False
-        assert pull not in in_queue, f"a pull of {pull.queue} is held already"
-        self._by_queue.setdefault(pull.queue, in_queue)[pull] = None
-        self._watch(pull.queue, True)
+        queue = self._by_queue.get(pull.queue)
+        if queue is None:
+            queue = self._by_queue[pull.queue] = _Queue(self._access.end(*pull.queue))
+            self._access.watch(pull.queue, True)
+        queue.count += 1
         self._by_connection.setdefault(pull.connection, {})[pull] = None
+        self._of_group[pull.header.consumer_group] += 1
         self._waiting += 1
         self._size += pull.size
         self._held += 1
+        self._wait(pull)
         return True
 
+    def _has_room(self, pull: HeldPull) -> bool:
+        limits, queue = self._limits(), self._by_queue.get(pull.queue)
+        return (
+            self._waiting < limits.total
+            and len(self._by_connection.get(pull.connection, ()))
+            < limits.per_connection
+            and self._of_group[pull.header.consumer_group] < limits.per_group
+            and (queue is None or queue.count < limits.per_queue)
+            and self._size + pull.size <= MAX_SIZE
+        )
+
     def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
-        """Wake the pulls of queues whose visible end moved."""
-        for key in queues:
-            waiting = self._by_queue.get(key)
-            if waiting is not None:
-                self._wake(list(waiting))
+        """Wake pulls of queues whose visible end moved; the first turn is now."""
+        woken: list[HeldPull] = []
+        for key, end in queues.items():
+            queue = self._by_queue.get(key)
+            if queue is not None:
+                woken += self._test(key, queue, end)
+        if woken:
+            self._run_soon(woken)
 
     def sweep(self) -> None:
         """End the pulls whose time is over."""
-        now_ms = self._now_ms()
-        for waiting in list(self._by_queue.values()):
-            over = [pull for pull in waiting if pull.deadline_ms <= now_ms]
-            self._expired += len(over)
-            self._end(over)
+        tick = self._now_ms() // TICK_MS
+        if tick == self._last_tick:
+            return
+        self._last_tick = tick
+        due = [each for each in self._by_tick if each <= tick]
+        self._run_soon(pull for each in due for pull in self._by_tick.pop(each))
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of a connection that closed."""
-        pulls = self._by_connection.get(connection, {})
-        self._dropped += len(pulls)
-        for pull in list(pulls):
-            self._remove(pull)
+        self._run_soon(self._by_connection.pop(connection, ()))
 
     def end_all(self) -> None:
         """Answer every pull and take no others, because the broker stops."""
         self._is_over = True
-        for waiting in list(self._by_queue.values()):
-            self._end(list(waiting))
+        for pulls in list(self._by_connection.values()):
+            self._to_run.extend(pulls)
+        while self._to_run:
+            self.run_turn()
+
+    def run_turn(self) -> None:
+        """Run pulls for one turn."""
+        until_ns = self._timer_ns() + TURN_NS
+        while self._to_run:
+            pull = self._to_run.popleft()
+            if not pull.is_done:
+                self._run(pull)
+            if self._timer_ns() >= until_ns:
+                break
+        if not self._to_run and self.has_more.is_set():
+            self.has_more = trio.Event()
 
     def statistics(self) -> HeldPullStatistics:
         """Return a picture of the counters."""
@@ -146,36 +289,78 @@ class HeldPulls:
             dropped=self._dropped,
         )
 
-    def _wake(self, pulls: Iterable[HeldPull]) -> None:
-        for pull in pulls:
-            answer = self._resume(pull, False)
-            if answer is not None:
-                self._woken += 1
-                self._answer(pull, answer)
+    def _test(self, key: QueueKey, queue: _Queue, end: int) -> Iterable[HeldPull]:
+        """Return the pulls that an arrival wakes; its entries are read once."""
+        first, queue.tested_offset = queue.tested_offset, end
+        codes: Iterable[int] = ()
+        if queue.by_code:
+            is_known = 0 <= end - first <= MAX_TESTED
+            codes = self._access.tag_codes(*key, first, end) if is_known else ()
+            if not is_known or min(codes, default=0) < ANY_TAG_BELOW:
+                codes = list(queue.by_code)
+        woken = queue.take(codes)
+        for pull in woken:
+            pull.tested_offset = min(first, end)
+        return woken
 
-    def _end(self, pulls: Iterable[HeldPull]) -> None:
-        for pull in pulls:
-            answer = self._resume(pull, True)
-            assert answer is not None, f"a pull of {pull.queue} must end"
-            self._answer(pull, answer)
+    def _run_soon(self, pulls: Iterable[HeldPull]) -> None:
+        """Run pulls now, as far as one turn goes, and after those that wait to run."""
+        is_first = not self._to_run
+        self._to_run.extend(pulls)
+        if self._to_run and is_first:
+            self.run_turn()
+        if self._to_run:
+            self.has_more.set()
 
-    def _answer(self, pull: HeldPull, answer: Command) -> None:
-        self._remove(pull)
+    def _run(self, pull: HeldPull) -> None:
+        if pull.connection not in self._by_connection:
+            self._dropped += 1
+            self._forget(pull)
+            return
+        if pull.is_waiting:
+            tested = self._by_queue[pull.queue].tested_offset
+            pull.tested_offset = min(tested, self._access.end(*pull.queue))
+        is_over = self._is_over or pull.deadline_ms <= self._now_ms()
+        answer = self._resume(pull, is_over)
+        if answer is None:
+            assert not is_over, f"a pull of {pull.queue} must end"
+            self._wait(pull)
+            return
+        self._expired += is_over
+        self._woken += not is_over
+        self._forget(pull)
         if pull.connection.is_open:
             pull.connection.send_nowait(answer)
 
-    def _remove(self, pull: HeldPull) -> None:
-        """Take a pull out of both tables; empty places go away."""
-        in_queue = self._by_queue[pull.queue]
-        del in_queue[pull]
-        if not in_queue:
+    def _wait(self, pull: HeldPull) -> None:
+        """Put a pull where arrivals and time find it."""
+        self._by_queue[pull.queue].add(pull)
+        self._by_tick.setdefault(pull.tick, {})[pull] = None
+
+    def _forget(self, pull: HeldPull) -> None:
+        """Take a pull out of all tables; empty places go away."""
+        assert not pull.is_done, "a pull was forgotten twice"
+        pull.is_done = True
+        queue = self._by_queue[pull.queue]
+        queue.remove(pull)
+        queue.count -= 1
+        if not queue.count:
             del self._by_queue[pull.queue]
-            self._watch(pull.queue, False)
-        of_connection = self._by_connection[pull.connection]
-        del of_connection[pull]
-        if not of_connection:
-            del self._by_connection[pull.connection]
+            self._access.watch(pull.queue, False)
+        group = pull.header.consumer_group
+        self._of_group[group] -= 1
+        if not self._of_group[group]:
+            del self._of_group[group]
+        _discard(self._by_connection, pull.connection, pull)
+        _discard(self._by_tick, pull.tick, pull)
         self._waiting -= 1
         self._size -= pull.size
-        assert self._waiting >= 0, "a pull was removed twice"
         assert bool(self._waiting) == bool(self._by_queue), "the tables differ"
+
+
+def _discard(table: dict[K, Pulls], key: K, pull: HeldPull) -> None:
+    pulls = table.get(key)
+    if pulls is not None:
+        pulls.pop(pull, None)
+        if not pulls:
+            del table[key]
