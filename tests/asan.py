@@ -62,13 +62,11 @@ def copy_sources(folder: Path) -> None:
 
 def environment(folder: Path, library: str, reports: Path) -> dict[str, str]:
     """Have Python find the copy, and every process write its report to a file."""
-    golden = os.environ.get("RMQ_GOLDEN") or str(ROOT.parent / "shared" / "golden")
     options = "detect_leaks=0:allocator_may_return_null=1"
     return os.environ | {
         "PYTHONPATH": f"{folder}:{folder / 'plugins'}:{folder / 'spark'}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONMALLOC": "malloc",
-        "RMQ_GOLDEN": golden,
         "LD_PRELOAD": library,
         "ASAN_OPTIONS": f"{options}:log_path={reports / 'report'}",
     }

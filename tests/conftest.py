@@ -8,21 +8,18 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.golden.recordings import unpacked
+
 EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", "25"))
 
 hypothesis.settings.register_profile("rmq", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("rmq")
 
-ROOT = Path(__file__).resolve().parents[1]
-
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """The folder of data recorded from Java RocketMQ and its clients."""
-    folder = Path(os.environ.get("RMQ_GOLDEN") or ROOT.parent / "shared" / "golden")
-    if not folder.is_dir():
-        pytest.skip(f"golden data not found at {folder}; set RMQ_GOLDEN")
-    return folder
+    """The folder of data recorded from Java RocketMQ and its clients; read-only."""
+    return unpacked()
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 import ctypes
-import json
-import lzma
 import socket
 import struct
-import tarfile
 import zlib
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +12,7 @@ from hypothesis import strategies as st
 from rmq._fastpath import RecordStatus, decode_record
 from rmq._fastpath.columns import COLUMNS, ColumnReader, find_record, walk_chain
 from rmq.protocol.message import BatchItem, encode_batch
+from tests.golden.recordings import read_rows
 from tests.model.record import MAGIC_BLANK, ModelRecord
 
 I32 = {"queueId", "flag", "sysFlag", "bodyCrc", "reconsumeTimes", "storeSize"}
@@ -477,12 +475,8 @@ def test_nothing_is_no_rows():
 
 def golden_log(golden, name):
     """The files of a recorded commit log: (base offset, bytes)."""
-    path = golden / "stores" / f"{name}.tar.xz"
-    with tarfile.open(path) as archive:
-        for member in sorted(archive.getmembers(), key=lambda m: m.name):
-            parts = member.name.split("/")
-            if parts[1:2] == ["commitlog"] and member.isfile():
-                yield int(parts[-1]), archive.extractfile(member).read()
+    for path in sorted((golden / "stores" / name / "commitlog").iterdir()):
+        yield int(path.name), path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["store-plain", "store-features", "store-crash"])
@@ -502,8 +496,8 @@ def test_golden_records_are_rows_as_java_served_them(golden, name):
             assert row["bornHost"] == model_host(record.born_host)
             assert row["propertiesText"].encode() == record.properties
             rows[row["physicalOffset"]] = row
-    with lzma.open(golden / "stores" / f"{name}.expected.jsonl.xz", "rt") as lines:
-        messages = [m for m in map(json.loads, lines) if m["kind"] == "message"]
+    served = read_rows(golden / "stores" / f"{name}.expected.jsonl")
+    messages = [row for row in served if row["kind"] == "message"]
     compared = 0
     for message in messages:
         if message["topic"] == "FCompact":  # served from the compaction log

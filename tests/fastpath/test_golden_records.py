@@ -1,9 +1,6 @@
 """Every record and queue entry that a Java broker wrote, taken apart and rebuilt."""
 
 import hashlib
-import json
-import lzma
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ from rmq._fastpath import (
     valid_entries_end,
     walk_log,
 )
-from tests.archives import SAFELY
+from tests.golden.recordings import read_rows
 
 LOG_SIZE = 1 << 20
 QUEUE_SIZE = 2_000
@@ -33,17 +30,9 @@ BATCH_QUEUE_TOPIC = "FBatchCq"  # its queue has entries of 46 bytes
 class GoldenStore:
     """The log and the queues of one recorded store, mapped read-only."""
 
-    def __init__(self, golden: Path, name: str, folder: Path) -> None:
-        with tarfile.open(golden / "stores" / f"{name}.tar.xz") as archive:
-            wanted = [
-                member
-                for member in archive
-                if member.name.split("/")[1:2] in (["commitlog"], ["consumequeue"])
-            ]
-            archive.extractall(folder, wanted, **SAFELY)
-        self._root = folder / name
-        with lzma.open(golden / "stores" / f"{name}.expected.jsonl.xz", "rt") as lines:
-            expected = [json.loads(line) for line in lines]
+    def __init__(self, golden: Path, name: str) -> None:
+        self._root = golden / "stores" / name
+        expected = read_rows(golden / "stores" / f"{name}.expected.jsonl")
         self.messages = [e for e in expected if e["kind"] == "message"]
         self.queues = [e for e in expected if e["kind"] == "queue"]
         self.logs = self._open(self._root / "commitlog", LOG_SIZE)
@@ -76,8 +65,8 @@ class GoldenStore:
 
 
 @pytest.fixture(scope="module", params=COUNTS)
-def store(request, golden, tmp_path_factory):
-    return GoldenStore(golden, request.param, tmp_path_factory.mktemp("golden"))
+def store(request, golden):
+    return GoldenStore(golden, request.param)
 
 
 def test_walk_finds_every_record_that_java_counts(store, request):
@@ -193,12 +182,8 @@ def test_walk_gives_each_record_the_entry_that_java_gave_it(store):
         ("store-torn-middle", 2_202_665),
     ],
 )
-def test_damaged_stores_end_where_java_ends_them(golden, tmp_path, name, end):
-    damaged = tmp_path / name
-    with tarfile.open(golden / "stores" / f"{name}.tar.xz") as archive:
-        wanted = [m for m in archive if "/commitlog" in m.name]
-        archive.extractall(tmp_path, wanted, **SAFELY)
-    for path in sorted((damaged / "commitlog").iterdir()):
+def test_damaged_stores_end_where_java_ends_them(golden, name, end):
+    for path in sorted((golden / "stores" / name / "commitlog").iterdir()):
         log = MappedFile(
             str(path), LOG_SIZE, base_offset=int(path.name), writable=False
         )

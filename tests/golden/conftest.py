@@ -1,17 +1,13 @@
 """Recorded frames of Java, C++, Go and Node clients, one test per recording."""
 
 import base64
-import json
-import lzma
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = Path(os.environ.get("RMQ_GOLDEN") or ROOT.parent / "shared" / "golden")
+from tests.golden.recordings import frame_files, read_rows
 
 
 class Recorded(NamedTuple):
@@ -27,8 +23,6 @@ class Recorded(NamedTuple):
 
 @cache
 def read_recording(path: Path) -> list[Recorded]:
-    with lzma.open(path) as lines:
-        rows = [json.loads(line) for line in lines]
     return [
         Recorded(
             base64.b64decode(row["raw"]),
@@ -36,28 +30,16 @@ def read_recording(path: Path) -> list[Recorded]:
             row["bodyLen"],
             row["kind"],
             row.get("re"),
-            row["ser"] == "JSON",  # codespell:ignore ser
+            row["ser"] == "JSON",
         )
-        for row in rows
-    ]
-
-
-def recordings() -> list[Path]:
-    """All files that hold remoting frames: not admin output, not replication."""
-    return [
-        path
-        for path in sorted((GOLDEN / "frames").glob("*.jsonl.xz"))
-        if not path.name.startswith("ha-") and "-output." not in path.name
+        for row in read_rows(path)
     ]
 
 
 def pytest_generate_tests(metafunc):
     if "recording" in metafunc.fixturenames:
-        absent = pytest.param(
-            None, marks=pytest.mark.skip(f"no golden data at {GOLDEN}; set RMQ_GOLDEN")
-        )
-        paths = [pytest.param(p, id=p.name.split(".")[0]) for p in recordings()]
-        metafunc.parametrize("recording", paths or [absent], indirect=True)
+        paths = [pytest.param(path, id=path.stem) for path in frame_files()]
+        metafunc.parametrize("recording", paths, indirect=True)
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ many messages in them.
 """
 
 import base64
-import json
-import lzma
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, decode, encode
 from rmq.protocol.headers.send import decode_send_header
 from rmq.protocol.message import decode_batch
+from tests.golden.recordings import frame_files, read_rows, unpacked
 
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 SENDS = (
@@ -34,6 +34,10 @@ SUSPEND = 2
 SETTINGS = {"brokerName": "broker-golden"}
 WITH_SQL = {**SETTINGS, "enablePropertyFilter": "true"}
 """Of the broker that all but the probes talked to."""
+
+PROXY = "proxy55"
+PARTS = ("start", "normal", "fifo", "delay", "trans", "push", "end")
+"""The files that Java's proxy fills in this order, on the same connections."""
 
 Connection = tuple[str, int]
 """What a client talks to, and the number of its connection."""
@@ -109,14 +113,22 @@ class Link:
 def read(path: Path) -> dict[int, list[Row]]:
     """The frames of a recording; it may have been made in several runs."""
     runs: dict[int, list[Row]] = {}
-    with lzma.open(path, "rt") as file:
-        for line in file:
-            row = json.loads(line)
-            command = decode(base64.b64decode(row["raw"]))
-            connection = row["to"], row["conn"]
-            frame = Row(connection, row["dir"] == "c2s", command)
-            runs.setdefault(row.get("run", 0), []).append(frame)
+    for row in read_rows(path):
+        command = decode(base64.b64decode(row["raw"]))
+        connection = row["to"], row["conn"]
+        frame = Row(connection, row["dir"] == "c2s", command)
+        runs.setdefault(row.get("run", 0), []).append(frame)
     return runs
+
+
+def conversations() -> Iterator[tuple[str, int, list[Row]]]:
+    """All that was recorded: name, run and frames, each from its first frame on."""
+    for path in frame_files():
+        if not path.stem.startswith(PROXY):
+            for run, rows in read(path).items():
+                yield path.stem, run, rows
+    parts = [unpacked() / "frames" / f"{PROXY}-{part}.jsonl" for part in PARTS]
+    yield PROXY, 0, [row for path in parts for row in read(path)[0]]
 
 
 def exchanges(rows: list[Row]) -> dict[int, Row]:

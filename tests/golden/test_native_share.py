@@ -98,7 +98,7 @@ def served(node) -> int:
 
 async def test_real_clients_are_served_by_compiled_handlers(golden, tmp_path):
     shares = {client: Share() for client in CLIENTS}
-    for path in sorted((golden / "frames").glob("*.jsonl.xz")):
+    for path in sorted((golden / "frames").glob("*.jsonl")):
         client = path.name.partition("-")[0]
         if client in shares:
             for run, rows in read(path).items():

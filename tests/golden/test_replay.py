@@ -35,11 +35,11 @@ from tests.golden.conversations import (
     Link,
     Row,
     address_of,
+    conversations,
     exchanges,
     may_be_held,
     not_held,
     prepare,
-    read,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -434,15 +434,11 @@ def alike(ours: object, java: object) -> bool:
     return ours == java
 
 
-async def test_replay(golden, tmp_path):
+async def test_replay(tmp_path):
     report = Report()
-    for path in sorted((golden / "frames").glob("*.jsonl.xz")):
-        if path.name.startswith("ha-") or "-output." in path.name:
-            continue
-        for run, rows in read(path).items():
-            folder = tmp_path / f"{path.name}-{run}"
-            with trio.fail_after(60):
-                await replay(path.name.split(".")[0], rows, folder, report)
+    for name, run, rows in conversations():
+        with trio.fail_after(60):
+            await replay(name, rows, tmp_path / f"{name}-{run}", report)
     show(report)
     assert not report.unexplained
     assert set(report.not_yet) == NOT_YET

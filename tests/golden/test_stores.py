@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import lzma
-import tarfile
 
 import pytest
 
@@ -13,7 +11,7 @@ from rmq.config import build, read_properties
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.results import Boundary, GetStatus
-from tests.archives import SAFELY
+from tests.golden.recordings import copy_store, read_rows
 
 STOPPED = ["store-empty", "store-plain", "store-features"]
 CRASHED = ["store-crash", "store-torn-tail", "store-torn-middle", "store-torn-size"]
@@ -21,12 +19,6 @@ OTHER_QUEUES = {"FBatchCq", "FCompact"}
 """Topics whose queues are of a kind that is not served."""
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
-
-
-def rows(path):
-    return [
-        json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()
-    ]
 
 
 @pytest.fixture
@@ -37,8 +29,7 @@ def open_named(golden, tmp_path):
     def open_(name):
         folder = golden / "stores"
         if not (tmp_path / name).exists():
-            with tarfile.open(folder / f"{name}.tar.xz") as tar:
-                tar.extractall(tmp_path, **SAFELY)
+            copy_store(name, tmp_path)
         values = read_properties(folder / f"{name}.conf")
         values["storePathRootDir"] = str(tmp_path / name)
         config = build(StoreConfig, values)
@@ -56,8 +47,8 @@ def expected(golden):
     """Return the rows of one kind that Java answered for a store."""
 
     def of_kind(name, kind):
-        path = golden / "stores" / f"{name}.expected.jsonl.xz"
-        return [row for row in rows(path) if row["kind"] == kind]
+        path = golden / "stores" / f"{name}.expected.jsonl"
+        return [row for row in read_rows(path) if row["kind"] == kind]
 
     return of_kind
 
@@ -106,8 +97,8 @@ def test_log_ends_where_java_says(name, golden, open_named, expected):
     first = int(runtime["table"]["commitLogMinOffset"])
     assert store.min_physical_offset == max(0, first), "Java's -1: no file yet"
     if name in CRASHED:
-        path = golden / "stores" / f"{name}.recovered.json.xz"
-        recovered = json.loads(lzma.decompress(path.read_bytes()))
+        path = golden / "stores" / f"{name}.recovered.json"
+        recovered = json.loads(path.read_text())
         assert store.end_offset == int(recovered["maxPhyOffset"])
     else:
         assert store.end_offset == int(runtime["table"]["commitLogMaxOffset"])
@@ -127,7 +118,7 @@ def test_second_start_finds_the_same(name, open_named):
 
 def test_every_acknowledged_send_survived_the_kill(golden, open_named):
     store = open_named("store-crash")
-    sends = rows(golden / "stores" / "store-crash.acked.jsonl.xz")
+    sends = read_rows(golden / "stores" / "store-crash.acked.jsonl")
     assert sends
     for send in sends:
         found = store.get("Crash", send["queueId"], send["queueOffset"], 1)

@@ -1,9 +1,5 @@
 """A store of Java with pending delays and open transactions goes on in rmq."""
 
-import json
-import lzma
-import tarfile
-
 import pytest
 import trio
 
@@ -17,7 +13,7 @@ from rmq.store.message_store import MessageStore
 from rmq_plugins.schedule.deliver import deliveries_of
 from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import half_log_of
-from tests.archives import SAFELY
+from tests.golden.recordings import copy_store, read_rows
 from tests.plugins.conftest import Caller, ManualClock, build_context
 
 HOST = host_bytes("127.0.0.1", 22_931)
@@ -28,10 +24,7 @@ LEVELS = 18
 
 @pytest.fixture(scope="module")
 def rows(golden):
-    path = golden / "stores" / f"{NAME}.expected.jsonl.xz"
-    return [
-        json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()
-    ]
+    return read_rows(golden / "stores" / f"{NAME}.expected.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +40,8 @@ def clock(stopped_ms):
 
 @pytest.fixture
 def caller(golden, tmp_path, clock):
-    folder = golden / "stores"
-    with tarfile.open(folder / f"{NAME}.tar.xz") as tar:
-        tar.extractall(tmp_path, **SAFELY)
-    values = read_properties(folder / f"{NAME}.conf")
-    values["storePathRootDir"] = str(tmp_path / NAME)
+    values = read_properties(golden / "stores" / f"{NAME}.conf")
+    values["storePathRootDir"] = str(copy_store(NAME, tmp_path))
     store = MessageStore.open(build(StoreConfig, values), clock=clock, store_host=HOST)
     config = build(BrokerConfig, values)
     yield Caller(build_context(config, store, clock))

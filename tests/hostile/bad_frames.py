@@ -6,12 +6,10 @@ Everything is drawn from a generator of random numbers: the same seed, the same 
 
 import base64
 import json
-import lzma
 import random
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rmq.protocol.codes import RequestCode, SerializeType
 from rmq.protocol.command import Command
@@ -22,6 +20,7 @@ from rmq_plugins.auth.signature import (
     signature_of,
     signed_content,
 )
+from tests.golden.recordings import frame_files, read_rows
 
 SECRET = "hush-5fe1"
 """Part of everything that no answer and no log may say."""
@@ -268,17 +267,13 @@ def signed(command: Command, user: str = USER, password: str = SECRET + "4") -> 
     return command
 
 
-def recorded(folder: Path | None) -> list[tuple[str, bytes]]:
-    """Requests of the golden recordings, in a fixed order; none without the folder."""
+def recorded() -> list[tuple[str, bytes]]:
+    """Requests of the golden recordings, in a fixed order."""
     found = []
-    for path in sorted(folder.glob("frames/*.jsonl.xz")) if folder else ():
-        if path.name.startswith("ha-") or "-output." in path.name:
-            continue
-        with lzma.open(path, "rt") as file:
-            for line in file:
-                row = json.loads(line)
-                frame = base64.b64decode(row["raw"])
-                is_request = not decode(frame).is_response
-                if row["dir"] == "c2s" and is_request and len(frame) < 20_000:
-                    found.append((row["to"], frame))
+    for path in frame_files():
+        for row in read_rows(path):
+            frame = base64.b64decode(row["raw"])
+            is_request = not decode(frame).is_response
+            if row["dir"] == "c2s" and is_request and len(frame) < 20_000:
+                found.append((row["to"], frame))
     return found

@@ -1,6 +1,6 @@
 """Frames that no client would send, against a running node.
 
-    python tests/hostile/fuzz.py [--frames 1000000] [--seed N] [--golden FOLDER]
+    python tests/hostile/fuzz.py [--frames 1000000] [--seed N]
                                  [--codes admin|17,25,…] [--signed]
 
 The frames of `bad_frames.py` go over many connections to the broker and its name
@@ -364,14 +364,13 @@ def fuzz(
     folder: Path,
     count: int,
     seed: int,
-    golden: Path | None,
     codes: Collection[int] = (),
     *,
     is_signed: bool = False,
 ) -> Report:
     """Send `count` frames and report."""
     report = Report(seed)
-    frames = Frames(random.Random(seed), recorded(golden), codes, is_signed)
+    frames = Frames(random.Random(seed), recorded(), codes, is_signed)
     target = Target(folder, is_signed=is_signed)
     began = time.monotonic()
     half: dict[str, float] = {}
@@ -459,8 +458,6 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=int.from_bytes(os.urandom(4), "big")
     )
-    shared = os.environ.get("RMQ_GOLDEN") or ROOT.parent / "shared" / "golden"
-    parser.add_argument("--golden", type=Path, default=Path(shared))
     parser.add_argument("--codes", default="", help="admin, or numbers: 17,25")
     parser.add_argument("--signed", action="store_true", help="access control is on")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
@@ -475,7 +472,6 @@ def main() -> int:
             Path(folder),
             options.frames,
             options.seed,
-            options.golden,
             codes,
             is_signed=options.signed,
         )

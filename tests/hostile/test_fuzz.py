@@ -24,27 +24,27 @@ def fuzz():
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_thousand_frames(fuzz, tmp_path, golden, seed):
-    report = fuzz.fuzz(tmp_path, 20_000, seed, golden)
+def test_twenty_thousand_frames(fuzz, tmp_path, seed):
+    report = fuzz.fuzz(tmp_path, 20_000, seed)
     assert not report.crashes, report.crashes
     assert not report.leaks, report.leaks
     assert report.frames == 20_000
     assert report.answers.total() > 10_000
 
 
-def test_a_seed_gives_the_same_frames(fuzz, golden):
-    corpus = fuzz.recorded(golden)
+def test_a_seed_gives_the_same_frames(fuzz):
+    corpus = fuzz.recorded()
     both = [fuzz.Frames(fuzz.random.Random(5), corpus) for _ in range(2)]
     assert [both[0].next() for _ in range(500)] == [both[1].next() for _ in range(500)]
 
 
 @pytest.mark.parametrize("is_signed", [False, True])
-def test_codes_of_tools_alone(fuzz, tmp_path, golden, is_signed):
+def test_codes_of_tools_alone(fuzz, tmp_path, is_signed):
     codes = fuzz.ADMIN_CODES
-    report = fuzz.fuzz(tmp_path, 10_000, 3, golden, codes, is_signed=is_signed)
+    report = fuzz.fuzz(tmp_path, 10_000, 3, codes, is_signed=is_signed)
     assert report.is_good, list(report.lines())
     assert report.answers[0] > 1_000
-    frames = fuzz.Frames(fuzz.random.Random(3), fuzz.recorded(golden), codes)
+    frames = fuzz.Frames(fuzz.random.Random(3), fuzz.recorded(), codes)
     assert {decode(frame).code for _, frame in frames.corpus} <= set(codes)
     assert len(frames.corpus) > 500
 

@@ -9,7 +9,6 @@ purpose stands in DIFFERS_55 and DIFFERS_49 with its reason.
 
 import base64
 import json
-import lzma
 import re
 import socket
 import subprocess
@@ -21,6 +20,7 @@ import pytest
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.protocol.properties import encode_properties
+from tests.golden.recordings import read_rows
 
 from . import wire
 from .conftest import prepared
@@ -145,10 +145,7 @@ RECORDINGS = (
 
 
 def recorded(golden, number):
-    with lzma.open(
-        golden / "frames" / f"mqadmin{number}-output.jsonl.xz", "rt"
-    ) as file:
-        return [json.loads(line) for line in file]
+    return read_rows(golden / "frames" / f"mqadmin{number}-output.jsonl")
 
 
 class Tools:

@@ -3,7 +3,6 @@
 import base64
 import inspect
 import json
-import lzma
 import zlib
 
 import pytest
@@ -26,6 +25,7 @@ from rmq.protocol.bodies.topics import (
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
 from rmq.testing import ManualClock
+from tests.golden.recordings import read_rows
 
 A = "10.0.0.1:10911"
 WRAPPER = TopicConfigAndMappingSerializeWrapper(
@@ -229,8 +229,7 @@ def test_a_body_that_is_none_is_answered_not_raised(caller, body):
 
 
 def exchanges(golden):
-    with lzma.open(golden / "frames" / "probe-namesrv.jsonl.xz", "rt") as file:
-        frames = [json.loads(line) for line in file]
+    frames = read_rows(golden / "frames" / "probe-namesrv.jsonl")
     answers = {
         (frame["conn"], frame["header"]["opaque"]): frame["raw"]
         for frame in frames

@@ -7,7 +7,6 @@ equal.
 
 import base64
 import json
-import lzma
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +18,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.store.config import FlushDiskType
+from tests.golden.recordings import read_rows
 from tests.plugins.sides import sides
 
 __all__ = ["sides"]
@@ -384,17 +384,16 @@ def test_a_slow_reader_gets_large_replies_whole(sides):
 def recorded_pulls(golden):
     """The first pull of each kind of client, of each set of fields and flags."""
     kinds = {}
-    for path in sorted((golden / "frames").glob("*.jsonl.xz")):
+    for path in sorted((golden / "frames").glob("*.jsonl")):
         if path.name.startswith(("ha-", "probe-")):
             continue
-        for line in lzma.decompress(path.read_bytes()).splitlines():
-            row = json.loads(line)
+        for row in read_rows(path):
             if row.get("kind") != "request" or row["header"]["code"] not in PULLS:
                 continue
             header, fields = row["header"], row["header"]["extFields"]
             kind = (
                 header["language"], header["version"], header["code"],
-                tuple(fields), fields["sysFlag"], row["ser"],  # codespell:ignore ser
+                tuple(fields), fields["sysFlag"], row["ser"],
             )  # fmt: skip
             kinds.setdefault(kind, (base64.b64decode(row["raw"]), fields))
     return list(kinds.values())

@@ -5,8 +5,6 @@ of codes that no plugin serves yet are left out, and with them what they would c
 """
 
 import base64
-import json
-import lzma
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +13,7 @@ from rmq.broker.context import Held
 from rmq.errors import RemoteProtocolError
 from rmq.protocol import fastjson
 from rmq.protocol.frames import decode
+from tests.golden.recordings import read_rows
 
 RECORDED_MS = 1_795_230_112_758
 """The time of the recording: some of its requests hold times."""
@@ -48,8 +47,7 @@ class Exchange(NamedTuple):
 
 @pytest.fixture(scope="module")
 def exchanges(golden):
-    with lzma.open(golden / "frames" / "probe-broker.jsonl.xz", "rt") as file:
-        frames = [json.loads(line) for line in file]
+    frames = read_rows(golden / "frames" / "probe-broker.jsonl")
     answers = {
         (frame["to"], frame["conn"], frame["header"]["opaque"]): frame["raw"]
         for frame in frames

@@ -3,7 +3,6 @@
 import base64
 import gc
 import json
-import lzma
 import weakref
 
 import pytest
@@ -15,6 +14,7 @@ from rmq.protocol.frames import decode
 from rmq_plugins.admin.rates import Counts, Rates
 from rmq_plugins.admin.runtime import runtime_of
 from rmq_plugins.pull.handler import pulls_of
+from tests.golden.recordings import read_rows
 
 DAY_MS = 86_400_000
 
@@ -38,9 +38,7 @@ def test_configuration_is_shown_as_properties(caller):
 
 
 def test_java_names_are_all_there(caller, golden):
-    path = golden / "frames" / "mqadmin55-brokerStatus.jsonl.xz"
-    with lzma.open(path, "rt") as file:
-        frames = [json.loads(line) for line in file]
+    frames = read_rows(golden / "frames" / "mqadmin55-brokerStatus.jsonl")
     (raw,) = [frame["raw"] for frame in frames if frame.get("re") == 28]
     java = KVTable.decode(decode(base64.b64decode(raw)).body).table
     missing = set(java) - set(facts(caller))

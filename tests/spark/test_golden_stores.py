@@ -1,9 +1,6 @@
 """Stores that Java wrote: what is read, and what is exported, is what Java served."""
 
 import hashlib
-import json
-import lzma
-import tarfile
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +8,7 @@ import pytest
 from rmq_spark.exporter import Exporter, Limits, LocalRunner
 from rmq_spark.manifest import ExportLog, Settings
 from rmq_spark.schema import EXPORTED
-from tests.archives import SAFELY
+from tests.golden.recordings import copy_store, read_rows
 
 SETTINGS = Settings("broker-a", "parquet", list(EXPORTED), "map", True)
 SMALL = Limits(batch_bytes=200_000, split_bytes=50_000)
@@ -25,20 +22,15 @@ COMPRESSED, INNER_BATCH = 0x1, 0x80
 def store(golden, tmp_path, request):
     """A store, and what Java served from it: messages by their place in the log."""
     name = request.param
-    with tarfile.open(golden / "stores" / f"{name}.tar.xz") as archive:
-        wanted = [
-            m for m in archive if "commitlog" in m.name or "/consumequeue/" in m.name
-        ]
-        archive.extractall(tmp_path, wanted, **SAFELY)
-    with lzma.open(golden / "stores" / f"{name}.expected.jsonl.xz", "rt") as lines:
-        messages = [m for m in map(json.loads, lines) if m["kind"] == "message"]
+    expected = read_rows(golden / "stores" / f"{name}.expected.jsonl")
+    messages = [row for row in expected if row["kind"] == "message"]
     served = {
         m["commitLogOffset"]: m
         for m in messages
         if m["topic"] != "FCompact"  # served from the compaction log
     }
     assert served
-    return tmp_path / name, served
+    return copy_store(name, tmp_path), served
 
 
 def compare(rows, store, served, *, opened):

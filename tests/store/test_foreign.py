@@ -1,7 +1,6 @@
 """Directories that are refused by name, and what is named and left alone."""
 
 import json
-import tarfile
 
 import pytest
 
@@ -10,14 +9,12 @@ from rmq.errors import ConfigError, StoreError
 from rmq.protocol.message import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import find_foreign
-from tests.archives import SAFELY
+from tests.golden.recordings import copy_store
 
 
 @pytest.fixture
-def features(golden, tmp_path):
-    with tarfile.open(golden / "stores" / "store-features.tar.xz") as tar:
-        tar.extractall(tmp_path, **SAFELY)
-    return tmp_path / "store-features"
+def features(tmp_path):
+    return copy_store("store-features", tmp_path)
 
 
 SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}

@@ -2,33 +2,21 @@
 
 import hashlib
 import json
-import lzma
-import tarfile
 
 import pytest
 
 from rmq.store.results import Boundary, GetStatus
-from tests.archives import SAFELY
+from tests.golden.recordings import copy_store, read_rows
 
 CRASHED = ("store-crash", "store-torn-tail", "store-torn-middle", "store-torn-size")
 
 
-def unpack(golden, name, tmp_path):
-    archive = golden / "stores" / f"{name}.tar.xz"
-    if not archive.exists():
-        pytest.skip(f"{archive} is absent")
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, **SAFELY)
-    return tmp_path / name
-
-
 def rows(golden, name):
-    text = lzma.decompress((golden / "stores" / f"{name}.jsonl.xz").read_bytes())
-    return [json.loads(line) for line in text.splitlines()]
+    return read_rows(golden / "stores" / f"{name}.jsonl")
 
 
-def open_golden(golden, name, tmp_path, open_store):
-    root = unpack(golden, name, tmp_path)
+def open_golden(name, tmp_path, open_store):
+    root = copy_store(name, tmp_path)
     return open_store(root, commit_log_file_size=1 << 20, queue_file_size=2000)
 
 
@@ -51,12 +39,12 @@ def check_messages(store, expected):
 
 @pytest.mark.parametrize("name", ["store-plain", *CRASHED])
 def test_every_message_that_java_serves(golden, name, tmp_path, open_store):
-    store = open_golden(golden, name, tmp_path, open_store)
+    store = open_golden(name, tmp_path, open_store)
     check_messages(store, rows(golden, f"{name}.expected"))
 
 
 def test_queues_and_times_of_a_stopped_store(golden, tmp_path, open_store):
-    store = open_golden(golden, "store-plain", tmp_path, open_store)
+    store = open_golden("store-plain", tmp_path, open_store)
     searched = 0
     for row in rows(golden, "store-plain.expected"):
         where = row.get("topic"), row.get("queueId")
@@ -77,9 +65,8 @@ def test_queues_and_times_of_a_stopped_store(golden, tmp_path, open_store):
 
 @pytest.mark.parametrize("name", CRASHED)
 def test_a_crashed_store_ends_where_java_ends_it(golden, name, tmp_path, open_store):
-    store = open_golden(golden, name, tmp_path, open_store)
-    path = golden / "stores" / f"{name}.recovered.json.xz"
-    recovered = json.loads(lzma.decompress(path.read_bytes()))
+    store = open_golden(name, tmp_path, open_store)
+    recovered = json.loads((golden / "stores" / f"{name}.recovered.json").read_text())
     assert store.end_offset == int(recovered["maxPhyOffset"])
     for queue in recovered["queues"]:
         where = queue["topic"], queue["queueId"]
@@ -92,7 +79,7 @@ def test_a_crashed_store_ends_where_java_ends_it(golden, name, tmp_path, open_st
 
 
 def test_acknowledged_sends_survive_the_kill(golden, tmp_path, open_store):
-    store = open_golden(golden, "store-crash", tmp_path, open_store)
+    store = open_golden("store-crash", tmp_path, open_store)
     sends = rows(golden, "store-crash.acked")
     assert sends
     for send in sends:
@@ -103,8 +90,8 @@ def test_acknowledged_sends_survive_the_kill(golden, tmp_path, open_store):
         assert int.from_bytes(record[20:28], "big") == send["queueOffset"]
 
 
-def test_a_recovered_store_stays_as_it_is(golden, tmp_path, open_store):
-    store = open_golden(golden, "store-torn-middle", tmp_path, open_store)
+def test_a_recovered_store_stays_as_it_is(tmp_path, open_store):
+    store = open_golden("store-torn-middle", tmp_path, open_store)
     end = store.end_offset
     store.close()
     again = open_store(

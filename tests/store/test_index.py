@@ -1,14 +1,10 @@
 """The index: built behind the log, complete at any lag, rebuilt after a crash."""
 
-import json
-import lzma
-import tarfile
-
 import pytest
 
 from rmq._fastpath import decode_record
 from rmq.errors import StoreError
-from tests.archives import SAFELY
+from tests.golden.recordings import copy_store, read_rows
 
 FOREVER = {"begin_ms": 0, "end_ms": 2**63 - 1}
 GOLDEN_SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
@@ -40,23 +36,14 @@ def find(store, key, limit=64, topic="Topic", **more):
     return store.query(topic, key, limit, *{**FOREVER, **more}.values())
 
 
-def unpack(golden, name, tmp_path):
-    with tarfile.open(golden / "stores" / f"{name}.tar.xz") as tar:
-        tar.extractall(tmp_path, **SAFELY)
-    return tmp_path / name
-
-
 def key_rows(golden, name):
-    text = lzma.decompress(
-        (golden / "stores" / f"{name}.expected.jsonl.xz").read_bytes()
-    )
-    rows = [json.loads(line) for line in text.splitlines()]
+    rows = read_rows(golden / "stores" / f"{name}.expected.jsonl")
     return [row for row in rows if row["kind"] == "key"]
 
 
 @pytest.mark.parametrize("name", ["store-plain", "store-features"])
 def test_every_key_that_java_finds(golden, name, tmp_path, open_store):
-    store = open_store(unpack(golden, name, tmp_path), **GOLDEN_SIZES)
+    store = open_store(copy_store(name, tmp_path), **GOLDEN_SIZES)
     assert store.index_lag == 0
     check_keys(store, key_rows(golden, name))
 
@@ -84,7 +71,7 @@ def check_keys(store, rows):
 
 @pytest.mark.parametrize("name", ["store-plain", "store-features"])
 def test_index_of_javas_log_is_javas_index(golden, name, tmp_path, open_store):
-    root = unpack(golden, name, tmp_path)
+    root = copy_store(name, tmp_path)
     java = [path.read_bytes() for path in sorted((root / "index").iterdir())]
     for path in (root / "index").iterdir():
         path.unlink()
@@ -101,18 +88,15 @@ def test_index_of_javas_log_is_javas_index(golden, name, tmp_path, open_store):
 def test_crashed_store_keeps_the_files_that_the_checkpoint_covers(
     golden, tmp_path, open_store
 ):
-    root = unpack(golden, "store-crash", tmp_path)
+    root = copy_store("store-crash", tmp_path)
     names = sorted(path.name for path in (root / "index").iterdir())
     store = open_store(root, **GOLDEN_SIZES)
     kept = sorted(path.name for path in (root / "index").iterdir())
     assert kept == names[:3]
     assert any("built anew" in note for note in store.recovery.notes)
     index_all(store)
-    rows = lzma.decompress(
-        (golden / "stores" / "store-crash.expected.jsonl.xz").read_bytes()
-    )
     checked = 0
-    for row in map(json.loads, rows.splitlines()):
+    for row in read_rows(golden / "stores" / "store-crash.expected.jsonl"):
         if row["kind"] == "message" and row["properties"].get("UNIQ_KEY"):
             key = row["properties"]["UNIQ_KEY"]
             assert row["commitLogOffset"] in find(store, key, topic=row["topic"])

@@ -1,26 +1,22 @@
 """Stores of Java, unpacked, and a small one of ours with every kind of file."""
 
-import tarfile
-
 import pytest
 
 from rmq.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
-from tests.archives import SAFELY
+from tests.golden.recordings import copy_store
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 SETTINGS = {"commit_log_file_size": 65536, "queue_file_size": 2000}
 
 
 @pytest.fixture
-def unpack(golden, tmp_path):
+def unpack(tmp_path):
     def unpack_(name):
-        if not (tmp_path / name).exists():
-            with tarfile.open(golden / "stores" / f"{name}.tar.xz") as tar:
-                tar.extractall(tmp_path, **SAFELY)
-        return tmp_path / name
+        made = tmp_path / name
+        return made if made.exists() else copy_store(name, tmp_path)
 
     return unpack_
 

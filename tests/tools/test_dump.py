@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import lzma
 
 import pytest
 from click.testing import CliRunner
@@ -11,13 +10,12 @@ from click.testing import CliRunner
 from rmq.cli import main
 from rmq.tools.dump import Choice, dump
 from rmq.tools.store_files import StoreFiles
+from tests.golden.recordings import read_rows
 
 
 @pytest.fixture
 def served(golden):
-    path = golden / "stores" / "store-plain.expected.jsonl.xz"
-    lines = lzma.decompress(path.read_bytes()).splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = read_rows(golden / "stores" / "store-plain.expected.jsonl")
     return [row for row in rows if row["kind"] == "message"]
 
 

@@ -1,21 +1,19 @@
 """Signatures: those that Java clients sent are recomputed."""
 
 import base64
-import json
-import lzma
 
 import pytest
 
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
 from rmq_plugins.auth.signature import is_signed, signature_of, signed_content
+from tests.golden.recordings import read_rows
 
 SECRET = "goldenSecretKey"
 
 
 def recorded_requests(golden, name):
-    with lzma.open(golden / "frames" / f"{name}.jsonl.xz") as lines:
-        rows = [json.loads(line) for line in lines]
+    rows = read_rows(golden / "frames" / f"{name}.jsonl")
     return [decode(base64.b64decode(row["raw"])) for row in rows if row["dir"] == "c2s"]
 
 
