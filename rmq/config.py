@@ -21,6 +21,16 @@ from rmq import config_keys
 from rmq.errors import ConfigError
 
 T = TypeVar("T")
+INT_MAX = (1 << 31) - 1
+"""The highest number that Java's brokers read; what no option needs to exceed."""
+
+LONG_MAX = (1 << 63) - 1
+DAY_MS = 86_400_000
+"""The highest pause of a task: it looks at its key again when it wakes."""
+
+SHOWN_TEXT_SIZE = 60
+"""Characters of a refused key or value that an error repeats."""
+
 _MARK = "rmq.option"
 _INLINE_COMMENT = re.compile(r"\s#")
 
@@ -81,7 +91,15 @@ def option(
     path: bool = False,
     secret: bool = False,
 ) -> Any:
-    """Declare a key. `dynamic`: request 25 may change it; `secret`: never shown."""
+    """Declare a key. `dynamic`: request 25 may change it; `secret`: never shown.
+
+    A number without limits lies between 0 and INT_MAX: no clock, sleep or counter that
+    it reaches overflows.
+    """
+    if type(default) is int:
+        low = 0 if low is None else low
+        high = INT_MAX if high is None else high
+        assert low <= default <= high, key
     mark = Option(key, doc, low, high, dynamic, path, secret)
     return dataclasses.field(default=default, metadata={_MARK: mark})
 
@@ -150,12 +168,62 @@ def parse_value(mark: Option, kind: Any, text: str) -> Any:
     try:
         value = _convert(kind, text)
     except ValueError as error:
-        raise ConfigError(f"{mark.key}={text}: {error}") from error
+        raise ConfigError(f"{mark.key}={shortened(text)}: {error}") from error
     if mark.low is not None and not value >= mark.low:  # NaN is below everything
-        raise ConfigError(f"{mark.key}={text}: the least value is {mark.low}")
+        least = f"the least value is {mark.low}"
+        raise ConfigError(f"{mark.key}={shortened(text)}: {least}")
     if mark.high is not None and value > mark.high:
-        raise ConfigError(f"{mark.key}={text}: the greatest value is {mark.high}")
+        greatest = f"the greatest value is {mark.high}"
+        raise ConfigError(f"{mark.key}={shortened(text)}: {greatest}")
     return value
+
+
+def shortened(text: str) -> str:
+    """Return what an error repeats of a foreign text."""
+    if len(text) <= SHOWN_TEXT_SIZE:
+        return text
+    return text[:SHOWN_TEXT_SIZE] + "…"
+
+
+def bad_values(values: Mapping[str, str], classes: Iterable[type]) -> dict[str, str]:
+    """Return the keys with which no configuration can be built, each with its error.
+
+    ConfigError if taking one key away does not help.
+    """
+    bad: dict[str, str] = {}
+    for kind in classes:
+        hints = typing.get_type_hints(kind)
+        good: dict[str, str] = {}
+        for field, mark in options(kind):
+            if mark.key not in values:
+                continue
+            try:
+                parse_value(mark, hints[field.name], values[mark.key])
+                good[mark.key] = values[mark.key]
+            except ConfigError as error:
+                bad[mark.key] = str(error)
+        bad |= _at_odds(kind, good)
+    return bad
+
+
+def _at_odds(kind: type, values: dict[str, str]) -> dict[str, str]:
+    """Return the key without which the others go together, if they do not."""
+    try:
+        build(kind, values)
+    except ConfigError as error:
+        for key in values:
+            if _can_build(kind, {k: v for k, v in values.items() if k != key}):
+                return {key: str(error)}
+        raise
+    return {}
+
+
+def _can_build(kind: type, values: dict[str, str]) -> bool:
+    try:
+        build(kind, values)
+    except ConfigError:
+        return False
+    return True
 
 
 def _convert(kind: Any, text: str) -> Any:

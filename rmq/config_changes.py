@@ -11,19 +11,38 @@ Call from the trio thread; blocks for one small write.
 import dataclasses
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmq import config_keys
-from rmq.config import Option, as_text, describe, nearest, options, parse_value
+from rmq.config import (
+    Option,
+    as_text,
+    describe,
+    nearest,
+    options,
+    parse_properties,
+    parse_value,
+    shortened,
+)
 from rmq.errors import ConfigError
 from rmq.files import replace_file
 
 MAX_CHANGES = 1024
 """Keys of one request."""
 
+MAX_TEXT_SIZE = 65_536
+"""Bytes of properties in one request: to parse them takes 20 ms."""
+
 MAX_VALUE_SIZE = 4096
 """Characters of a value: it becomes one line of the file."""
+
+MAX_HINTS = 8
+"""Unknown keys of one request that are compared with those there are: 5 ms each."""
+
+MAX_REASONS = 16
+"""Refused keys that one remark names."""
 
 
 class Outcome(NamedTuple):
@@ -34,8 +53,14 @@ class Outcome(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """Every refused key with its reason, in one line."""
-        return "; ".join(f"{key}: {reason}" for key, reason in self.refused.items())
+        """The refused keys with their reasons, in one line."""
+        reasons = [
+            f"{shortened(key)}: {reason}"
+            for key, reason in islice(self.refused.items(), MAX_REASONS)
+        ]
+        if len(self.refused) > MAX_REASONS:
+            reasons.append(f"and {len(self.refused) - MAX_REASONS} more")
+        return "; ".join(reasons)
 
 
 class _Place(NamedTuple):
@@ -44,6 +69,13 @@ class _Place(NamedTuple):
     config: Any
     field: str
     mark: Option
+
+
+def read_changes(body: bytes) -> dict[str, str]:
+    """Read the keys and texts of a request; ConfigError if they cannot be read."""
+    if len(body) > MAX_TEXT_SIZE:
+        raise ConfigError(f"{len(body)} bytes of keys; at most {MAX_TEXT_SIZE}")
+    return parse_properties(body)
 
 
 def apply_changes(
@@ -58,9 +90,14 @@ def apply_changes(
     places = _places(configs)
     refused: dict[str, str] = {}
     values: list[tuple[_Place, Any]] = []
+    unknown = 0
     for key, text in changes.items():
+        if key not in places:
+            unknown += 1
+            refused[key] = _why_unknown(key, places if unknown <= MAX_HINTS else ())
+            continue
         try:
-            values += _values_of(key, text, places)
+            values += _values_of(text, places[key])
         except ConfigError as error:
             refused[key] = str(error)
     if refused or not changes:
@@ -69,13 +106,14 @@ def apply_changes(
         _check_together(configs, values)
     except ConfigError as error:
         return Outcome({}, dict.fromkeys(changes, str(error)))
+    texts = {place.mark.key: as_text(value) for place, value in values}
     if path:
-        rewrite(Path(path), changes)
+        rewrite(Path(path), texts)
     assert values, "a change without a refusal changes something"
     for place, value in values:
         assert place.mark.key in changes, place.mark.key
         object.__setattr__(place.config, place.field, value)
-    return Outcome({key: as_text(changes[key]) for key in changes}, {})
+    return Outcome(texts, {})
 
 
 def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:
@@ -86,15 +124,15 @@ def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:
     return places
 
 
-def _values_of(
-    key: str, text: str, places: Mapping[str, list[_Place]]
-) -> list[tuple[_Place, Any]]:
+def _why_unknown(key: str, known: Iterable[str]) -> str:
+    near = nearest(key, known)
+    hint = f"; did you mean {near}?" if near else ""
+    return config_keys.reason(key) or f"unknown key{hint}"
+
+
+def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
     """Parse a text for each place of a key; ConfigError says why it may not be."""
-    if key not in places:
-        near = nearest(key, places)
-        hint = f"; did you mean {near}?" if near else ""
-        raise ConfigError(config_keys.reason(key) or f"unknown key{hint}")
-    if not any(place.mark.dynamic for place in places[key]):
+    if not any(place.mark.dynamic for place in places):
         raise ConfigError("it cannot be changed while running: set it in the file")
     if len(text) > MAX_VALUE_SIZE or "\n" in text or "\r" in text:
         raise ConfigError(f"a value is one line of at most {MAX_VALUE_SIZE} characters")
@@ -105,7 +143,7 @@ def _values_of(
                 place.mark, typing.get_type_hints(type(place.config))[place.field], text
             ),
         )
-        for place in places[key]
+        for place in places
     ]
 
 

@@ -5,7 +5,7 @@ import re
 import socket
 from enum import Enum
 
-from rmq.config import Configuration, option
+from rmq.config import DAY_MS, LONG_MAX, Configuration, option
 from rmq.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ, PERM_WRITE
 
@@ -119,6 +119,7 @@ class BrokerConfig(Configuration):
         0,
         key="startAcceptSendRequestTimeStamp",
         low=0,
+        high=LONG_MAX,
         doc="refuse sends before this time, ms since 1970",
     )
     lite_pull_message_enable: bool = option(
@@ -135,6 +136,7 @@ class BrokerConfig(Configuration):
         key="shortPollingTimeMills",
         dynamic=True,
         low=1,
+        high=DAY_MS,
         doc="how long a pull is held while longPollingEnable is false",
     )
     enable_property_filter: bool = option(
@@ -159,12 +161,14 @@ class BrokerConfig(Configuration):
         32,
         key="expectConsumerNumUseFilter",
         low=1,
+        high=1_000_000,
         doc="groups of a topic; shapes bloomFilterData in consumerFilter.json",
     )
     filter_data_clean_time_span_ms: int = option(
         86_400_000,
         key="filterDataCleanTimeSpan",
         low=0,
+        high=LONG_MAX,
         doc="how long the selector of a group that left is kept",
     )
     enable_mixed_message_type: bool = option(
@@ -182,12 +186,14 @@ class BrokerConfig(Configuration):
         120_000,
         key="channelExpiredTimeout",
         low=1_000,
+        high=DAY_MS,
         doc="a client without heartbeat for this long is forgotten",
     )
     flush_consumer_offset_interval_ms: int = option(
         5_000,
         key="flushConsumerOffsetInterval",
         low=10,
+        high=DAY_MS,
         doc="pause between saves of consumer offsets",
     )
     consumer_offset_update_version_step: int = option(
@@ -209,6 +215,7 @@ class BrokerConfig(Configuration):
         key="registerBrokerTimeoutMills",
         dynamic=True,
         low=100,
+        high=DAY_MS,
         doc="how long to wait for a name server",
     )
     enable_register_producer: bool = option(
@@ -218,6 +225,7 @@ class BrokerConfig(Configuration):
         10_000,
         key="flushDelayOffsetInterval",
         low=10,
+        high=DAY_MS,
         doc="how soon progress of delayed delivery is saved",
     )
     delay_offset_update_version_step: int = option(
@@ -245,6 +253,7 @@ class BrokerConfig(Configuration):
         key="transactionCheckInterval",
         dynamic=True,
         low=1_000,
+        high=DAY_MS,
         doc="pause between rounds of checks",
     )
     transaction_op_msg_max_size: int = option(
@@ -258,6 +267,7 @@ class BrokerConfig(Configuration):
         3_000,
         key="transactionOpBatchInterval",
         low=1,
+        high=DAY_MS,
         doc="how long ended transactions are collected for an op message",
     )
     file_reserved_time_h: int = option(
@@ -304,6 +314,7 @@ class BrokerConfig(Configuration):
         512 * 1024 * 1024,
         key="rmq.maxBufferBytes",
         low=1 << 20,
+        high=1 << 40,
         doc="bytes that all connections may buffer; beyond it the largest is closed",
     )
     max_held_pulls: int = option(
@@ -350,6 +361,7 @@ class BrokerConfig(Configuration):
         key="rmq.stopTimeoutSeconds",
         dynamic=True,
         low=0,
+        high=300,
         doc="how long a stop waits for running requests",
     )
     config_path: str = option(
@@ -357,6 +369,11 @@ class BrokerConfig(Configuration):
         key="brokerConfigPath",
         path=True,
         doc="file that request 25 rewrites; the one given with -c if it is empty",
+    )
+    ignore_bad_stored_values: bool = option(
+        False,
+        key="rmq.ignoreBadStoredValues",
+        doc="start with the default where the file has an impossible value",
     )
     metrics_exporter: MetricsExporter = option(
         MetricsExporter.DISABLE,

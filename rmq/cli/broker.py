@@ -18,6 +18,7 @@ from rmq.cli.options import (
     fail,
     gather_values,
     located,
+    read_sources,
     report_findings,
     run_to_end,
     start_logging,
@@ -76,8 +77,8 @@ def broker(  # noqa: PLR0913 - one parameter for each option
         flags["rmq.strictStore"] = "true"
     try:
         check_platform()
-        values = gather_values(path, settings, CLASSES)
-        plugins = wanted_plugins(values)
+        stored, said = read_sources(path, settings, CLASSES)
+        plugins = wanted_plugins(stored | said)
         classes = (*CLASSES, *plugins.config_classes())
         gather = partial(_gather, path, settings, classes, flags)
         values = gather()

@@ -8,7 +8,13 @@ import click
 
 from rmq.broker.config import BrokerConfig
 from rmq.cli.config_files import size_findings
-from rmq.cli.options import FAILED, fail, gather_values, wanted_plugins
+from rmq.cli.options import (
+    FAILED,
+    fail,
+    gather_values,
+    read_sources,
+    wanted_plugins,
+)
 from rmq.config import Finding, build, check, describe, read_properties
 from rmq.config_document import document
 from rmq.errors import ConfigError, RmqError
@@ -85,7 +91,8 @@ def print_all(
     rmq config print -c broker.conf --diff-defaults
     """
     try:
-        classes = _classes(role, gather_values(path, (), ROLES[role]))
+        stored, said = read_sources(path, (), ROLES[role])
+        classes = _classes(role, stored | said)
         values = gather_values(path, (), classes)
         built: list[object] = [build(kind, values) for kind in classes]
     except RmqError as error:

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+import click
+
 from rmq.cli.options import report_findings
 from rmq.cli.service_manager import notify, reloading
 from rmq.config_changes import apply_changes, differences
@@ -25,7 +27,7 @@ class Changeable(Protocol):
 def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) -> None:
     """Compare the settings with what runs; log what changed and what has to wait.
 
-    A file that cannot be read or has a wrong value changes nothing.
+    A file that is absent, cannot be read or has a wrong value changes nothing.
     """
     notify(reloading())
     configs = running.configs()
@@ -34,7 +36,7 @@ def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) 
         report_findings(values, [type(config) for config in configs], strict=False)
         changes, fixed = differences(values, configs)
         outcome = apply_changes(changes, configs)
-    except RmqError as error:
+    except (RmqError, click.UsageError) as error:
         logger.error("the configuration stays as it was: %s", error)
     else:
         for key, value in outcome.changed.items():

@@ -14,14 +14,17 @@ import click
 import trio
 
 from rmq import __version__
-from rmq.config import check, environment_values, read_properties
+from rmq.config import bad_values, check, environment_values, read_properties
 from rmq.errors import ConfigError, RmqError
 from rmq.plugins import PluginSet
+
+logger = logging.getLogger("rmq")
 
 FAILED = 1
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 ANY_ADDRESS = "0.0.0.0"
+IGNORE_BAD_KEY = "rmq.ignoreBadStoredValues"
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,20 +69,55 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def gather_values(
+def read_sources(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
-) -> dict[str, str]:
-    """Join file, environment and flags; later ones win."""
-    values = read_properties(located(path)) if path else {}
-    values |= environment_values(os.environ, classes)
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what the file says, and what environment and flags say, which wins."""
+    stored = read_properties(located(path)) if path else {}
+    said = environment_values(os.environ, classes)
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {setting}: say KEY=VALUE")
-        values[key.strip()] = value.strip()
+        said[key.strip()] = value.strip()
+    return stored, said
+
+
+def gather_values(
+    path: str | None, settings: Iterable[str], classes: Iterable[type]
+) -> dict[str, str]:
+    """Join file, environment and flags; later ones win.
+
+    ConfigError names the file's key that has an impossible value, unless those are to
+    be passed over.
+    """
+    classes = tuple(classes)
+    stored, said = read_sources(path, settings, classes)
+    values = stored | said
     if path:
+        passed_over = _bad_stored_values(path, stored, values, classes)
+        values = {key: text for key, text in values.items() if key not in passed_over}
         values.setdefault("bindAddress", ANY_ADDRESS)
     return values
+
+
+def _bad_stored_values(
+    path: str,
+    stored: Mapping[str, str],
+    values: Mapping[str, str],
+    classes: tuple[type, ...],
+) -> set[str]:
+    """Return the keys to leave at their defaults, and say which they are."""
+    bad = bad_values(values, classes)
+    reasons = {key: bad[key] for key in bad if values[key] == stored.get(key)}
+    if reasons and values.get(IGNORE_BAD_KEY, "").lower() != "true":
+        raise ConfigError(
+            f"configuration file {path}: {'; '.join(reasons.values())}; correct it, or "
+            f"start with --set {IGNORE_BAD_KEY}=true to go on with the default"
+        )
+    for reason in reasons.values():
+        logger.warning("%s: %s; it has its default until that is mended", path, reason)
+    return set(reasons)
 
 
 def located(path: str) -> str:

@@ -7,7 +7,7 @@ broker's file, where `listenPort` is the broker's.
 import os
 from pathlib import Path
 
-from rmq.config import Configuration, option
+from rmq.config import DAY_MS, Configuration, option
 
 _HOME = os.path.join(os.path.expanduser("~"), "namesrv")
 
@@ -31,8 +31,14 @@ class NamesrvConfig(Configuration):
         5_000,
         key="scanNotActiveBrokerInterval",
         low=100,
+        high=DAY_MS,
         dynamic=True,
         doc="pause between looks for brokers that are gone",
+    )
+    ignore_bad_stored_values: bool = option(
+        False,
+        key="rmq.ignoreBadStoredValues",
+        doc="start with the default where the file has an impossible value",
     )
     need_wait_for_service: bool = option(
         False,
@@ -44,6 +50,7 @@ class NamesrvConfig(Configuration):
         45,
         key="waitSecondsForService",
         low=0,
+        high=3_600,
         dynamic=True,
         doc="seconds after the start for which needWaitForService waits",
     )

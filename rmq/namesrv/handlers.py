@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from rmq._fastpath import body_crc
-from rmq.config import parse_properties
-from rmq.config_changes import apply_changes, as_properties
+from rmq.config_changes import apply_changes, as_properties, read_changes
 from rmq.errors import ConfigError, RequestRejected
 from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
@@ -344,8 +343,7 @@ class NameServerHandlers:
         """318: change keys that may change while this runs; all of them or none."""
         path = self._config.config_store_path
         try:
-            changes = parse_properties(request.body)
-            outcome = apply_changes(changes, self._configs, path)
+            outcome = apply_changes(read_changes(request.body), self._configs, path)
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if outcome.refused:

@@ -4,7 +4,7 @@ import enum
 import os
 from pathlib import Path
 
-from rmq.config import Configuration, option
+from rmq.config import DAY_MS, Configuration, option, shortened
 from rmq.errors import ConfigError
 
 QUEUE_ENTRY_SIZE = 20
@@ -68,6 +68,7 @@ class StoreConfig(Configuration):
         key="flushIntervalCommitLog",
         dynamic=True,
         low=1,
+        high=DAY_MS,
         doc="pause between log flushes",
     )
     flush_least_pages: int = option(
@@ -82,6 +83,7 @@ class StoreConfig(Configuration):
         key="flushCommitLogThoroughInterval",
         dynamic=True,
         low=1,
+        high=DAY_MS,
         doc="after this time the log is flushed whatever is dirty",
     )
     queue_flush_interval_ms: int = option(
@@ -89,6 +91,7 @@ class StoreConfig(Configuration):
         key="flushIntervalConsumeQueue",
         dynamic=True,
         low=1,
+        high=DAY_MS,
         doc="pause between queue flushes",
     )
     queue_flush_least_pages: int = option(
@@ -102,12 +105,14 @@ class StoreConfig(Configuration):
         60_000,
         key="flushConsumeQueueThoroughInterval",
         low=1,
+        high=DAY_MS,
         doc="after this time every queue is flushed and the checkpoint moves",
     )
     sync_flush_timeout_ms: int = option(
         5_000,
         key="syncFlushTimeout",
         low=1,
+        high=DAY_MS,
         doc="a send that waits longer for the disk is answered FLUSH_DISK_TIMEOUT",
     )
     warms_files: bool = option(
@@ -128,7 +133,11 @@ class StoreConfig(Configuration):
         doc="log files of which the end may be in memory at a time",
     )
     commit_interval_ms: int = option(
-        200, key="commitIntervalCommitLog", low=1, doc="pause between two commits"
+        200,
+        key="commitIntervalCommitLog",
+        low=1,
+        high=DAY_MS,
+        doc="pause between two commits",
     )
     commit_least_pages: int = option(
         4,
@@ -140,6 +149,7 @@ class StoreConfig(Configuration):
         200,
         key="commitCommitLogThoroughInterval",
         low=1,
+        high=DAY_MS,
         doc="after this time everything is committed",
     )
     max_message_size: int = option(
@@ -160,6 +170,7 @@ class StoreConfig(Configuration):
         key="maxTransferBytesOnMessageInMemory",
         dynamic=True,
         low=1,
+        high=128 << 20,
         doc="bytes of one pull from the hot end",
     )
     memory_transfer_count: int = option(
@@ -167,6 +178,7 @@ class StoreConfig(Configuration):
         key="maxTransferCountOnMessageInMemory",
         dynamic=True,
         low=1,
+        high=1 << 20,
         doc="messages of one pull from the hot end",
     )
     disk_transfer_bytes: int = option(
@@ -174,6 +186,7 @@ class StoreConfig(Configuration):
         key="maxTransferBytesOnMessageInDisk",
         dynamic=True,
         low=1,
+        high=128 << 20,
         doc="bytes of one pull from older messages",
     )
     disk_transfer_count: int = option(
@@ -181,12 +194,14 @@ class StoreConfig(Configuration):
         key="maxTransferCountOnMessageInDisk",
         dynamic=True,
         low=1,
+        high=1 << 20,
         doc="messages of one pull from older messages",
     )
     filter_scan_bytes: int = option(
         16_000,
         key="maxFilterMessageSize",
         low=20,
+        high=16 << 20,
         doc="bytes of queue entries that one pull looks at",
     )
     disk_warning_ratio: int = option(
@@ -233,6 +248,7 @@ class StoreConfig(Configuration):
         key="rmq.indexMaxLag",
         dynamic=True,
         low=1 << 20,
+        high=1 << 40,
         doc="bytes of the log that the index may be behind before sends wait for it",
     )
     query_max_count: int = option(
@@ -253,7 +269,7 @@ class StoreConfig(Configuration):
         72,
         key="fileReservedTime",
         dynamic=True,
-        low=0,
+        low=1,
         doc="hours that a log file is kept",
     )
     disk_max_used_ratio: int = option(
@@ -283,6 +299,7 @@ class StoreConfig(Configuration):
         key="cleanResourceInterval",
         dynamic=True,
         low=1,
+        high=DAY_MS,
         doc="pause between cleanings",
     )
     delete_batch: int = option(
@@ -297,6 +314,7 @@ class StoreConfig(Configuration):
         key="deleteCommitLogFilesInterval",
         dynamic=True,
         low=0,
+        high=DAY_MS,
         doc="pause between two deletions of log files",
     )
     destroy_after_ms: int = option(
@@ -373,5 +391,5 @@ class StoreConfig(Configuration):
             return frozenset(int(text) for text in self.delete_hours.split(";") if text)
         except ValueError:
             raise ConfigError(
-                f"deleteWhen={self.delete_hours}: say hours, separated by ;"
+                f"deleteWhen={shortened(self.delete_hours)}: say hours, separated by ;"
             ) from None
