@@ -22,6 +22,9 @@ COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 
+CLIENT_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
+"""What a sender may say of a message; the broker knows the other bits itself."""
+
 PULL_COMMIT_OFFSET: Final = 0x1
 PULL_SUSPEND: Final = 0x2
 PULL_SUBSCRIPTION: Final = 0x4

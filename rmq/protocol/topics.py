@@ -25,6 +25,9 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+CLOUD_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
+"""Topics of traces, by region, of Java clients with `AccessChannel.CLOUD`."""
+
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 REPLY_TOPIC_POSTFIX: Final = "_REPLY_TOPIC"
@@ -45,7 +48,7 @@ NOT_SENDABLE: Final = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-"""Topics that only the broker itself writes to."""
+"""Topics that only the broker itself writes to, by Java's list."""
 
 SYSTEM_TOPICS: Final = NOT_SENDABLE | {
     DEFAULT_TOPIC,
@@ -102,6 +105,17 @@ def validate_group(name: str | None) -> None:
 def is_system_topic(name: str) -> bool:
     """Whether users may neither create nor delete the topic."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_sendable(name: str) -> bool:
+    """Whether clients may send to the topic.
+
+    Java refuses its list only. Others of the system's, such as those of timers and POP,
+    hold records that the broker itself acts on; clients write their traces to some.
+    """
+    if not name.startswith(SYSTEM_TOPIC_PREFIX):
+        return name not in NOT_SENDABLE
+    return name.startswith(CLOUD_TRACE_PREFIX)
 
 
 def is_retry_topic(name: str) -> bool:

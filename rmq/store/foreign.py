@@ -111,8 +111,10 @@ def _count_waiting(root: Path, foreign: Foreign) -> None:
     }
     pops = sum(n for topic, n in counts.items() if topic.startswith(REVIVE_PREFIX))
     timers = sum(counts.values()) - pops
-    timer_queue = root / "consumequeue" / TIMER_TOPIC / "0"
-    timers += max(0, queue_end(timer_queue) - _timer_offset(root))
+    wheel_offset = _wheel_offset(root)
+    if wheel_offset is not None:
+        timer_queue = root / "consumequeue" / TIMER_TOPIC / "0"
+        timers += max(0, queue_end(timer_queue) - wheel_offset)
     offsets = _table(root / "config" / "consumerOffset.json", "offsetTable")
     for folder in sorted(root.glob(f"consumequeue/{REVIVE_PREFIX}*/*")):
         read = offsets.get(f"{folder.parent.name}@{REVIVE_GROUP}") or {}
@@ -132,11 +134,16 @@ def queue_end(folder: Path) -> int:
     return 0
 
 
-def _timer_offset(root: Path) -> int:
+def _wheel_offset(root: Path) -> int | None:
+    """Return how far the timer wheel has read its queue; None without a wheel.
+
+    Where no wheel ever was, a record in its queue is no timer: brokers used to let
+    clients send there.
+    """
     try:
         data = (root / "config" / "timercheck").read_bytes()
     except OSError:
-        return 0
+        return None
     if len(data) < _TIMER_QUEUE_OFFSET.size:
         return 0
     return int(_TIMER_QUEUE_OFFSET.unpack_from(data)[0])

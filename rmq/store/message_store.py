@@ -93,6 +93,7 @@ class MessageStore:
         self.query = reader.query
         self.record_at = reader.record_at
         self.message_at = reader.message_at
+        self.vouched_at = reader.vouched_at
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset
         self.offset_by_time = reader.offset_by_time

@@ -213,8 +213,8 @@ class StoreReader:
     def record_at(self, physical_offset: int) -> bytes | None:
         """Return the record that starts at `physical_offset`, as stored.
 
-        None if none starts there: strangers ask for any offset, and bytes inside of a
-        record may look like anything.
+        None if there is no record. For places that the broker knows: bytes inside of a
+        body may look like a record; `vouched_at` serves those that a client names.
         """
         message = self.message_at(physical_offset)
         if message is None:
@@ -233,6 +233,23 @@ class StoreReader:
         is_here = message.physical_offset == physical_offset
         is_visible = physical_offset + message.size <= self.confirm_offset
         return message if is_here and is_visible else None
+
+    def vouched_at(self, physical_offset: int) -> StoredMessage | None:
+        """Return the record at a place that a client names; None without one.
+
+        Anybody can send a body that looks like a record with this very offset. Only the
+        store writes queue entries: the one that the record claims names this place.
+        """
+        message = self.message_at(physical_offset)
+        if message is None:
+            return None
+        queue = self._queues.get(message.topic, message.queue_id)
+        if queue is None:
+            return None
+        if not queue.min_offset <= message.queue_offset < queue.next_offset:
+            return None
+        entry = queue.entry(message.queue_offset)
+        return message if entry[:2] == (physical_offset, message.size) else None
 
     def query(
         self,

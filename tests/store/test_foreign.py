@@ -150,3 +150,14 @@ def test_entries_that_point_into_ext_files_are_served(open_store, make_message):
     store.close()
     store.directory.abort.set()
     assert open_store().get("Topic", 0, 0, 32).message_count == 4
+
+
+def test_records_in_the_queue_of_timers_without_a_wheel_are_no_timers(
+    open_store, make_message
+):
+    store = open_store()
+    store.put(make_message(topic="rmq_sys_wheel_timer"))
+    store.close()
+    store = open_store(strict_store=True)
+    assert store.is_writable
+    assert store.max_offset("rmq_sys_wheel_timer", 0) == 1

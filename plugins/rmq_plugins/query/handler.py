@@ -53,12 +53,14 @@ class QueryHandler:
     def by_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the message at an offset of the log, as message ids hold it."""
         header = request.header(ViewMessageRequestHeader)
-        record = self._store.record_at(header.offset)
-        if record is None:
+        found = self._store.vouched_at(header.offset)
+        if found is None:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {header.offset}",
             )
+        record = self._store.record_at(header.offset)
+        assert record is not None, f"{header.offset} was there a moment ago"
         return request.reply(body=record)
 
     def _records(self, offsets: list[int]) -> bytes:

@@ -31,7 +31,7 @@ class ConsumerRelay:
         self._consumers = broker.consumers
         self._groups = broker.groups
         self._topics = broker.topics
-        self._record_at = broker.store.record_at
+        self._store = broker.store
         self._name = broker.config.broker_name
 
     async def running_info(self, request: Command, _connection: Connection) -> Command:
@@ -68,9 +68,11 @@ class ConsumerRelay:
         if match is None:
             raise _failed(f"{message_id!r} is no message id, which has 32 or 56 digits")
         offset = int(match[1], 16)
-        record = self._record_at(offset) if offset < 1 << 63 else None
-        if record is None:
+        found = self._store.vouched_at(offset) if offset < 1 << 63 else None
+        if found is None:
             raise _failed(f"there is no message {message_id}")
+        record = self._store.record_at(offset)
+        assert record is not None, f"{offset} was there a moment ago"
         return record
 
     async def _call(

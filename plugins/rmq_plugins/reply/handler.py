@@ -14,7 +14,7 @@ from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
+from rmq.protocol.flags import BORN_HOST_V6, CLIENT_FLAGS
 from rmq.protocol.headers.send import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
@@ -22,7 +22,7 @@ from rmq.protocol.headers.send import (
 )
 from rmq.protocol.message import Message, host_text, offset_message_id
 from rmq.protocol.properties import decode_properties, encode_properties
-from rmq.protocol.topics import NOT_SENDABLE, validate_topic
+from rmq.protocol.topics import is_sendable, validate_topic
 
 PUSH_TIMEOUT_MS: Final = 3_000
 
@@ -88,7 +88,7 @@ class ReplyHandler:
                 f"request queueId[{header.queue_id}] is illegal, {config.topic_name} "
                 f"has {config.write_queue_nums} queues",
             )
-        sys_flag = header.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
+        sys_flag = header.sys_flag & CLIENT_FLAGS
         if len(connection.remote_host) == _IPV6_HOST_SIZE:
             sys_flag |= BORN_HOST_V6
         return Message(
@@ -107,7 +107,7 @@ class ReplyHandler:
     def _topic(
         self, header: SendMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
-        if header.topic in NOT_SENDABLE:
+        if not is_sendable(header.topic):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"Sending message to topic[{header.topic}] is forbidden.",

@@ -89,17 +89,18 @@ class BatchHandler:
             raise _illegal(f"message topic length over {MAX_TOPIC_LENGTH}")
         if header.topic.startswith(RETRY_PREFIX):
             raise _illegal(f"batch request does not support retry group {header.topic}")
+        properties = decode_properties(header.properties or "")
         return Message(
             header.topic,
             self._checks.queue_id(header.queue_id, config),
             request.body,
             header.flag,
-            stored_flags(header.sys_flag, config, connection),
+            stored_flags(header, properties, config, connection),
             header.born_timestamp,
             connection.remote_host,
             header.reconsume_times or 0,
             0,
-            decode_properties(header.properties or ""),
+            properties,
             header.properties,
         )
 

@@ -5,6 +5,7 @@ look-up; names are validated, and topics created, on the way that finds none.
 """
 
 import random
+from collections.abc import Mapping
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
@@ -14,18 +15,20 @@ from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (
     BORN_HOST_V6,
+    CLIENT_FLAGS,
+    INNER_BATCH,
     MULTI_TAGS,
     PERM_READ,
     PERM_WRITE,
-    STORE_HOST_V6,
+    TRANSACTION_PREPARED,
 )
 from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.message import Message
-from rmq.protocol.properties import DELAY, RETRY_TOPIC
+from rmq.protocol.properties import DELAY, RETRY_TOPIC, TRAN_MSG
 from rmq.protocol.topics import (
-    NOT_SENDABLE,
     RETRY_PREFIX,
     dlq_topic,
+    is_sendable,
     validate_topic,
 )
 
@@ -35,7 +38,9 @@ FAQ: Final = (
 MAX_RECONSUME_TIMES_SINCE: Final = 121
 """Client version (3.4.9) from which the header's maxReconsumeTimes counts."""
 
-_OWN_FLAGS: Final = BORN_HOST_V6 | STORE_HOST_V6
+_NEVER_QUEUED: Final = TRANSACTION_PREPARED | INNER_BATCH
+"""Records with one of these get no queue entry when queues are built from the log."""
+
 _IPV6_HOST_SIZE: Final = 20
 _RETRY_QUEUES: Final = 1
 _DLQ_QUEUES: Final = 1
@@ -81,7 +86,7 @@ class SendChecks:
             )
         if config is None:
             validate_topic(name)
-        if name in NOT_SENDABLE:
+        if not is_sendable(name):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"Sending message to topic[{name}] is forbidden.",
@@ -160,12 +165,37 @@ def added_flags(config: TopicConfig) -> int:
     return MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
 
 
-def stored_flags(sys_flag: int, config: TopicConfig, connection: Connection) -> int:
+def stored_flags(
+    header: SendMessageRequestHeader,
+    properties: Mapping[str, str],
+    config: TopicConfig,
+    connection: Connection,
+) -> int:
     """Return the sender's flags with those that only the broker knows."""
-    flags = sys_flag & ~_OWN_FLAGS | added_flags(config)
+    if header.sys_flag & _NEVER_QUEUED:
+        _check_flags(header.sys_flag, properties)
+    flags = header.sys_flag & CLIENT_FLAGS | added_flags(config)
     if len(connection.remote_host) == _IPV6_HOST_SIZE:
         flags |= BORN_HOST_V6
     return flags
+
+
+def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
+    """Refuse what would be acknowledged and never delivered.
+
+    A transaction is announced by its flag and by TRAN_MSG, and the property counts.
+    """
+    if sys_flag & INNER_BATCH:
+        raise _illegal(sys_flag, "an inner batch, and queues of batches are not served")
+    if properties.get(TRAN_MSG, "").lower() != "true":
+        raise _illegal(sys_flag, "part of a transaction, without the property TRAN_MSG")
+
+
+def _illegal(sys_flag: int, what: str) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"sysFlag {sys_flag:#x} says that the message is {what}: send it without",
+    )
 
 
 def _check_queue_id(queue_id: int, config: TopicConfig, connection: Connection) -> None:

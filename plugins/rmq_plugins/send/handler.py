@@ -129,7 +129,7 @@ class SendHandler:
             self._checks.queue_id(header.queue_id, config),
             request.body,
             header.flag,
-            stored_flags(header.sys_flag, config, connection),
+            stored_flags(header, properties, config, connection),
             header.born_timestamp,
             connection.remote_host,
             header.reconsume_times or 0,

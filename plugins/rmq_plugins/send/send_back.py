@@ -43,7 +43,7 @@ class SendBackHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self._message_at = broker.store.message_at
+        self._vouched_at = broker.store.vouched_at
         self._put = broker.put
         self._topics = broker.topics
         self._groups = broker.groups
@@ -116,7 +116,7 @@ class SendBackHandler:
         return topic
 
     def _find(self, offset: int) -> StoredMessage:
-        record = self._message_at(offset) if offset >= 0 else None
+        record = self._vouched_at(offset) if offset >= 0 else None
         if record is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"

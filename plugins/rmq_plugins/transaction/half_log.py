@@ -123,7 +123,7 @@ class HalfLog:
     def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
-        record = self._store.message_at(physical_offset)
+        record = self._store.vouched_at(physical_offset)
         return record if record is not None and record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
