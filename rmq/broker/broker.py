@@ -234,6 +234,7 @@ class Broker:
             self._clock,
             config.channel_expired_timeout_ms,
         )
+        nursery.start_soon(context.consumers.notices.run, context.next_turn)
         save = housekeeping.save_changes
         for table in (context.topics, context.groups, context.filters):
             nursery.start_soon(save, table, housekeeping.SAVE_INTERVAL_S)

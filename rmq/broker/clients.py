@@ -1,8 +1,9 @@
 """Who is online: producers and consumers by group, as their heartbeats tell.
 
 A member is a connection; the same client may come back on another one.  A change in a
-group's members or topics is told to all of them (request 40), so that they divide the
-queues anew; members of broadcast groups take every queue and are not told.
+group's members or topics is announced to all of them, see `MemberNotices`; members of
+broadcast groups take every queue and are not notified.  Heartbeats, joins and leaves
+cost the same in a group of any size.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,16 +11,19 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from rmq.broker.mismatch import SubscriptionMismatches
+from rmq.broker.notices import MemberNotices
+from rmq.broker.quota import Quota, peer_of
 from rmq.broker.tables.groups import GroupTable
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
-from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq.protocol.command import Command
-from rmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from rmq.protocol.codes import ResponseCode
 from rmq.remoting.connection import Connection
 
 MAX_MEMBERS = 200_000
 """Places of clients in groups, of either table; heartbeats make them."""
+
+MAX_GROUPS = 8_192
+"""Groups of one connection in either table: twice what one client may have."""
 
 MAX_CLIENT_IDS = 64
 """Clients that share a connection: instances of one process."""
@@ -28,6 +32,8 @@ MAX_SUBSCRIPTION_SIZE = 64 * 1024 * 1024
 """Characters of all subscriptions together; tags count as `TAG_SIZE` more."""
 
 TAG_SIZE = 64
+
+_ADVICE = "spread clients over more brokers"
 
 
 class Member(msgspec.Struct):
@@ -43,13 +49,16 @@ class ConsumerGroup(msgspec.Struct):
     """The members of a group and what they want."""
 
     name: str
-    consume_type: str | None
-    message_model: str | None
-    consume_from_where: str | None
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
     members: dict[Connection, Member] = msgspec.field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
     size: int = 0
     """Characters of the subscriptions."""
+
+    peer: str = ""
+    """The address that sent them; they count as taken by it."""
 
 
 class ProducerTable:
@@ -60,7 +69,7 @@ class ProducerTable:
         self._groups_of: dict[Connection, set[str]] = {}
         self._connections: dict[str, Connection] = {}
         self._clients_of: dict[Connection, set[str]] = {}
-        self._count = 0
+        self._places = Quota(MAX_MEMBERS, "members of producer groups", _ADVICE)
 
     def register(
         self,
@@ -74,13 +83,18 @@ class ProducerTable:
         """Note a producer, or that it still lives."""
         assert connection.is_open, f"{client_id} registered over a closed connection"
         members = self._groups.get(group, {})
-        if connection not in members:
-            _check_members(self._count)
-            self._count += 1
+        is_new = connection not in members
+        groups = self._groups_of.get(connection, set())
+        if is_new:
+            _check_groups(groups)
+            self._places.check(peer_of(connection))
         self._note_client(client_id, connection)
+        if is_new:
+            self._places.add(peer_of(connection), 1)
         members[connection] = Member(client_id, language, version, now_ms)
         self._groups[group] = members
-        self._groups_of.setdefault(connection, set()).add(group)
+        self._groups_of[connection] = groups
+        groups.add(group)
 
     def _note_client(self, client_id: str, connection: Connection) -> None:
         """Remember where a client is reached; it may come back elsewhere."""
@@ -100,7 +114,7 @@ class ProducerTable:
         members = self._groups.get(group, {})
         if members.pop(connection, None) is None:
             return
-        self._count -= 1
+        self._places.give_back(peer_of(connection))
         self._groups_of[connection].discard(group)
         if not members:
             del self._groups[group]
@@ -110,12 +124,11 @@ class ProducerTable:
         for group in self._groups_of.pop(connection, ()):
             members = self._groups[group]
             del members[connection]
-            self._count -= 1
+            self._places.give_back(peer_of(connection))
             if not members:
                 del self._groups[group]
         for client_id in self._clients_of.pop(connection, ()):
             del self._connections[client_id]
-        assert self._count >= 0, self._count
 
     def members(self, group: str) -> dict[Connection, Member]:
         """Return the producers of a group."""
@@ -148,9 +161,12 @@ class ConsumerTable:
         self.on_change: list[Callable[[str], None]] = []
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}
-        self._count = 0
-        self._size = 0
+        self._places = Quota(MAX_MEMBERS, "members of consumer groups", _ADVICE)
+        self._sizes = Quota(
+            MAX_SUBSCRIPTION_SIZE, "characters of subscriptions", _ADVICE
+        )
         self.mismatches = SubscriptionMismatches()
+        self.notices = MemberNotices(self._notified_members)
 
     def register(
         self,
@@ -161,44 +177,66 @@ class ConsumerTable:
         version: int,
         now_ms: int,
     ) -> bool:
-        """Note a consumer; True (and its group is told) if that changed the group."""
-        name = data.group_name or ""
-        group = self._groups.get(name)
-        if group is None or connection not in group.members:
-            _check_members(self._count)
-        size = sum(map(_size, data.subscription_data_set))
-        if self._size - (group.size if group else 0) + size > MAX_SUBSCRIPTION_SIZE:
-            raise _refused(
-                f"the subscriptions of all groups take {self._size} characters of "
-                f"{MAX_SUBSCRIPTION_SIZE}, {size} more do not fit"
-            )
-        if group is None:
-            group = self._groups[name] = ConsumerGroup(
-                name, data.consume_type, data.message_model, data.consume_from_where
-            )
+        """Note a consumer; True (and its group is notified) if that changed the group.
+
+        RequestRejected if the tables have no room for it.
+        """
         assert connection.is_open, f"{client_id} registered over a closed connection"
-        group.consume_type = data.consume_type
+        name = data.group_name or ""
+        group = self._groups.get(name) or ConsumerGroup(name)
+        self._check_room(group, data, connection)
+        self._groups[name] = group
+        member = Member(client_id, language, version, now_ms)
+        is_changed = self._join(group, member, connection)
+        if self._subscribe(group, data, peer_of(connection)):
+            is_changed = True
+        wanted = data.subscription_data_set
+        self.mismatches.note(name, client_id, wanted, connection)
+        if is_changed:
+            self.notices.change(name)
+        return is_changed
+
+    def _check_room(
+        self, group: ConsumerGroup, data: ConsumerData, connection: Connection
+    ) -> None:
+        if connection not in group.members:
+            _check_groups(self._groups_of.get(connection, set()))
+            self._places.check(peer_of(connection))
+        size = sum(map(_size, data.subscription_data_set))
+        if size > group.size:
+            self._sizes.check(peer_of(connection), size - group.size)
+
+    def _join(
+        self, group: ConsumerGroup, member: Member, connection: Connection
+    ) -> bool:
+        """Put a member in its place; True if it is new or has another name."""
+        before = group.members.get(connection)
+        group.members[connection] = member
+        if before is None:
+            self._places.add(peer_of(connection), 1)
+            self._groups_of.setdefault(connection, set()).add(group.name)
+            return True
+        if before.client_id == member.client_id:
+            return False
+        self.mismatches.drop(group.name, before.client_id, connection)
+        return True
+
+    def _subscribe(self, group: ConsumerGroup, data: ConsumerData, peer: str) -> bool:
+        """Take over what a member wants; True if topics came or went."""
         is_other_model = group.message_model != data.message_model
+        group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        before = group.members.get(connection)
-        changed = before is None or before.client_id != client_id
-        group.members[connection] = Member(client_id, language, version, now_ms)
-        if before is None:
-            self._count += 1
-            self._groups_of.setdefault(connection, set()).add(name)
-        elif changed:
-            self._forget_mismatches(group)
-        before_topics = dict(group.subscriptions)
-        self._size -= group.size
-        changed = _subscribe(group, data.subscription_data_set) or changed
-        self._size += group.size
-        if is_other_model or group.subscriptions != before_topics:
-            self._tell(name)
-        self.mismatches.note(name, client_id, data.subscription_data_set)
-        if changed:
-            self._notify(group)
-        return changed
+        topics = group.subscriptions.keys()
+        came = {each.topic or "" for each in data.subscription_data_set} ^ topics
+        if _update(group.subscriptions, data.subscription_data_set):
+            self._sizes.give_back(group.peer, group.size)
+            group.peer, group.size = peer, sum(map(_size, group.subscriptions.values()))
+            self._sizes.add(peer, group.size)
+        elif not is_other_model:
+            return False
+        self._tell(group.name)
+        return bool(came)
 
     def refresh(
         self, group: str, client_id: str, connection: Connection, now_ms: int
@@ -214,23 +252,19 @@ class ConsumerTable:
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
         """Forget a consumer that says goodbye."""
         known = self._groups.get(group)
-        if known is None or known.members.pop(connection, None) is None:
+        member = known.members.pop(connection, None) if known else None
+        if known is None or member is None:
             return
-        self._count -= 1
+        self._places.give_back(peer_of(connection))
         self._groups_of[connection].discard(group)
-        assert self._count >= 0, client_id
-        self._forget_mismatches(known)
+        self.mismatches.drop(group, member.client_id, connection)
         if known.members:
-            self._notify(known)
+            self.notices.change(group)
         else:
-            self._size -= known.size
+            self._sizes.give_back(known.peer, known.size)
             del self._groups[group]
             self._tell(group)
             self._on_gone(group)
-
-    def _forget_mismatches(self, group: ConsumerGroup) -> None:
-        left = {member.client_id for member in group.members.values()}
-        self.mismatches.keep(group.name, left)
 
     def on_close(self, connection: Connection) -> None:
         """Forget a consumer whose connection is gone, in all its groups."""
@@ -266,39 +300,32 @@ class ConsumerTable:
         for listener in self.on_change:
             listener(group)
 
-    def _notify(self, group: ConsumerGroup) -> None:
-        settings = self._settings.get(group.name)
-        wanted = settings is None or settings.notify_consumer_ids_changed_enable
-        if not self._notifies or not wanted:
-            return
+    def _notified_members(self, name: str) -> list[Connection]:
+        """Return the members of a group that want to know of its changes."""
+        settings, group = self._settings.get(name), self._groups.get(name)
+        is_wanted = settings is None or settings.notify_consumer_ids_changed_enable
+        if group is None or not self._notifies or not is_wanted:
+            return []
         if group.message_model == MessageModel.BROADCASTING:
-            return
-        for connection in list(group.members):
-            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
-            connection.send_nowait(
-                Command.request(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True
-                )
-            )
+            return []
+        return list(group.members)
 
 
-def _subscribe(group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
-    """Take over subscriptions; True if topics came or went. Old versions lose."""
-    changed = False
+def _update(known: dict[str, SubscriptionData], wanted: list[SubscriptionData]) -> bool:
+    """Replace subscriptions by newer ones; True if that changed any of them."""
+    is_changed = False
     topics = set()
     for subscription in wanted:
         topic = subscription.topic or ""
         topics.add(topic)
-        known = group.subscriptions.get(topic)
-        if known is None:
-            changed = True
-        if known is None or known.sub_version < subscription.sub_version:
-            group.subscriptions[topic] = subscription
-    for topic in set(group.subscriptions) - topics:
-        del group.subscriptions[topic]
-        changed = True
-    group.size = sum(map(_size, group.subscriptions.values()))
-    return changed
+        before = known.get(topic)
+        if before is None or before.sub_version < subscription.sub_version:
+            known[topic] = subscription
+            is_changed = True
+    for topic in known.keys() - topics:
+        del known[topic]
+        is_changed = True
+    return is_changed
 
 
 def _size(subscription: SubscriptionData) -> int:
@@ -309,12 +336,10 @@ def _size(subscription: SubscriptionData) -> int:
     return TAG_SIZE + tags + codes + texts
 
 
-def _check_members(count: int) -> None:
-    if count >= MAX_MEMBERS:
-        raise _refused(f"this broker knows {MAX_MEMBERS} members of groups already")
+def _check_groups(groups: set[str]) -> None:
+    if len(groups) >= MAX_GROUPS:
+        raise _refused(f"a connection serves at most {MAX_GROUPS} groups")
 
 
 def _refused(reason: str) -> RequestRejected:
-    return RequestRejected(
-        ResponseCode.SYSTEM_ERROR, f"{reason}: spread clients over more brokers"
-    )
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, f"{reason}: {_ADVICE}")

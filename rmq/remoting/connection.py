@@ -72,6 +72,10 @@ class Connection:
         else:
             self._send(encode(command))
 
+    def send_frame(self, frame: bytes) -> None:
+        """Send an encoded frame, the same to many peers; nothing if closed."""
+        self._send(frame)
+
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
         """Ask the peer and wait for its answer."""
         if not self.is_open:

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.broker import clients, housekeeping
+from rmq.broker import clients, housekeeping, notices
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
@@ -11,18 +11,21 @@ from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq.protocol.codes import RequestCode
+from rmq.protocol.frames import decode
 from rmq.testing import ManualClock
 
 
 class Peer:
     """A connection that keeps what it is told."""
 
-    def __init__(self):
+    def __init__(self, host="10.0.0.1"):
         self.told = []
         self.is_open = True
         self.closed_for = None
+        self.remote_address = f"{host}:4711"
 
-    def send_nowait(self, command):
+    def send_frame(self, frame):
+        command = decode(frame)
         assert command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         assert command.is_oneway
         self.told.append(command.ext_fields["consumerGroup"])
@@ -58,23 +61,69 @@ def join(table, peer, wanted, client_id="c", now_ms=0):
     return table.register(wanted, client_id, peer, "JAVA", 513, now_ms)
 
 
-def test_all_members_are_told_of_each_change(consumers):
+def test_a_change_is_announced_at_once_and_those_after_it_together(consumers):
     one, two = Peer(), Peer()
     assert join(consumers, one, data("T"), "c1")
     assert not join(consumers, one, data("T"), "c1")
+    assert one.told == ["G"]
     assert join(consumers, two, data("T"), "c2")
-    assert (one.told, two.told) == (["G", "G"], ["G"])
     assert consumers.client_ids("G") == ["c1", "c2"]
     assert join(consumers, two, data("T", "U"), "c2")
     assert join(consumers, two, data("U"), "c2")
     assert consumers.subscription("G", "T") is None
     assert consumers.subscription("G", "U").topic == "U"
+    assert (one.told, two.told) == (["G"], [])
+    end_round(consumers)
+    assert (one.told, two.told) == (["G"] * 2, ["G"])
     consumers.unregister("G", "c2", two)
-    assert one.told == ["G"] * 5
-    assert len(two.told) == 3
+    end_round(consumers)
+    assert (one.told, two.told) == (["G"] * 3, ["G"])
+    end_round(consumers)
     consumers.on_close(one)
     assert consumers.group("G") is None
     assert consumers.client_ids("G") == []
+
+
+def test_after_a_quiet_round_a_change_is_announced_at_once(consumers):
+    one, two = Peer(), Peer()
+    join(consumers, one, data("T"), "c1")
+    end_round(consumers)
+    join(consumers, two, data("T"), "c2")
+    assert (one.told, two.told) == (["G"] * 2, ["G"])
+
+
+def test_a_thousand_members_that_join_are_notified_a_few_times(consumers):
+    """Each was notified of each other: half a million requests."""
+    peers = [Peer() for _ in range(1_000)]
+    for number, peer in enumerate(peers):
+        join(consumers, peer, data("T"), f"c{number}")
+        if number % 400 == 399:
+            end_round(consumers)
+    end_round(consumers)
+    end_round(consumers)
+    assert consumers.notices.sent <= 5_000
+    assert all(peer.told for peer in peers)
+    for peer in peers[1:]:
+        consumers.on_close(peer)
+    end_round(consumers)
+    assert consumers.notices.sent <= 10_000
+
+
+async def test_rounds_give_way_to_others(consumers, autojump_clock):
+    turns = 0
+
+    async def next_turn():
+        nonlocal turns
+        turns += 1
+
+    for number in range(1_001):
+        join(consumers, Peer(), data("T"), f"c{number}")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consumers.notices.run, next_turn)
+        await trio.sleep(notices.ROUND_S + 0.1)
+        nursery.cancel_scope.cancel()
+    assert consumers.notices.sent == 1 + 1_001
+    assert turns == 2
 
 
 def test_an_older_subscription_does_not_replace_a_newer(consumers):
@@ -84,6 +133,13 @@ def test_an_older_subscription_does_not_replace_a_newer(consumers):
     assert consumers.subscription("G", "T").sub_version == 5
     join(consumers, peer, data("T", version=6))
     assert consumers.subscription("G", "T").sub_version == 6
+
+
+def end_round(consumers):
+    async def next_turn():
+        return
+
+    trio.run(consumers.notices.end_round, next_turn)
 
 
 def test_nobody_is_told_where_that_is_not_wanted(groups, consumers):
@@ -125,11 +181,11 @@ def test_producers_come_and_go():
 
 
 def test_producers_are_bounded(monkeypatch):
-    monkeypatch.setattr(clients, "MAX_MEMBERS", 2)
+    monkeypatch.setattr(clients, "MAX_MEMBERS", 4)
     table, peer = ProducerTable(), Peer()
     for group in ("P1", "P2", "P1"):
         table.register(group, "c", peer, "JAVA", 1, 1)
-    with pytest.raises(RequestRejected, match="knows 2 members"):
+    with pytest.raises(RequestRejected, match="2 of 4 members of producer groups"):
         table.register("P3", "c", peer, "JAVA", 1, 1)
     assert {group for group, _, _ in table.all()} == {"P1", "P2"}
     table.unregister("P1", "c", peer)
@@ -137,6 +193,33 @@ def test_producers_are_bounded(monkeypatch):
     table.on_close(peer)
     assert table.connection("c") is None
     assert list(table.all()) == []
+
+
+def test_one_address_leaves_places_to_others(monkeypatch):
+    monkeypatch.setattr(clients, "MAX_MEMBERS", 100)
+    table = ProducerTable()
+    for number in range(50):
+        table.register(f"P{number}", "c", Peer(), "JAVA", 1, 1)
+    with pytest.raises(RequestRejected, match=r"10\.0\.0\.1 has 50 .*spread clients"):
+        table.register("P50", "c", Peer(), "JAVA", 1, 1)
+    table.register("P50", "c2", Peer("10.0.0.2"), "JAVA", 1, 1)
+    table.register("P0", "c2", Peer("10.0.0.2"), "JAVA", 1, 1)
+
+
+def test_one_connection_has_few_groups(monkeypatch, groups):
+    """One connection took all 200,000 places with 200 heartbeats."""
+    monkeypatch.setattr(clients, "MAX_GROUPS", 2)
+    producers, peer = ProducerTable(), Peer()
+    consumers = ConsumerTable(groups, notifies=True, on_gone=print)
+    for name in ("G1", "G2"):
+        producers.register(name, "c", peer, "JAVA", 1, 1)
+        join(consumers, peer, data("T", group=name))
+    with pytest.raises(RequestRejected, match="at most 2 groups"):
+        producers.register("G3", "c", peer, "JAVA", 1, 1)
+    with pytest.raises(RequestRejected, match="at most 2 groups"):
+        join(consumers, peer, data("T", group="G3"))
+    producers.register("G3", "c", Peer(), "JAVA", 1, 1)
+    join(consumers, Peer(), data("T", group="G3"))
 
 
 def test_a_connection_serves_few_client_ids():
@@ -153,16 +236,17 @@ def test_a_connection_serves_few_client_ids():
     assert table.connection("c8") is None
 
 
-def test_consumers_and_what_they_want_are_bounded(consumers, monkeypatch):
-    monkeypatch.setattr(clients, "MAX_MEMBERS", 2)
-    monkeypatch.setattr(clients, "MAX_SUBSCRIPTION_SIZE", 200)
+def test_consumers_and_what_they_want_are_bounded(groups, monkeypatch):
+    monkeypatch.setattr(clients, "MAX_MEMBERS", 4)
+    monkeypatch.setattr(clients, "MAX_SUBSCRIPTION_SIZE", 400)
+    consumers = ConsumerTable(groups, notifies=True, on_gone=print)
     peer = Peer()
     for _ in range(5):
         join(consumers, peer, data("T", group="G1"))
         join(consumers, peer, data("T", group="G2"))
-    with pytest.raises(RequestRejected, match="knows 2 members"):
+    with pytest.raises(RequestRejected, match="2 of 4 members of consumer groups"):
         join(consumers, peer, data("T", group="G3"))
-    with pytest.raises(RequestRejected, match=r"more do not fit"):
+    with pytest.raises(RequestRejected, match="of 400 characters of subscriptions"):
         join(consumers, peer, data("T", "U" * 100, group="G1"))
     assert consumers.group("G1").subscriptions.keys() == {"T"}
     consumers.on_close(peer)
@@ -199,4 +283,5 @@ async def test_silent_clients_are_closed_and_their_groups_hear_it(
     assert lively.closed_for is None
     assert consumers.client_ids("G") == ["c2"]
     assert list(producers.all()) == []
-    assert lively.told == ["G", "G"]
+    await consumers.notices.end_round(trio.lowlevel.checkpoint)
+    assert lively.told == ["G"]

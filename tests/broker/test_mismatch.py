@@ -36,8 +36,29 @@ def test_a_member_that_leaves_takes_its_difference_along():
     mismatches = SubscriptionMismatches()
     mismatches.note("G", "one", wants("A"))
     mismatches.note("G", "two", wants("B"))
-    mismatches.keep("G", ["one"])
+    mismatches.drop("G", "two")
     assert mismatches.statistics()[:2] == (0, 1)
-    mismatches.keep("G", [])
+    mismatches.drop("G", "one")
     mismatches.note("G", "two", wants("B"))
     assert mismatches.statistics()[:2] == (0, 1)
+
+
+def test_a_member_that_came_back_outlives_its_old_connection():
+    mismatches = SubscriptionMismatches()
+    mismatches.note("G", "one", wants("A"), "old")
+    mismatches.note("G", "two", wants("B"), "other")
+    mismatches.note("G", "one", wants("A"), "new")
+    mismatches.drop("G", "one", "old")
+    assert mismatches.statistics() == (1, 1, 2)
+    mismatches.drop("G", "one", "new")
+    assert mismatches.statistics() == (0, 1, 1)
+
+
+def test_a_difference_that_ended_and_comes_back_is_logged_again():
+    mismatches = SubscriptionMismatches()
+    mismatches.note("G", "one", wants("A"))
+    for expected in (1, 2):
+        mismatches.note("G", "two", wants("B"))
+        assert mismatches.statistics()[:2] == (1, expected)
+        mismatches.note("G", "two", wants("A"))
+        assert mismatches.statistics()[:2] == (0, expected)

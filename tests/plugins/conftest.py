@@ -35,6 +35,7 @@ from rmq.broker.tables.topics import TopicTable
 from rmq.errors import InvokeTimeout, RequestRejected
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
+from rmq.protocol.frames import decode
 from rmq.protocol.message import host_bytes
 from rmq.remoting.client import RemotingClient
 from rmq.store.config import StoreConfig
@@ -80,6 +81,9 @@ class RecordingConnection:
 
     def send_nowait(self, command: Command) -> None:
         self.sent.append(command)
+
+    def send_frame(self, frame: bytes) -> None:
+        self.sent.append(decode(frame))
 
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
         self.sent.append(command)

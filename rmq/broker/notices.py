@@ -1,0 +1,72 @@
+"""MemberNotices: members of a consumer group learn that the group changed.
+
+Each gets request 40, and divides the queues again.  The first change of a group is
+announced at once, those of the rest of the round together at its end: when a thousand
+members join, each of them is notified a few times and not a thousand times.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import trio
+
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
+from rmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from rmq.remoting.connection import Connection
+
+ROUND_S = 1.0
+"""Java's clients divide the queues each 20 s, and as soon as they are notified."""
+
+NOTICES_PER_TURN = 500
+"""About 1 ms of the serving thread."""
+
+
+class MemberNotices:
+    """Groups that changed, and those that were notified in this round."""
+
+    def __init__(self, members: Callable[[str], Iterable[Connection]]) -> None:
+        """`members` returns whom to notify of a group now."""
+        self._members = members
+        self._notified: set[str] = set()
+        self._changed: set[str] = set()
+        self.sent = 0
+
+    def change(self, group: str) -> None:
+        """Notify the members of a group, now or at the end of the round."""
+        if group in self._notified:
+            self._changed.add(group)
+            return
+        self._notified.add(group)
+        frame = _frame(group)
+        for member in list(self._members(group)):
+            self._send(member, frame)
+
+    async def run(self, next_turn: Callable[[], Awaitable[None]]) -> None:
+        """Run until cancelled: end a round each second."""
+        while True:
+            await trio.sleep(ROUND_S)
+            await self.end_round(next_turn)
+
+    async def end_round(self, next_turn: Callable[[], Awaitable[None]]) -> None:
+        """Notify the groups that changed since they were notified."""
+        self._notified, self._changed = self._changed, set()
+        sent = 0
+        for group in list(self._notified):
+            frame = _frame(group)
+            for member in list(self._members(group)):
+                self._send(member, frame)
+                sent += 1
+                if not sent % NOTICES_PER_TURN:
+                    await next_turn()
+
+    def _send(self, member: Connection, frame: bytes) -> None:
+        member.send_frame(frame)
+        self.sent += 1
+
+
+def _frame(group: str) -> bytes:
+    """Return the request, which needs no number of its own: nobody answers it."""
+    header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+    code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    return encode(Command.request(code, header, oneway=True))
