@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from rmq.access.config import AuthConfig
 from rmq.config import describe, options
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode
 from rmq.remoting.client import RemotingClient
 from rmq.testing.broker import running_node
-from rmq_plugins.auth.config import AuthConfig
 
 ESCAPES = ("../../x", "/etc/cron.d/x", "a/../../x", "a\0b", "..", "%2e%2e/x", "a b")
 ROOT = Path(__file__).resolve().parents[2]

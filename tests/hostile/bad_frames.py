@@ -11,15 +11,15 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from rmq.protocol.codes import RequestCode, SerializeType
-from rmq.protocol.command import Command
-from rmq.protocol.frames import decode, encode
-from rmq_plugins.auth.signature import (
+from rmq.access.signature import (
     ACCESS_KEY,
     SIGNATURE,
     signature_of,
     signed_content,
 )
+from rmq.protocol.codes import RequestCode, SerializeType
+from rmq.protocol.command import Command
+from rmq.protocol.frames import decode, encode
 from tests.golden.recordings import frame_files, read_rows
 
 SECRET = "hush-5fe1"

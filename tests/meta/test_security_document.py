@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rmq.access.config import AuthConfig
 from rmq.config import as_text, options
 from rmq.remoting.tls import TlsConfig
-from rmq_plugins.auth.config import AuthConfig
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from rmq.access.config import AuthConfig
+from rmq.access.rights import ENABLED, SUPER
+from rmq.access.tables import AclTable, UserTable, make_private
 from rmq.broker.context import BrokerContext, Guard, RegisterHandler
 from rmq.hookspecs import hookimpl
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.auth.config import AuthConfig
-from rmq_plugins.auth.guard import SUPER, AuthGuard
-from rmq_plugins.auth.handler import ENABLED, AuthHandler
-from rmq_plugins.auth.tables import AclTable, UserTable, make_private
+from rmq_plugins.auth.guard import AuthGuard
+from rmq_plugins.auth.handler import AuthHandler
 
 
 class Access:

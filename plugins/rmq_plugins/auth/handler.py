@@ -11,6 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
+from rmq.access.policies import (
+    Action,
+    Decision,
+    PolicyType,
+    actions_of,
+    by_name,
+    is_source,
+)
+from rmq.access.resources import parse
+from rmq.access.rights import DISABLED, ENABLED, SUPER
+from rmq.access.signature import ACCESS_KEY
+from rmq.access.tables import MAX_RULES, MAX_USERS, AclTable, UserTable
 from rmq.broker.context import Connection
 from rmq.errors import RequestRejected
 from rmq.protocol import fastjson
@@ -24,23 +36,10 @@ from rmq.protocol.headers.auth import (
     ListUsersRequestHeader,
     UserRequestHeader,
 )
-from rmq_plugins.auth.guard import DISABLED, SUPER
-from rmq_plugins.auth.policies import (
-    Action,
-    Decision,
-    PolicyType,
-    actions_of,
-    by_name,
-    is_source,
-)
-from rmq_plugins.auth.resources import parse
-from rmq_plugins.auth.signature import ACCESS_KEY
-from rmq_plugins.auth.tables import MAX_RULES, MAX_USERS, AclTable, UserTable
 
 logger = logging.getLogger(__name__)
 
 NORMAL: Final = "Normal"
-ENABLED: Final = "enable"
 MAX_NAME_LENGTH: Final = 255
 USER_PREFIX: Final = "User:"
 

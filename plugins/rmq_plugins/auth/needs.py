@@ -7,8 +7,12 @@ retry topic always needs the right on its group, whatever group the request name
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from rmq.access import resources
+from rmq.access.policies import Action
+from rmq.access.resources import Resource
+from rmq.access.rights import Need
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.bodies.heartbeat import HeartbeatData
@@ -18,17 +22,6 @@ from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import is_retry_topic
-from rmq_plugins.auth import resources
-from rmq_plugins.auth.policies import Action
-from rmq_plugins.auth.resources import Resource
-
-
-class Need(NamedTuple):
-    """One right that a request needs: any of the actions on the resource."""
-
-    resource: Resource
-    actions: tuple[Action, ...]
-
 
 Needs = Iterable[Need]
 

@@ -6,14 +6,14 @@ import stat
 
 import pytest
 
+from rmq.access.config import AuthConfig
+from rmq.access.signature import signature_of, signed_content
 from rmq.errors import ConfigError
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.client import RemotingClient
 from rmq.testing.broker import running_node
-from rmq_plugins.auth.config import AuthConfig
-from rmq_plugins.auth.signature import signature_of, signed_content
 
 ROOT = ("root", "root-password")
 ON = {

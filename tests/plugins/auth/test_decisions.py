@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from rmq.access.config import AuthConfig
+from rmq.access.policies import is_source, is_within
+from rmq.access.signature import signature_of, signed_content
+from rmq.access.tables import AclTable, UserTable
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
-from rmq_plugins.auth.config import AuthConfig
 from rmq_plugins.auth.guard import AuthGuard
 from rmq_plugins.auth.needs import needs_of
-from rmq_plugins.auth.policies import is_source, is_within
-from rmq_plugins.auth.signature import signature_of, signed_content
-from rmq_plugins.auth.tables import AclTable, UserTable
 
 CASES = [
     json.loads(line)

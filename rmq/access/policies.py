@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from rmq.access.resources import ANY_TYPE, Pattern, Resource, parse
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo
-from rmq_plugins.auth.resources import ANY_TYPE, Pattern, Resource, parse
 
 Named = TypeVar("Named", bound=StrEnum)
 

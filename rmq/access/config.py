@@ -52,8 +52,8 @@ class AuthConfig(Configuration):
         "",
         key="innerClientAuthenticationCredentials",
         secret=True,
-        doc="a super user for other brokers, made likewise, "
-        '`{"accessKey":"…","secretKey":"…"}`',
+        doc="a super user made likewise, with whom brokers sign their requests to name "
+        'servers, `{"accessKey":"…","secretKey":"…"}`',
     )
     authentication_whitelist: str = option(
         "",
@@ -106,14 +106,22 @@ class AuthConfig(Configuration):
                 InitialUser, "initAuthenticationUser", self.init_authentication_user
             )
             users.append((user.username, user.password))
-        if self.inner_client_authentication_credentials.strip():
-            inner = _read(
-                InnerCredentials,
-                "innerClientAuthenticationCredentials",
-                self.inner_client_authentication_credentials,
-            )
-            users.append((inner.access_key, inner.secret_key))
-        return users
+        inner = self.inner_credentials()
+        return users if inner is None else [*users, inner]
+
+    def inner_credentials(self) -> tuple[str, str] | None:
+        """Return the name and password with which brokers sign; None if there is none.
+
+        ConfigError if they cannot be read.
+        """
+        key, text = (
+            "innerClientAuthenticationCredentials",
+            self.inner_client_authentication_credentials,
+        )
+        if not text.strip():
+            return None
+        inner = _read(InnerCredentials, key, text)
+        return inner.access_key, inner.secret_key
 
 
 def codes_of(key: str, text: str) -> frozenset[int]:

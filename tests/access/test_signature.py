@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
+from rmq.access.signature import is_signed, sign, signature_of, signed_content
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
-from rmq_plugins.auth.signature import is_signed, signature_of, signed_content
 from tests.golden.recordings import read_rows
 
 SECRET = "goldenSecretKey"
@@ -57,3 +57,18 @@ def test_a_request_without_signature_is_not_signed():
 @pytest.mark.parametrize("text", ["", "é", "\ud800", "x" * 10_000])
 def test_any_text_may_stand_where_the_signature_is_expected(text):
     assert not is_signed(Command(10, {"Signature": text}), SECRET)
+
+
+def test_a_request_of_ours_is_signed_as_that_of_a_client(golden):
+    recorded = next(
+        r
+        for r in recorded_requests(golden, "java55-acl")
+        if "Signature" in r.ext_fields
+    )
+    fields = dict(recorded.ext_fields)
+    wanted, name = fields.pop("Signature"), fields.pop("AccessKey")
+    ours = Command(recorded.code, fields, recorded.body, version=recorded.version)
+    sign(ours, name, SECRET)
+    assert ours.ext_fields["Signature"] == wanted
+    sign(ours, name, SECRET)
+    assert ours.ext_fields["Signature"] == wanted, "a second time it is the same"

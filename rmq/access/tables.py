@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec import field
 
-from rmq.broker.context import JsonTable
+from rmq.access.policies import Policies
 from rmq.clock import Clock
+from rmq.json_table import JsonTable
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.auth import AclInfo, UserInfo
-from rmq_plugins.auth.policies import Policies
 
 MAX_USERS = 10_000
 MAX_RULES = 10_000

@@ -45,5 +45,12 @@ def is_signed(request: Command, secret_key: str) -> bool:
     return hmac.compare_digest(right.encode(), given.encode(errors="replace"))
 
 
+def sign(request: Command, access_key: str, secret_key: str) -> None:
+    """Put the name of a user and the signature into a request of ours."""
+    request.ext_fields[ACCESS_KEY] = access_key
+    content = signed_content(request)
+    request.ext_fields[SIGNATURE] = signature_of(content, secret_key)
+
+
 def _java_order(name: str) -> bytes:
     return name.encode("utf-16-be", "surrogatepass")

@@ -1,0 +1,84 @@
+"""Rights: who sends a request, and whether that user may.
+
+First the signature, then, for users who are not super, the policies. Every refusal is
+NO_PERMISSION with Java's remark.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rmq.access.policies import Action, Decision
+from rmq.access.resources import Resource
+from rmq.access.signature import ACCESS_KEY, is_signed
+from rmq.access.tables import AclTable, UserTable
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.auth import UserInfo
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+
+ENABLED, DISABLED = "enable", "disable"
+SUPER = "Super"
+
+
+class Need(NamedTuple):
+    """One right that a request needs: any of the actions on the resource."""
+
+    resource: Resource
+    actions: tuple[Action, ...]
+
+
+class Rights:
+    """Known in Java as `AuthenticationEvaluator` and `AuthorizationEvaluator`."""
+
+    def __init__(self, users: UserTable, acls: AclTable) -> None:
+        self._users = users
+        self._acls = acls
+
+    def authenticate(self, request: Command) -> None:
+        """Raise `RequestRejected` unless a user who is known has signed it."""
+        name = request.ext_fields.get(ACCESS_KEY)
+        if not name:
+            raise refused("username cannot be null.")
+        user = self._enabled(name, f"User:{name} is not found.")
+        if not is_signed(request, user.password or ""):
+            raise refused("check signature failed.")
+
+    def authorize(self, request: Command, needs: Iterable[Need], source: str) -> None:
+        """Raise `RequestRejected` unless the user it names has all these rights.
+
+        `source` is the caller's address without its port.
+        """
+        name = request.ext_fields.get(ACCESS_KEY)
+        if not name:
+            raise refused(
+                "Authorization failed. Please verify your access rights and try again."
+            )
+        user = self._enabled(name, f"User:{name} not found.")
+        if user.user_type == SUPER:
+            return
+        for need in needs:
+            self._check_one(name, need, source)
+
+    def _check_one(self, name: str, need: Need, source: str) -> None:
+        policies = self._acls.policies(f"User:{name}")
+        decision = policies and policies.decide(need.resource, need.actions, source)
+        if decision is Decision.ALLOW:
+            return
+        why = "the decision is deny." if decision else "no matched policies."
+        raise refused(
+            f"User:{name} has no permission to access {need.resource.key} "
+            f"from {source}, {why}"
+        )
+
+    def _enabled(self, name: str, remark: str) -> UserInfo:
+        user = self._users.get(name)
+        if user is None:
+            raise refused(remark)
+        if user.user_status == DISABLED:
+            raise refused(f"User:{name} is disabled.")
+        return user
+
+
+def refused(remark: str) -> RequestRejected:
+    """Return the error of a request that its sender may not send."""
+    return RequestRejected(ResponseCode.NO_PERMISSION, remark)
