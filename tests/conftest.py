@@ -8,9 +8,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.duration_gate import Stopwatch
 from tests.golden.recordings import unpacked
 
-EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", "25"))
+FEW_EXAMPLES = 25
+EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", FEW_EXAMPLES))
 
 hypothesis.settings.register_profile("rmq", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("rmq")
@@ -27,3 +29,14 @@ def disk_path() -> Iterator[Path]:
     """A folder on a disk: `tmp_path` may lie in memory, where no page is dropped."""
     with tempfile.TemporaryDirectory(prefix="rmq-test-", dir="/var/tmp") as name:
         yield Path(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fail a test of the default selection that takes long; its set-up is not it."""
+    watch = Stopwatch()
+    result = yield
+    is_default = item.config.option.markexpr.startswith("not slow")
+    if is_default and EXAMPLES <= FEW_EXAMPLES and (complaint := watch.complaint()):
+        pytest.fail(complaint, pytrace=False)
+    return result

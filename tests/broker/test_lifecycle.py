@@ -287,6 +287,7 @@ async def test_under_sync_flush_a_held_pull_gets_what_is_durable(tmp_path):
                 assert store.durable.value == store.end_offset
 
 
+@pytest.mark.slow
 async def test_sync_flush_says_so_when_the_disk_takes_too_long(tmp_path, monkeypatch):
     """The Python handler's answer and the compiled one's; both are stored."""
     settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "60"}

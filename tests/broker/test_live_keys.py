@@ -260,13 +260,13 @@ async def test_the_log_is_flushed_by_the_new_limits(tmp_path):
             return stats.durable_offset == stats.end_offset
 
         await caller.send("T")
-        await trio.sleep(0.2)
+        await trio.sleep(0.05)  # five rounds of the flush
         assert not await is_durable()
         await caller.change(flushCommitLogThoroughInterval=1)
         await until(is_durable)
         await caller.change(flushCommitLogThoroughInterval=10_000_000)
         await caller.send("T")
-        await trio.sleep(0.2)
+        await trio.sleep(0.05)  # five rounds of the flush
         assert not await is_durable()
         await caller.change(flushCommitLogLeastPages=0)
         await until(is_durable)

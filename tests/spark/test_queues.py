@@ -45,7 +45,9 @@ def read_queues(store, start=0, end=None, split_bytes=20_000, **given):
         },
     ],
 )
-@pytest.mark.parametrize("split_bytes", [1, 20_000, 1 << 30])
+@pytest.mark.parametrize(
+    "split_bytes", [pytest.param(1, marks=pytest.mark.slow), 20_000, 1 << 30]
+)
 def test_the_rows_are_those_of_the_log(store, read, given, split_bytes):
     rows = read_queues(store, split_bytes=split_bytes, **given)
     assert rows == read(store, **given)

@@ -29,7 +29,9 @@ def keys_of(rows):
     return [int(row["keys"][1:]) for row in rows]
 
 
-@pytest.mark.parametrize("chunk_bytes", [300, 4_096, 1 << 20])
+@pytest.mark.parametrize(
+    "chunk_bytes", [pytest.param(300, marks=pytest.mark.slow), 4_096, 1 << 20]
+)
 @pytest.mark.parametrize(
     "split_bytes", [pytest.param(5_000, marks=pytest.mark.slow), 1 << 20]
 )

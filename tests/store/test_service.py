@@ -102,7 +102,10 @@ async def until(is_so):
 
 
 @pytest.mark.parametrize("max_lag", [1 << 20, -1])
-async def test_the_index_follows_the_log(open_store, make_message, nursery, max_lag):
+async def test_the_index_follows_the_log(
+    open_store, make_message, nursery, monkeypatch, max_lag
+):
+    monkeypatch.setattr(service_module, "FIRST_INDEXING_S", 0.0)
     store = open_store()
     object.__setattr__(store.config, "index_max_lag", max_lag)
     await nursery.start(StoreService(store).run)
@@ -119,6 +122,7 @@ async def test_the_index_follows_the_log(open_store, make_message, nursery, max_
 async def test_an_index_that_cannot_be_written_is_tried_again(
     open_store, make_message, nursery, tmp_path, monkeypatch, caplog
 ):
+    monkeypatch.setattr(service_module, "FIRST_INDEXING_S", 0.0)
     monkeypatch.setattr(service_module, "INDEX_RETRY_S", 0.01)
     store = open_store()
     in_the_way = tmp_path / "store" / "index"

@@ -9,7 +9,12 @@ from rmq.store.message_store import MessageStore
 from tests.golden.recordings import copy_store
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
-SETTINGS = {"commit_log_file_size": 65536, "queue_file_size": 2000}
+SETTINGS = {
+    "commit_log_file_size": 65536,
+    "queue_file_size": 2000,
+    "index_slots": 1000,
+    "index_entries": 4000,
+}
 
 
 @pytest.fixture

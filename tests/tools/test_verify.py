@@ -89,19 +89,19 @@ FIELDS = {
 }
 
 
-outer_bits_or_all = pytest.mark.parametrize(
-    "bits",
-    [(0, 7), pytest.param(range(8), marks=pytest.mark.slow)],
-    ids=["outer bits", "every bit"],
+some_bits_or_all = pytest.mark.parametrize(
+    ("bits", "step"),
+    [((7,), 3), pytest.param(range(8), 1, marks=pytest.mark.slow)],
+    ids=["some bits", "every bit"],
 )
 
 
-@outer_bits_or_all
+@some_bits_or_all
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_flipped_bit_of_a_record_is_found(filled, field, bits):
+def test_a_flipped_bit_of_a_record_is_found(filled, field, bits, step):
     """A blank record's magic is one of no record."""
     path, position, record = records_of(filled)[200]
-    for at in FIELDS[field]:
+    for at in FIELDS[field][::step]:
         for bit in bits:
             flip(path, position + at, bit)
             damages = verify(filled).damages
@@ -112,15 +112,15 @@ def test_a_flipped_bit_of_a_record_is_found(filled, field, bits):
     assert not verify(filled).damages
 
 
-@outer_bits_or_all
+@some_bits_or_all
 @pytest.mark.parametrize(
     "number",
     [50, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 99))],
 )
-def test_a_flipped_bit_of_a_queue_entry_is_found(filled, number, bits):
+def test_a_flipped_bit_of_a_queue_entry_is_found(filled, number, bits, step):
     """A sign that turns must not pass for an entry of a cleaned record."""
     path = filled / "consumequeue" / "Topic" / "1" / f"{0:020d}"
-    for at in range(ENTRY_SIZE):
+    for at in range(0, ENTRY_SIZE, step):
         for bit in bits:
             flip(path, number * ENTRY_SIZE + at, bit)
             [damage] = verify(filled).damages
