@@ -5,9 +5,9 @@ strings in single quotes, a trailing comma, objects as names (`{{"topic":"t"}:1}
 `{"$ref":"$.path"}` for an object that was written before.
 
 Reading tries the standard parser first. A name is always text, except that an object as
-a name becomes an `ObjectKey`. Nesting is limited to `MAX_DEPTH`. What comes from a
-stranger and is not plain has MAX_STRANGE_SIZE, because reading it costs a microsecond a
-byte; files have no limit.
+a name becomes an `ObjectKey`. Nesting is limited to `MAX_DEPTH`. A request may bring a
+`StrangeBudget` of text that the typed parser cannot read even when it is rewritten, say
+because of nulls or objects as names; files have no limit.
 
 Writing follows the standard except for objects as names, which Java's tools demand: no
 blanks, names in quotes and sorted, nulls left out (a null means the same as absence).
@@ -21,41 +21,69 @@ from typing import Any, Final
 import msgspec
 
 from rmq.errors import LocalProtocolError, RemoteProtocolError
-from rmq.protocol.json_dialect import MAX_DEPTH, ObjectKey, read_dialect
+from rmq.protocol.json_dialect import (
+    MAX_DEPTH,
+    UNLIMITED,
+    ObjectKey,
+    read_dialect,
+)
 from rmq.protocol.json_references import resolve_references
 
 __all__ = [
     "MAX_DEPTH",
     "ObjectKey",
+    "StrangeBudget",
+    "check_depth",
     "dumps",
     "dumps_pretty",
     "java_text",
     "loads",
-    "loads_strange",
 ]
 
 
-MAX_STRANGE_SIZE: Final = 256 * 1024
+MAX_STRANGE_SIZE: Final = 128 * 1024
+"""Bytes of one request: their values take some 30 ms of the loop at worst."""
+
+MAX_STRANGE_NAMES: Final = 4096
+"""Objects as names in one document, 4 us each; a consumer has one for each queue."""
 
 
-def loads_strange(data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
-    """Read what a stranger sent and the strict parser refused."""
-    if len(data) > MAX_STRANGE_SIZE:
-        raise RemoteProtocolError(
-            f"{len(data)} bytes of JSON that is not what was wanted, or not standard: "
-            f"only {MAX_STRANGE_SIZE} are looked at, send less or write it plainly"
-        )
-    return loads(data)
+class StrangeBudget:
+    """How much text that the typed parser refused one request may still bring."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STRANGE_SIZE
+
+    def loads(self, data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
+        """Read a document of the dialect; `RemoteProtocolError` beyond the budget."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise RemoteProtocolError(
+                f"{len(data)} bytes of JSON that is not what was wanted, or not "
+                f"standard: a request may have {MAX_STRANGE_SIZE} of it; send less, or "
+                "standard JSON"
+            )
+        return loads(data, max_object_names=MAX_STRANGE_NAMES)
 
 
-def loads(data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
+def loads(
+    data: bytes | str,
+    *,
+    max_dialect_size: int = UNLIMITED,
+    max_object_names: int = UNLIMITED,
+) -> Any:  # noqa: ANN401 - any JSON value
     """Read a document of the dialect; `RemoteProtocolError` if it is none."""
     raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
     try:
         value = msgspec.json.decode(raw)
-        _check_depth(value)
+        check_depth(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = read_dialect(raw)
+        if len(raw) > max_dialect_size:
+            raise RemoteProtocolError(
+                f"{len(raw)} bytes that are not standard JSON: {max_dialect_size} of "
+                "another dialect may be here"
+            ) from None
+        value = read_dialect(raw, max_object_names)
     return resolve_references(value) if b"$ref" in raw else value
 
 
@@ -76,8 +104,8 @@ def java_text(value: object) -> str:
     return dumps(value).decode()
 
 
-def _check_depth(value: object) -> None:
-    """Refuse what is nested too deep, level by level, so that others may recurse."""
+def check_depth(value: object) -> None:
+    """Refuse what is nested too deep, so that others may recurse."""
     level = _structures([value])
     for _ in range(MAX_DEPTH):
         if not level:

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import RemoteProtocolError
-from rmq.protocol.fastjson import loads
+from rmq.protocol.fastjson import ObjectKey, loads
+from rmq.protocol.json_dialect import read_dialect
+from tests.model import json_dialect as model
 
 scalars = (
     st.none()
@@ -49,6 +51,39 @@ def test_the_dialect_means_the_same(value, quote):
     assert loads(in_dialect(value, quote)) == value
 
 
+pieces = st.sampled_from(
+    ["{", "}", "[", "]", ":", ",", "{{", "'a'", '"b"', "x", "0", "-07", "1.", "2.5e3",
+     "true", "null", " ", "\n", r"'\x41\v\q\''", r'"\u00e9\ud83d\ude00\\"', "'é\t\"'"]
+)  # fmt: skip
+
+
+def model_form(value):
+    """The value as the model has it: objects as names are frozen sets."""
+    if isinstance(value, dict):
+        return {model_form(name): model_form(item) for name, item in value.items()}
+    if isinstance(value, ObjectKey):
+        return frozenset(value.items())
+    return [model_form(item) for item in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=300)
+@given(st.lists(pieces, max_size=25).map("".join) | st.text(max_size=20))
+def test_the_reader_is_the_model(text):
+    try:
+        wanted = model.read_dialect(text.encode(errors="replace"))
+    except (ValueError, IndexError):
+        with pytest.raises(RemoteProtocolError):
+            read_dialect(text.encode(errors="replace"))
+    else:
+        assert model_form(read_dialect(text.encode())) == wanted
+
+
+@given(values, st.sampled_from("'\""))
+def test_documents_are_those_of_the_model(value, quote):
+    text = "{{x:1,'y':" + 2 * quote + "}:" + in_dialect(value, quote) + "}"
+    assert model_form(loads(text)) == model.read_dialect(text.encode())
+
+
 @given(st.text(alphabet="{}[]:,'\"\\ux01a$-.eE tn", max_size=40))
 def test_noise(text):
     with suppress(RemoteProtocolError):
@@ -83,6 +118,12 @@ def test_escapes():
 def test_what_is_no_json(text):
     with pytest.raises(RemoteProtocolError):
         loads(text)
+
+
+def test_an_object_inside_an_object_that_is_a_name():
+    """Its escapes would double at each level."""
+    with pytest.raises(RemoteProtocolError, match="no structure"):
+        loads("{" * 30 + "a:1" + "}:1" * 29 + "}")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a:" * 100_000, "{" * 100_000])

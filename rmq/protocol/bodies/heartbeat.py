@@ -80,13 +80,13 @@ class HeartbeatData(Body, kw_only=True):
     without_sub: bool = False
 
     @classmethod
-    def from_value(cls, value: object) -> Self:
-        """Build from what `fastjson.loads` returned; enum ordinals become names."""
+    def _build(cls, value: object) -> Self:
+        """Build from a document without nulls; enum ordinals become names."""
         if isinstance(value, dict):
             for consumer in value.get("consumerDataSet") or []:
                 if isinstance(consumer, dict):
                     _name_ordinals(consumer)
-        return super().from_value(value)
+        return super()._build(value)
 
 
 _ENUMS: Final[dict[str, list[str]]] = {

@@ -22,7 +22,7 @@ from msgspec import field
 
 from rmq.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
-from rmq.protocol.bodies import Body
+from rmq.protocol.bodies import Body, decode_quickly
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.topics import (
     TopicConfig,
@@ -34,14 +34,20 @@ from rmq.protocol.headers import I32
 T = TypeVar("T")
 
 MAX_INFLATED_SIZE: Final = 32 * 1024 * 1024
-"""Twice the largest frame: attributes compress well, bombs far better."""
+"""Twice the largest frame."""
+
+MAX_INFLATION: Final = 64
+"""Bytes that one byte may inflate to: tables of like topics reach 32, bombs 1000."""
 
 MAX_TEXT_TOPICS: Final = 100_000
-"""Topics in a compressed body; each costs some microseconds."""
+"""Topics in a compressed body, 2 us each; distinct names need more than a byte each."""
 
 _ZLIB_MARK: Final = b"\x78"
 _SIZE: Final = struct.Struct(">i")
 _LEAST_TOKENS: Final = 5
+_decode_number = msgspec.json.Decoder(I32).decode
+_SHOWN: Final = 100
+"""Bytes of a wrong part that its remark repeats."""
 
 
 class RegisterBrokerBody(Body, kw_only=True):
@@ -57,6 +63,16 @@ class RegisterBrokerBody(Body, kw_only=True):
         """Read any of the three forms; an empty body registers no topics."""
         if not data:
             return cls()
+        body = cls._read(data, version)
+        wrapper = body.topic_config_serialize_wrapper
+        try:
+            fastjson.check_depth(wrapper.topic_queue_mapping_info_map)
+        except RemoteProtocolError as error:
+            raise _rejected(str(error)) from error
+        return body
+
+    @classmethod
+    def _read(cls, data: bytes, version: int) -> Self:
         if data.startswith(_ZLIB_MARK):
             return cls._inflate(data)
         if version >= Version.V3_0_11:
@@ -67,16 +83,18 @@ class RegisterBrokerBody(Body, kw_only=True):
     @classmethod
     def _inflate(cls, data: bytes) -> Self:
         reader = _Reader(_inflate(data))
+        budget = fastjson.StrangeBudget()
         data_version = DataVersion.decode(reader.take())
         count = reader.count()
-        if count > MAX_TEXT_TOPICS:
+        if count > min(MAX_TEXT_TOPICS, len(data)):
             raise _rejected(
-                f"{count} topics are more than {MAX_TEXT_TOPICS}: send them in parts"
+                f"{count} topics in {len(data)} bytes: {MAX_TEXT_TOPICS} may be in one "
+                "request, and not more than it has bytes; send them in parts"
             )
-        topics = [_topic_from_text(reader.take_text()) for _ in range(count)]
-        servers = _load(reader.take(), list[str])
+        topics = [_topic_from_text(reader.take(), budget) for _ in range(count)]
+        servers = _load(reader.take(), list[str], budget)
         count = reader.count() if reader.has_more else 0
-        mappings = [_load(reader.take(), dict[str, Any]) for _ in range(count)]
+        mappings = [_load(reader.take(), dict[str, Any], budget) for _ in range(count)]
         wrapper = TopicConfigAndMappingSerializeWrapper(
             data_version=data_version,
             topic_config_table=dict(topics),
@@ -110,51 +128,62 @@ class _Reader:
         self._position += size
         return self._data[self._position - size : self._position]
 
-    def take_text(self) -> str:
-        return self.take().decode(errors="replace")
-
 
 def _inflate(data: bytes) -> bytes:
+    limit = min(MAX_INFLATED_SIZE, MAX_INFLATION * len(data))
     inflater = zlib.decompressobj()
     try:
-        inflated = inflater.decompress(data, MAX_INFLATED_SIZE)
+        inflated = inflater.decompress(data, limit)
     except zlib.error as error:
         raise _rejected(str(error)) from error
     if not inflater.eof:
-        raise _rejected(f"cut short, or longer than {MAX_INFLATED_SIZE} bytes")
+        raise _rejected(f"cut short, or longer than {limit} bytes")
     return inflated
 
 
-def _load(data: bytes | str, kind: type[T]) -> T:
+def _load(data: bytes, kind: type[T], budget: fastjson.StrangeBudget) -> T:
+    """Read a part; what the typed parser cannot read takes from the budget."""
+    value = decode_quickly(kind, data)
+    if value is not None:
+        return value
     try:
-        return msgspec.convert(fastjson.loads_strange(data), kind)
+        return msgspec.convert(budget.loads(data), kind)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
         raise _rejected(str(error)) from error
 
 
-def _topic_from_text(text: str) -> tuple[str, TopicConfig]:
-    tokens = text.split(" ", _LEAST_TOKENS)
+def _topic_from_text(
+    text: bytes, budget: fastjson.StrangeBudget
+) -> tuple[str, TopicConfig]:
+    tokens = text.split(b" ", _LEAST_TOKENS)
     if len(tokens) < _LEAST_TOKENS:
-        raise _rejected(f"a topic has too few parts: {text!r}")
-    name, read_queues, write_queues, perm, filter_type, *attributes = tokens
+        raise _rejected(f"a topic has too few parts: {text[:_SHOWN]!r}")
+    first, read_queues, write_queues, perm, filter_type, *attributes = tokens
+    name = first.decode(errors="replace")
     topic = TopicConfig(
         topic_name=name,
         read_queue_nums=_number(read_queues),
         write_queue_nums=_number(write_queues),
         perm=_number(perm),
-        topic_filter_type=filter_type,
-        attributes=_load(attributes[0], dict[str, str]) if attributes else {},
+        topic_filter_type=filter_type.decode(errors="replace"),
+        attributes=_attributes(attributes, budget),
     )
     return name, topic
 
 
-def _number(text: str) -> int:
+def _attributes(texts: list[bytes], budget: fastjson.StrangeBudget) -> dict[str, str]:
+    if not texts or texts[0] == b"{}":
+        return {}
+    return _load(texts[0], dict[str, str], budget)
+
+
+def _number(text: bytes) -> int:
     try:
-        return msgspec.convert(text, I32, strict=False)
-    except msgspec.ValidationError as error:
-        raise _rejected(f"a topic has {text!r} for a number") from error
+        return _decode_number(text)
+    except msgspec.DecodeError as error:
+        raise _rejected(f"a topic has {text[:_SHOWN]!r} for a number") from error
 
 
 def _rejected(reason: str) -> RequestRejected:
-    remark = f"compressed RegisterBrokerBody: {reason}"
+    remark = f"RegisterBrokerBody: {reason}"
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

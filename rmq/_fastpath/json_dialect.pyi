@@ -1,0 +1,8 @@
+__pyx_capi__: dict[str, object]
+
+def plain_json(data: bytes, max_depth: int, max_object_names: int) -> tuple[bytes, int]:
+    """Return (standard JSON, how many names in it are objects).
+
+    A name that is an object becomes a string: U+0000, then the object's JSON.
+    ValueError says what was wanted where.
+    """
