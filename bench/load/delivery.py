@@ -31,7 +31,7 @@ from run import (
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.protocol.message import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC
 
 TOPIC = "BenchTopic"

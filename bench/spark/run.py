@@ -26,7 +26,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
 
 from rmq._fastpath import decode_record  # noqa: E402
 from rmq.errors import RmqError  # noqa: E402
-from rmq.protocol.message import host_text  # noqa: E402
+from rmq.protocol.hosts import host_text  # noqa: E402
 from rmq.protocol.properties import decode_properties  # noqa: E402
 from rmq_spark.commit_log import find_end, find_segments  # noqa: E402
 from rmq_spark.exporter import Exporter, Limits, SparkRunner  # noqa: E402

@@ -34,7 +34,7 @@ from rmq.clock import Clock
 from rmq.config import build
 from rmq.errors import StoreError
 from rmq.plugins import PluginSet
-from rmq.protocol.message import host_bytes
+from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable

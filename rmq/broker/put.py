@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rmq.errors import RequestRejected
+from rmq.protocol.batch import BatchItem
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.message import BatchItem, Message
+from rmq.protocol.message import Message
 from rmq.protocol.topics import (
     MAX_RETRY_TOPIC_LENGTH,
     MAX_TOPIC_LENGTH,

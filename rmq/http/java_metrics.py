@@ -27,7 +27,7 @@ from rmq.broker.statistics import (
 from rmq.broker.timings import Timings
 from rmq.http.exposition import MAX_SAMPLES, Family, Sample, histogram
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
 
 SCOPE = {"otel_scope_name": "broker-meter"}

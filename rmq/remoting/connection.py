@@ -14,7 +14,7 @@ from rmq._fastpath import Reactor
 from rmq.errors import InvokeTimeout, PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
-from rmq.protocol.message import host_bytes
+from rmq.protocol.hosts import host_bytes
 from rmq.protocol.peer import Peer, ResponseReceived, Role
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from rmq.clock import Clock
 from rmq.native import NativeHandler
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
-from rmq.protocol.message import host_bytes
+from rmq.protocol.hosts import host_bytes
 from rmq.remoting.connection import Connection, now_ms
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.listener import Address, Sniffed, accept_forever, open_listener

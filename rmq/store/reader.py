@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rmq._fastpath import MappedFile, PullTable, QueueScan, QueueTail, scan_queue
 from rmq.errors import RemoteProtocolError, StoreClosed
-from rmq.protocol.message import StoredMessage, decode_stored_at
+from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig

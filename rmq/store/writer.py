@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from rmq._fastpath import QueueTail, RecordFlag, record_size
 from rmq.clock import Clock
 from rmq.errors import DiskFull, StoreError
-from rmq.protocol.message import BatchItem, Message
+from rmq.protocol.batch import BatchItem
+from rmq.protocol.message import Message
 from rmq.protocol.properties import DELAY
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig

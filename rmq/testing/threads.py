@@ -21,8 +21,8 @@ from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import SendMessageRequestHeader
-from rmq.protocol.message import StoredMessage, decode_stored
 from rmq.protocol.properties import KEYS, TAGS, encode_properties
+from rmq.protocol.records import StoredMessage, decode_stored
 from rmq.protocol.topics import DEFAULT_TOPIC
 from rmq.store.results import GetStatus
 from rmq.testing.broker import running_name_server, running_node

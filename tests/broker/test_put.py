@@ -6,8 +6,10 @@ from rmq.broker.arrivals import Arrivals
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
 from rmq.errors import RequestRejected
+from rmq.protocol.batch import BatchItem
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.message import BatchItem, Message, host_bytes
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.message import Message
 from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.results import PutStatus

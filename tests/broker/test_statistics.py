@@ -3,7 +3,8 @@
 import pytest
 
 from rmq.broker.statistics import MAX_ITEMS, BrokerStatistics
-from rmq.protocol.message import Message, host_bytes
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock

@@ -10,7 +10,7 @@ from rmq.client.admin import AdminClient, AnswerRefused, Queue
 from rmq.client.link import Link
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
 from rmq.protocol.command import Command
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.testing import running_node
 
 NEW_TOPIC = {

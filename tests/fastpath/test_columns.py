@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmq._fastpath import RecordStatus, decode_record
 from rmq._fastpath.columns import COLUMNS, ColumnReader, find_record, walk_chain
-from rmq.protocol.message import BatchItem, encode_batch
+from rmq.protocol.batch import BatchItem, encode_batch
 from tests.golden.recordings import read_rows
 from tests.model.record import MAGIC_BLANK, ModelRecord
 

@@ -14,12 +14,12 @@ import msgspec
 import trio
 
 from rmq.protocol import fastjson
+from rmq.protocol.batch import decode_batch
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, decode, encode
 from rmq.protocol.headers.send import decode_send_header
-from rmq.protocol.message import decode_batch
 from tests.golden.recordings import frame_files, read_rows, unpacked
 
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)

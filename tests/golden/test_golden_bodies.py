@@ -3,6 +3,7 @@
 import zlib
 
 from rmq.protocol import fastjson
+from rmq.protocol.batch import decode_batch, encode_batch
 from rmq.protocol.bodies import (
     common,
     groups,
@@ -13,7 +14,7 @@ from rmq.protocol.bodies import (
     topics,
 )
 from rmq.protocol.frames import decode
-from rmq.protocol.message import decode_batch, decode_stored, encode_batch
+from rmq.protocol.records import decode_stored
 
 REQUESTS = {
     18: topics.CreateTopicListRequestBody,

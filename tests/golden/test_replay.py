@@ -25,7 +25,7 @@ import trio
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.store.message_store import MessageStore
 from rmq.testing import running_node
 from tests.golden.conversations import (

@@ -6,7 +6,8 @@ import trio
 from rmq.broker.config import BrokerConfig
 from rmq.config import build, read_properties
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.message import decode_stored, host_bytes
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

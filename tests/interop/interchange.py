@@ -15,15 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.protocol.message import (
-    BatchItem,
-    StoredMessage,
-    decode_stored,
-    encode_batch,
-)
+from rmq.protocol.records import StoredMessage, decode_stored
 
 from . import wire
 from .drivers import eventually

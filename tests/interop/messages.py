@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable
 
 from rmq.protocol.flags import COMPRESSED
-from rmq.protocol.message import StoredMessage
+from rmq.protocol.records import StoredMessage
 
 NAME = "日本 é 😀"
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"

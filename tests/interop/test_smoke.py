@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 
 from .processes import broker_arguments, serving
 from .toolchains import MQADMIN, Java, Pip, plain_environment, run

@@ -7,7 +7,7 @@ from typing import Any
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.protocol.message import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_stored
 
 BY_HEARTBEAT, BY_EXPRESSION = 0, 4
 """`sysFlag` of a pull: filtered as the group subscribes, or as the pull says."""

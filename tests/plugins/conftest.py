@@ -36,7 +36,7 @@ from rmq.errors import InvokeTimeout, RequestRejected
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import decode
-from rmq.protocol.message import host_bytes
+from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

@@ -11,7 +11,7 @@ import rmq_plugins.send
 from rmq._fastpath import EventKind, Reactor
 from rmq.broker.config import BrokerConfig
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.protocol.message import host_bytes
+from rmq.protocol.hosts import host_bytes
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from tests.plugins.conftest import (

@@ -3,7 +3,8 @@
 import pytest
 
 from rmq.broker.context import Held
-from rmq.protocol.message import BatchItem, decode_stored, encode_batch
+from rmq.protocol.batch import BatchItem, encode_batch
+from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq.store.results import BatchPutResult, PutStatus
 

@@ -6,7 +6,7 @@ way that may.
 
 import pytest
 
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from tests.pages import drop_pages
 
 COUNT = 400

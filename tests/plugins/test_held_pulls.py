@@ -9,7 +9,7 @@ import trio
 import rmq_plugins.pull
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq_plugins.pull import held_pulls
 from rmq_plugins.pull.handler import pulls_of
 

@@ -4,7 +4,7 @@ import pytest
 
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.store.results import GetResult, GetStatus
 
 COMPLETE = {

@@ -10,7 +10,7 @@ from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.heartbeat import ConsumerData
 from rmq.protocol.bodies.queues import GetConsumerStatusBody, ResetOffsetBody
 from rmq.protocol.command import Command
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 
 
 @pytest.fixture

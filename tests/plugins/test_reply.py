@@ -5,8 +5,8 @@ import pytest
 from rmq.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import ReplyMessageRequestHeader
-from rmq.protocol.message import decode_stored
 from rmq.protocol.properties import decode_properties
+from rmq.protocol.records import decode_stored
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 PROPERTIES = "MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01c@1\x02CORRELATION_ID\x017\x02"

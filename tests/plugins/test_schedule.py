@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.store.results import PutResult, PutStatus
 from rmq_plugins.schedule import rmq_services
 from rmq_plugins.schedule.deliver import (

@@ -14,8 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import PutInterceptor
-from rmq.protocol.message import Message, decode_stored, host_bytes
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.message import Message
 from rmq.protocol.properties import DELAY
+from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

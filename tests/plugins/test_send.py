@@ -4,8 +4,9 @@ import pytest
 
 from rmq.broker.context import Held
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
-from rmq.protocol.message import decode_stored, host_bytes
+from rmq.protocol.hosts import host_bytes
 from rmq.protocol.properties import decode_properties
+from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq.store.results import PutResult, PutStatus
 

@@ -4,8 +4,8 @@ import pytest
 
 from rmq.broker.put import PutInterceptor
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
-from rmq.protocol.message import decode_stored
 from rmq.protocol.properties import decode_properties
+from rmq.protocol.records import decode_stored
 
 
 def stored(caller, topic, queue_id=0, offset=0):

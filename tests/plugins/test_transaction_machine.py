@@ -23,8 +23,10 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.context import PutInterceptor
 from rmq.errors import RequestRejected
 from rmq.protocol.command import Command
-from rmq.protocol.message import Message, decode_stored, host_bytes
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.message import Message
 from rmq.protocol.properties import TRAN_MSG
+from rmq.protocol.records import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq_plugins.transaction.check import Checker

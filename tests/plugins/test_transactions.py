@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog, half_log_of
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmq.protocol.message import BatchItem, decode_stored, encode_batch
+from rmq.protocol.batch import BatchItem, encode_batch
+from rmq.protocol.records import decode_stored
 from rmq.store.message_store import MessageStore
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification

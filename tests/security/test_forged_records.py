@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.bodies.heartbeat import ConsumerData
-from rmq.protocol.message import (
-    BatchItem,
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.records import (
     StoredMessage,
     decode_stored,
-    encode_batch,
     encode_stored,
-    host_bytes,
     offset_message_id,
 )
 

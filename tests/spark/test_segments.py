@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rmq.errors import CorruptLog
-from rmq.protocol.message import BatchItem, encode_batch
+from rmq.protocol.batch import BatchItem, encode_batch
 from rmq_spark import segments
 from rmq_spark.commit_log import LostData, find_end, find_segments
 from rmq_spark.options import Options

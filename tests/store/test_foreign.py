@@ -6,7 +6,7 @@ import pytest
 
 from rmq._fastpath import tags_code
 from rmq.errors import ConfigError, StoreError
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import find_foreign
 from tests.golden.recordings import copy_store

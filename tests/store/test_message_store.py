@@ -8,7 +8,7 @@ import pytest
 
 from rmq._fastpath import RecordStatus, check_record, decode_record, tags_code
 from rmq.errors import DiskFull, StoreClosed, StoreError
-from rmq.protocol.message import BatchItem
+from rmq.protocol.batch import BatchItem
 from rmq.store import allocate, commit_log, consume_queues
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq._fastpath import RecordFlag
-from rmq.protocol.message import encode_stored
+from rmq.protocol.records import encode_stored
 
 HEAD_SIZE = 88
 

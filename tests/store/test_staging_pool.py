@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from rmq._fastpath import MappedFile
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq.store.results import GetStatus, PutStatus
 from rmq.store.staging_pool import StagingPool

@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rmq._fastpath import decode_record
 from rmq.clock import SystemClock
-from rmq.protocol.message import BatchItem, Message
+from rmq.protocol.batch import BatchItem
+from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.results import GetStatus, PutStatus

@@ -15,7 +15,7 @@ from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import WIRE_VERSION, WIRE_VERSION_NAME
 from rmq.protocol.command import Command
-from rmq.protocol.message import decode_stored
+from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq_plugins.admin.offsets import DELAY_OFFSETS
 from rmq_plugins.admin.rates import Counts, Rates

@@ -13,7 +13,6 @@ from rmq.errors import RequestRejected
 from rmq.filters.sql import Predicate, SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.message import MAGIC_V2
 from rmq.protocol.properties import RETRY_TOPIC, decode_properties
 from rmq.protocol.topics import RETRY_PREFIX
 
@@ -22,6 +21,7 @@ SQL92: Final = "SQL92"
 _HEAD: Final = struct.Struct(">iI28xI")
 _LENGTH: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
+_MAGIC_V2: Final = 0xDAA320AB
 _FIXED_SIZE: Final = 84
 _V6_BORN: Final = 1 << 4
 _V6_STORE: Final = 1 << 5
@@ -91,7 +91,7 @@ def stored_properties(data: bytes, position: int = 0) -> Mapping[str, str]:
     if sys_flag & _V6_STORE:
         cursor += _V6_EXTRA
     cursor += 4 + _LENGTH.unpack_from(data, cursor)[0]
-    if magic == MAGIC_V2:
+    if magic == _MAGIC_V2:
         cursor += 2 + _SHORT.unpack_from(data, cursor)[0]
     else:
         cursor += 1 + data[cursor]

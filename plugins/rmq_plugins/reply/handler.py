@@ -20,8 +20,10 @@ from rmq.protocol.headers.send import (
     SendMessageRequestHeader,
     decode_send_header,
 )
-from rmq.protocol.message import Message, host_text, offset_message_id
+from rmq.protocol.hosts import host_text
+from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import is_sendable, validate_topic
 
 PUSH_TIMEOUT_MS: Final = 3_000

@@ -23,7 +23,8 @@ from rmq.errors import RequestRejected
 from rmq.native import QueueTail
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
-from rmq.protocol.message import Message, StoredMessage, decode_stored_at
+from rmq.protocol.message import Message
+from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, validate_topic
 from rmq.store.results import GetStatus
 from rmq_plugins.schedule.levels import DelayOffsets

@@ -10,10 +10,11 @@ from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.errors import RequestRejected
+from rmq.protocol.batch import decode_batch
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import SendMessageRequestHeader
-from rmq.protocol.message import Message, decode_batch, offset_message_id
+from rmq.protocol.message import Message
 from rmq.protocol.properties import (
     DELAY,
     TRAN_MSG,
@@ -21,6 +22,7 @@ from rmq.protocol.properties import (
     WAIT,
     decode_properties,
 )
+from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import SENT_CODES, Answers

@@ -20,8 +20,9 @@ from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import SendMessageRequestHeader, decode_send_header
-from rmq.protocol.message import Message, offset_message_id
+from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import SENT_CODES, Answers

@@ -28,7 +28,8 @@ from rmq.protocol.flags import (
     is_writable,
 )
 from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
-from rmq.protocol.message import Message, StoredMessage
+from rmq.protocol.message import Message
+from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
 from rmq_plugins.send.checks import FAQ, MAX_RECONSUME_TIMES_SINCE
 

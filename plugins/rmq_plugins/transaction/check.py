@@ -21,7 +21,7 @@ from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
-from rmq.protocol.message import StoredMessage, encode_stored
+from rmq.protocol.records import StoredMessage, encode_stored
 from rmq.protocol.topics import TRANS_HALF_TOPIC
 from rmq_plugins.transaction.half_log import HalfLog
 

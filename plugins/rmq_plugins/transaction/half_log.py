@@ -30,7 +30,8 @@ from rmq.protocol.flags import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
 )
-from rmq.protocol.message import Message, StoredMessage, decode_stored
+from rmq.protocol.message import Message
+from rmq.protocol.records import StoredMessage, decode_stored
 from rmq.protocol.topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,

@@ -26,7 +26,8 @@ from rmq.protocol.headers.transaction import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from rmq.protocol.message import Message, StoredMessage, offset_of_message_id
+from rmq.protocol.message import Message
+from rmq.protocol.records import StoredMessage, offset_of_message_id
 from rmq.protocol.topics import TRANS_CHECK_MAX_TIME_TOPIC, validate_topic
 from rmq.store.results import PutStatus
 from rmq_plugins.transaction.half_log import HalfLog

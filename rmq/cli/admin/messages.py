@@ -19,7 +19,8 @@ from rmq.cli.admin.topics import groups_of
 from rmq.client.admin import AdminClient, AnswerRefused, Queue
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq.protocol.message import StoredMessage, decode_stored, host_text
+from rmq.protocol.hosts import host_text
+from rmq.protocol.records import StoredMessage, decode_stored
 
 LAST_MS: Final = (1 << 63) - 1
 FORMATS: Final = ("utf8", "hex")

@@ -1,0 +1,174 @@
+"""Records of the log: how a message is stored, and what pulls and queries answer.
+
+`rmq/_fastpath/layout.pyx` has the byte layout and `decode.pyx` the rules. A message id
+is the host of a broker and the i64 offset of a record in its log, in upper-case
+hexadecimal: 32 or 56 characters.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rmq._fastpath import MappedFile, RecordMagic, decode_record
+from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.protocol.message import Message
+from rmq.protocol.properties import decode_properties
+
+_OFFSET: Final = struct.Struct(">q")
+_RECORD_HEAD: Final = struct.Struct(">iIiiiqqiq")
+_RECORD_TAIL: Final = struct.Struct(">iqi")
+_V1_TOPIC: Final = struct.Struct(">B")
+_PROPERTIES_SIZE: Final = struct.Struct(">h")
+_MAX_V1_TOPIC: Final = 255
+
+
+def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+    """Return the id by which the broker finds a stored message."""
+    assert len(store_host) in (8, 20), f"a host of {len(store_host)} bytes"
+    assert physical_offset >= 0, f"offset {physical_offset}"
+    return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def offset_of_message_id(message_id: str) -> int | None:
+    """Return the offset that an id of the broker names; None if it is no such id."""
+    if len(message_id) not in (32, 56):
+        return None
+    try:
+        packed = bytes.fromhex(message_id)
+    except ValueError:
+        return None
+    (offset,) = _OFFSET.unpack_from(packed, len(packed) - _OFFSET.size)
+    return int(offset)
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredMessage:
+    """A record of the log as its fields; what pull, query and view answers carry."""
+
+    size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    properties_text: str
+    _properties: Mapping[str, str] | None = field(
+        init=False, default=None, repr=False, compare=False
+    )
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties, decoded at the first call."""
+        if self._properties is None:
+            self._properties = decode_properties(self.properties_text)
+        return self._properties
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id by which a broker finds this record."""
+        return offset_message_id(self.store_host, self.physical_offset)
+
+    def again(self) -> Message:
+        """Return a message with the same content, to be stored once more."""
+        return Message(
+            self.topic,
+            self.queue_id,
+            self.body,
+            self.flag,
+            self.sys_flag,
+            self.born_timestamp,
+            self.born_host,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+            dict(self.properties),
+            self.properties_text,
+        )
+
+
+def decode_stored(data: bytes) -> list[StoredMessage]:
+    """Read the records that a pull, query or view answer holds, one after another.
+
+    For clients and tools; CRCs are not checked. A body that is not whole records raises
+    `RemoteProtocolError` with the position.
+    """
+    records = []
+    position = 0
+    while position < len(data):
+        record = decode_stored_at(data, position)
+        assert record.size > 0, "a record that takes no room would be read for ever"
+        records.append(record)
+        position += record.size
+    return records
+
+
+def decode_stored_at(data: bytes | MappedFile, position: int) -> StoredMessage:
+    """Read one of several records; its CRC is not checked."""
+    try:
+        record = decode_record(data, position, check_crc=False)
+        return StoredMessage(
+            size=record.size,
+            magic=record.magic,
+            body_crc=record.body_crc,
+            queue_id=record.queue_id,
+            flag=record.flag,
+            queue_offset=record.queue_offset,
+            physical_offset=record.physical_offset,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_ms,
+            born_host=record.born_host,
+            store_timestamp=record.store_ms,
+            store_host=record.store_host,
+            reconsume_times=record.reconsume_times,
+            prepared_transaction_offset=record.prepared_offset,
+            body=record.body,
+            topic=record.topic,
+            properties_text=record.properties.decode(),
+        )
+    except ValueError as error:
+        raise RemoteProtocolError(str(error)) from error
+
+
+def encode_stored(record: StoredMessage) -> bytes:
+    """Write a record in its first form, for a client; the size is computed anew."""
+    topic, properties = record.topic.encode(), record.properties_text.encode()
+    if len(topic) > _MAX_V1_TOPIC:
+        raise LocalProtocolError(f"{record.topic} has no room in a record of form 1")
+    assert len(record.born_host) in (8, 20), f"a host of {len(record.born_host)} bytes"
+    parts = [
+        record.born_host,
+        _OFFSET.pack(record.store_timestamp),
+        record.store_host,
+        _RECORD_TAIL.pack(
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            len(record.body),
+        ),
+        record.body,
+        _V1_TOPIC.pack(len(topic)),
+        topic,
+        _PROPERTIES_SIZE.pack(len(properties)),
+        properties,
+    ]
+    head = _RECORD_HEAD.pack(
+        _RECORD_HEAD.size + sum(map(len, parts)),
+        RecordMagic.MAGIC_V1,
+        record.body_crc,
+        record.queue_id,
+        record.flag,
+        record.queue_offset,
+        record.physical_offset,
+        record.sys_flag,
+        record.born_timestamp,
+    )
+    return b"".join([head, *parts])
