@@ -1,18 +1,15 @@
 """Figures of the store: group commit, reopen after kill -9, verify, index.
 
 Every row is measured in this run; wall times depend on the disk, CPU seconds do not.
-Group commit: 256 tasks, each its own put and `wait_durable` on a real file, beside what
-the same tasks need to wait for each other alone, and what a bare loop of pwrite and
-fdatasync of the same bytes reaches on the same disk; then sends to a broker process,
-held until they are durable.  Reopen: a broker is loaded until its log has so many GB,
-killed under load and started again; the CPU of a start with an empty store is
-subtracted.
+Group commit: sends to a broker process, held until they are durable, beside what a bare
+loop of pwrite and fdatasync of the same bytes reaches on the same disk.  Reopen: a
+broker is loaded until its log has so many GB, killed under load and started again; the
+CPU of a start with an empty store is subtracted.
 
     python bench/store.py [--gigabytes 4 16] [--directory DIR]
 """
 
 import argparse
-import gc
 import os
 import re
 import shutil
@@ -26,21 +23,18 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
-import trio
-import trio.testing
 from load.run import BINARIES, build, play, serving
 from load.run import broker_command as command_of
 
 from rmq.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.checkpoint import Checkpoint
-from rmq.store.config import FlushDiskType, StoreConfig
+from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
-from rmq.store.service import StoreService
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 
-WAITERS = 256
+GROUP_SIZE = 256
 SECONDS = 3
 RECORD_SIZE = 320
 TAIL_MESSAGES = 1_000_000
@@ -92,34 +86,6 @@ def bare_loop(folder: Path, records: int) -> None:
     )
 
 
-async def wait_for_each_other() -> None:
-    """As many tasks that only sleep and are woken, all at once: trio's part."""
-    waiting: list[trio.lowlevel.Task] = []
-    count = 0
-
-    async def wait() -> None:
-        while True:
-            waiting.append(trio.lowlevel.current_task())
-            await trio.lowlevel.wait_task_rescheduled(
-                lambda _: trio.lowlevel.Abort.SUCCEEDED
-            )
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(WAITERS):
-            nursery.start_soon(wait)
-        await trio.testing.wait_all_tasks_blocked()
-        cpu_s, end_s = time.process_time(), trio.current_time() + 1
-        while trio.current_time() < end_s:
-            woken, waiting[:] = list(waiting), []
-            for task in woken:
-                trio.lowlevel.reschedule(task)
-            count += len(woken)
-            await trio.lowlevel.checkpoint()
-        cpu_s = time.process_time() - cpu_s
-        nursery.cancel_scope.cancel()
-    row("waking a task, without a store", f"{cpu_s / count * 1e6:.1f} us")
-
-
 def flush_count(port: int) -> int:
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         text = answer.read().decode()
@@ -149,44 +115,6 @@ def send_in_groups(folder: Path) -> None:
                 f"{figures['rate']:,.0f}/s, {flushes / SECONDS:,.0f} flushes/s of "
                 f"{figures['messages'] / flushes:.0f}",
             )
-
-
-async def commit_in_groups(folder: Path) -> None:
-    store = opened(
-        folder, flush_disk_type=FlushDiskType.SYNC_FLUSH, index_enabled=False
-    )
-    service = StoreService(store)
-    count = 0
-
-    async def put_and_wait(number: int, end_s: float) -> None:
-        nonlocal count
-        one = message(number)
-        while trio.current_time() < end_s:
-            result = store.put(one)
-            assert await service.wait_durable(result.end_offset, 5_000)
-            count += 1
-
-    async def play(seconds: float) -> None:
-        async with trio.open_nursery() as waiters:
-            for number in range(WAITERS):
-                waiters.start_soon(put_and_wait, number, trio.current_time() + seconds)
-        store.end_batch()
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(service.run)
-        await play(0.5)
-        gc.freeze()
-        count, flushes = 0, store.statistics().log_flushes
-        cpu_s, wall_s = time.process_time(), time.perf_counter()
-        await play(SECONDS)
-        cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
-        nursery.cancel_scope.cancel()
-    flushes = store.statistics().log_flushes - flushes
-    group = count / flushes
-    store.close()
-    row("group commit, 256 waiters", f"{count / wall_s:,.0f}/s")
-    row("  messages of a group", f"{group:.0f}, {flushes / wall_s:,.0f} flushes/s")
-    row("  CPU of a put and its wait", f"{cpu_s / count * 1e6:.1f} us")
 
 
 # -- reopen and verify
@@ -273,18 +201,18 @@ def verify(folder: Path) -> None:
 def index(folder: Path) -> None:
     store = opened(folder)
     for number in range(TAIL_MESSAGES):
-        store.put(message(number))
+        store.writes.put(message(number))
     times = []
     for number in (0, TAIL_MESSAGES // 2, -1):
         key = f"{number % (2 * TAIL_MESSAGES):032d}"
         began = time.perf_counter()
-        found = store.query("Bench", key, 32, 0, 1 << 62)
+        found = store.reads.query("Bench", key, 32, 0, 1 << 62)
         times.append(time.perf_counter() - began)
         assert len(found) == (number >= 0)
     row("query over 1 million unindexed", f"{max(times) * 1e3:.0f} ms")
     cpu_s = time.process_time()
-    while store.index_lag:
-        store.build_index()
+    while store.index.lag:
+        store.index.build()
     cpu_s = time.process_time() - cpu_s
     entries = sum(table.entry_count - 1 for table in store.index.tables)
     row("index", f"{cpu_s / entries * 1e6:.2f} CPU s per million entries")
@@ -300,13 +228,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rmq-", dir=options.directory) as root:
         folder = Path(root)
         build()
-        for records in (1, WAITERS, 16 * WAITERS):
+        for records in (1, GROUP_SIZE, 16 * GROUP_SIZE):
             bare_loop(folder, records)
         send_in_groups(folder / "sends")
-        trio.run(wait_for_each_other)
-        trio.run(commit_in_groups, folder / "groups")
-        for name in ("sends", "groups"):
-            shutil.rmtree(folder / name)
+        shutil.rmtree(folder / "sends")
         index(folder / "index")
         shutil.rmtree(folder / "index")
         empty_s = min(start_cpu_s(folder / f"empty{n}")[0] for n in range(3))

@@ -80,3 +80,7 @@ class StoreClosed(StoreError):
 
 class DiskFull(StoreError):
     """No blocks could be allocated."""
+
+
+class LogFailed(StoreError):
+    """The log cannot be written or made durable: nothing more is stored."""

@@ -29,12 +29,12 @@ def message(queue_id):
 
 def test_put_128_bytes(benchmark, store):
     following = itertools.cycle([message(n) for n in range(4)]).__next__
-    result = benchmark(lambda: store.put(following()))
+    result = benchmark(lambda: store.writes.put(following()))
     assert result.status is PutStatus.PUT_OK
 
 
 def test_get_32_messages(benchmark, store):
     for _ in range(1000):
-        store.put(message(0))
-    result = benchmark(store.get, "Bench", 0, 100, 32)
+        store.writes.put(message(0))
+    result = benchmark(store.reads.get, "Bench", 0, 100, 32)
     assert (result.status, result.message_count) == (GetStatus.FOUND, 32)

@@ -33,15 +33,15 @@ class Arrivals:
     def flush(self) -> None:
         """Report what is visible; the rest waits."""
         touched = self._touched
-        for queue in self._store.end_batch():
+        for queue in self._store.writes.end_batch():
             touched[queue.topic, queue.queue_id] = queue.next_offset
         if not touched:
             return
-        if self._store.visible is not None:
+        if self._store.durability.confirm is not None:
             visible = {
                 key: offset
                 for key, offset in touched.items()
-                if self._store.max_offset(*key) >= offset
+                if self._store.reads.max_offset(*key) >= offset
             }
             self._touched = {k: o for k, o in touched.items() if k not in visible}
             touched = visible
@@ -56,7 +56,7 @@ class Arrivals:
 
         For one that the reactor does not watch: its own ends a drain at each move.
         """
-        watermark = self._store.visible
+        watermark = self._store.durability.confirm
         assert watermark is not None, "everything is visible at once"
         descriptor = watermark.subscribe()
         try:

@@ -98,7 +98,7 @@ class Broker:
             self._load_tables()
             self._connect_plugins(tables)
             self._server.attach_watermark(
-                store.durable, self.store_config.sync_flush_timeout_ms
+                store.durability.durable, self.store_config.sync_flush_timeout_ms
             )
             self._server.after_drain.append(context.arrivals.flush)
             async with trio.open_nursery() as nursery:
@@ -225,7 +225,10 @@ class Broker:
     async def _start_services(self, nursery: trio.Nursery) -> None:
         context, config = self.context, self.config
         await nursery.start(context.store_service.run)
-        if context.store.visible not in (None, context.store.durable):
+        if context.store.durability.confirm not in (
+            None,
+            context.store.durability.durable,
+        ):
             nursery.start_soon(context.arrivals.follow_visible)
         nursery.start_soon(
             housekeeping.evict_idle_clients,

@@ -18,7 +18,7 @@ class OverloadGuard:
 
     def reject_send(self) -> tuple[int, str] | None:
         """Return why a send must be refused; None if it may go on."""
-        if self._store.is_writable:
+        if self._store.durability.is_writable:
             return None
-        cause = self._store.refuse_reason or "the store is closed"
+        cause = self._store.durability.refuse_reason
         return ResponseCode.SERVICE_NOT_AVAILABLE, f"{NOT_AVAILABLE_REMARK} {cause}"

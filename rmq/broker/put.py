@@ -68,14 +68,14 @@ class PutPipeline:
         """Store a message as it is, because the interceptors have had it before."""
         if len(message.topic) > MAX_TOPIC_LENGTH and not _may_be_long(message.topic):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        return self._store.put(message)
+        return self._store.writes.put(message)
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
         """Store the items of a batch side by side."""
         self._check_served(message.topic)
         if len(message.topic) > MAX_TOPIC_LENGTH:
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
-        return self._store.put_batch(message, items)
+        return self._store.writes.put_batch(message, items)
 
     def _check_served(self, topic: str) -> None:
         """Refuse to add to queues of a kind that this store does not write."""

@@ -103,7 +103,7 @@ class BrokerStatistics:
         self._cluster = cluster
         self.sources: list[Callable[[], None]] = []
         """Called to count what somebody else has noted."""
-        self._log_start = store.end_offset
+        self._log_start = store.log.end_offset
         self._rounds = 0
         self._items: dict[tuple[str, str], StatsItem] = {}
         self._ends: dict[QueueKey, int] = {}
@@ -131,7 +131,7 @@ class BrokerStatistics:
             source()
         arrived, self._arrived = self._arrived, {}
         for key, end in arrived.items():
-            queue = self._store.queue_tail(*key)
+            queue = self._store.queues.get(*key)
             if queue is None:
                 continue
             assert isinstance(queue, ConsumeQueue), key

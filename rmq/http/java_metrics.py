@@ -320,7 +320,7 @@ def _storage_families(broker: BrokerContext) -> Iterator[Family]:
         0,
         **STORAGE,
     )
-    first = broker.store.record_at(stats.min_physical_offset)
+    first = broker.store.reads.record_at(stats.min_physical_offset)
     if first is not None:
         yield _gauge(
             "rocketmq_storage_message_reserve_time_milliseconds",
@@ -344,7 +344,7 @@ def _of_pair(broker: BrokerContext, topic: str, group: str) -> dict[str, str]:
 
 
 def _lag(broker: BrokerContext) -> Iterator[Sample]:
-    max_offset = broker.store.max_offset
+    max_offset = broker.store.reads.max_offset
     for topic, group in _pairs(broker):
         queues = broker.offsets.queues(group, topic)
         lag = sum(max(0, max_offset(topic, q) - n) for q, n in queues.items())
@@ -355,7 +355,9 @@ def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
     now_ms = broker.clock.now_ms()
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         queues = broker.offsets.queues(group, topic)
-        times = (broker.store.store_time_at(topic, q, n) for q, n in queues.items())
+        times = (
+            broker.store.reads.store_time_at(topic, q, n) for q, n in queues.items()
+        )
         first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))
 
@@ -379,7 +381,7 @@ def _hand_out_families(broker: BrokerContext) -> Iterator[Family]:
 def _handed(broker: BrokerContext, place: int) -> Iterator[Sample]:
     """Yield inflight (0) or ready (1) messages of each pair."""
     assert place in (0, 1), place
-    max_offset = broker.store.max_offset
+    max_offset = broker.store.reads.max_offset
     for topic, group in _pairs(broker):
         total = 0
         for queue_id, committed in broker.offsets.queues(group, topic).items():
@@ -395,6 +397,6 @@ def _queueing(broker: BrokerContext) -> Iterator[Sample]:
         times = []
         for queue_id, committed in broker.offsets.queues(group, topic).items():
             given = max(committed, broker.statistics.pulled(group, topic, queue_id))
-            times.append(broker.store.store_time_at(topic, queue_id, given))
+            times.append(broker.store.reads.store_time_at(topic, queue_id, given))
         first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))

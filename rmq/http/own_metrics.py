@@ -40,11 +40,13 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     store, stats = broker.store, broker.store.statistics()
     recovery = store.recovery
     disk = shutil.disk_usage(store.directory.commit_log)
-    yield _gauge("rmq_store_writable", "0: sends are refused", store.is_writable)
+    yield _gauge(
+        "rmq_store_writable", "0: sends are refused", store.durability.is_writable
+    )
     yield _gauge(
         "rmq_disk_used_ratio",
         "used part of the disk of the log, 0 to 1",
-        store.used_ratio() / 100,
+        store.disk.used_ratio() / 100,
     )
     yield _gauge("rmq_disk_free_bytes", "free on the disk of the log", disk.free)
     yield _counter("rmq_put_messages_total", "messages stored", stats.put_messages)
@@ -62,7 +64,7 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     yield _gauge("rmq_log_end_offset", "where the log ends", stats.end_offset)
     yield _gauge("rmq_log_durable_offset", "up to here on disk", stats.durable_offset)
     yield _gauge("rmq_queues", "queues of the store", stats.queue_count)
-    yield _gauge("rmq_index_lag_bytes", "of the log, not indexed yet", store.index_lag)
+    yield _gauge("rmq_index_lag_bytes", "of the log, not indexed yet", store.index.lag)
     yield _gauge(
         "rmq_recovery_seconds",
         "how long the start looked at the log",

@@ -61,8 +61,8 @@ async def _readiness(broker: BrokerContext, is_stopping: Callable[[], bool]) -> 
 def reasons_against(broker: BrokerContext, *, is_stopping: bool) -> list[str]:
     """Return why clients should not be sent here; nothing if they should."""
     reasons = ["a stop is under way"] if is_stopping else []
-    if not broker.store.is_writable:
-        reasons.append(broker.store.refuse_reason or "the store is closed")
+    if not broker.store.durability.is_writable:
+        reasons.append(broker.store.durability.refuse_reason)
     servers = broker.name_servers.statistics()
     if servers and not any(one.is_registered for one in servers):
         reasons += [

@@ -23,6 +23,7 @@ from rmq.clock import Clock
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
 
 logger = logging.getLogger(__name__)
@@ -42,12 +43,14 @@ class Cleaner:
         log: CommitLog,
         queues: ConsumeQueues,
         index: MessageIndex,
+        durability: Durability,
     ) -> None:
         self._config = config
         self._clock = clock
         self._log = log
         self._queues = queues
         self._index = index
+        self._durability = durability
         self.needed_from: Callable[[], int | None] | None = None
         """Says from which offset on somebody still needs the log."""
         self._is_forced = False
@@ -90,7 +93,7 @@ class Cleaner:
         file = files[0]
         end = file.base_offset + file.size
         is_indexed = not self._config.index_enabled or self._index.next_offset >= end
-        is_durable = self._log.durable.value >= end
+        is_durable = self._durability.durable.value >= end
         if not (is_indexed and is_durable) or self._is_needed(end):
             return None
         if os.fstat(file.fd).st_mtime * 1000 > expiry_ms:

@@ -3,19 +3,16 @@
 Layout: files of one size (`mapped_files.py`) of records (`_fastpath/layout.pxd`); a
 record that does not fit with 8 bytes to spare goes to the next file, and a blank record
 ends this one.  A batch is never split.
-Invariants: bytes behind `end_offset` are zero; `durable` never passes what fdatasync
-confirmed.
+Invariant: bytes after `end_offset` are zero.
 Crash contract: after a kill all appended records are whole; after a power cut those
-below `durable` are whole and what follows is cut by recovery.  With a staging pool a
-kill loses what is behind `committed`.
-Appends come from the trio thread; `commit_staged`, `flush`, `prepare_next` and
-`allocate_ahead` from workers.  One lock: `commit_staged`, which has a loop of its own
-and runs before every flush; the trio thread does not take it.
+below the durable offset are whole, and recovery cuts what follows.  With a staging pool
+a kill loses what was not committed.  `durability.py` has these offsets.
+Appends come from the trio thread; `allocate_ahead` from a worker; `commit_staged` and
+`flush` from `Durability`, one at a time each.
 """
 
 import os
 import struct
-import threading
 
 from rmq._fastpath import (
     LogTail,
@@ -50,12 +47,8 @@ class CommitLog(LogTail):
     ) -> None:
         super().__init__(encoder)
         self.files = files
-        self.durable = Watermark()
-        self.committed = Watermark()
-        self.committed_store_ms = 0
         self._allocator = allocator
         self._pool = pool
-        self._commit_lock = threading.Lock()
 
     @property
     def is_empty(self) -> bool:
@@ -72,8 +65,6 @@ class CommitLog(LogTail):
         self.file = self.files.files[-1] if self.files.files else None
         if self.file is not None:
             self.file.expect_writes(writing=True)
-        self.durable.reset(self.end_offset)
-        self.committed.reset(self.end_offset)
 
     def make_room(self, size: int) -> MappedFile:
         """Return the file that `size` bytes go to; DiskFull if there are no blocks."""
@@ -137,36 +128,21 @@ class CommitLog(LogTail):
         data = self.read(offset + RecordLayout.BORN_HOST_AT + host_size, 8)
         return int.from_bytes(data, "big", signed=True) if data else 0
 
-    @property
-    def dirty_size(self) -> int:
-        """Bytes that are written but not known to be durable."""
-        return self.end_offset - self.durable.value
-
-    @property
-    def uncommitted_size(self) -> int:
-        """Bytes that are only staged, or that no commit has noticed."""
-        return self.end_offset - self.committed.value
-
     def commit_staged(self) -> None:
-        """Move what is staged to the files and let readers see it."""
-        with self._commit_lock:
-            store_ms, end = self.last_store_ms, self.end_offset
-            for file in list(self.files.files):
-                if file.is_staged:
-                    file.commit()
-                    if file.committed_position == file.size and self._pool is not None:
-                        self._pool.take_back(file)
-            self.committed_store_ms = store_ms
-            self.committed.advance(end)
+        """Move what is staged to the files."""
+        for file in list(self.files.files):
+            if file.is_staged:
+                file.commit()
+                if file.committed_position == file.size and self._pool is not None:
+                    self._pool.take_back(file)
 
-    def flush(self) -> int:
-        """Wait for the disk and move `durable`; OSError ends all writing."""
+    def flush(self, durable: Watermark) -> None:
+        """Wait for the disk and move `durable`, file by file."""
         for file in list(self.files.files):
             if file.flushed_position < file.readable_position:
                 if not file.flushed_position:
                     sync_directory(self.files.folder)
-                file.flush(self.durable)
-        return self.durable.value
+                file.flush(durable)
 
     @property
     def wants_look_ahead(self) -> bool:

@@ -29,6 +29,8 @@ from rmq.files import sync_directory
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
+from rmq.store.config import StoreConfig
+from rmq.store.durability import Durability
 
 WINDOW_SIZE = 4 << 20
 BUILD_SIZE = 8 << 20
@@ -44,20 +46,21 @@ class MessageIndex:
         self,
         folder: Path,
         log: CommitLog,
+        durability: Durability,
+        config: StoreConfig,
         clock: Clock,
-        *,
-        slot_count: int,
-        entry_limit: int,
     ) -> None:
         self.tables: list[IndexTable] = []
         self.next_offset = 0
         self.full_end_ms = 0
         self._folder = folder
         self._log = log
+        self._durability = durability
         self._clock = clock
-        self._slot_count = slot_count
-        self._entry_limit = entry_limit
-        self._file_size = index_file_size(slot_count, entry_limit)
+        self._config = config
+        self._slot_count = config.index_slots
+        self._entry_limit = config.index_entries
+        self._file_size = index_file_size(self._slot_count, self._entry_limit)
         self._allocator = FileAllocator(WINDOW_SIZE)
         self._flush_failed = False
         self._done = 0
@@ -126,14 +129,33 @@ class MessageIndex:
 
     # -- build, in the worker
 
-    def build(
-        self,
-        end_offset: int,
-        max_size: int = BUILD_SIZE,
-        *,
-        gives_way: bool = False,
-    ) -> None:
-        """Index records below `end_offset`, about `max_size` bytes of them."""
+    @property
+    def is_complete(self) -> bool:
+        """True if all that was stored has its entries, also what is not visible."""
+        return (
+            not self._config.index_enabled or self.next_offset >= self._log.end_offset
+        )
+
+    @property
+    def lag(self) -> int:
+        """Bytes of the log that readers may see and that have no entries yet."""
+        if not self._config.index_enabled:
+            return 0
+        return max(0, self._durability.confirm_offset - self.next_offset)
+
+    @property
+    def is_too_late(self) -> bool:
+        """True if indexing must come before sends."""
+        return self.lag > self._config.index_max_lag
+
+    def build(self, max_size: int = BUILD_SIZE) -> None:
+        """Index what readers may see, about `max_size` bytes of it.
+
+        While the lag is small other threads go first: on few cores, indexing would
+        delay replies to senders.
+        """
+        end_offset = self._durability.confirm_offset
+        gives_way = self.lag < self._config.index_max_lag // 2
         stop = min(end_offset, self.next_offset + max_size)
         while self.next_offset < stop:
             file = self._file_at(self.next_offset)

@@ -17,6 +17,7 @@ from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE
 from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
 from rmq.store.results import Boundary, GetResult, GetStatus
 from rmq.store.stats import StoreCounters
@@ -34,25 +35,16 @@ class StoreReader:
         log: CommitLog,
         queues: ConsumeQueues,
         index: MessageIndex,
+        durability: Durability,
         counters: StoreCounters,
     ) -> None:
-        self.config = config
-        self.is_open = False
+        self._config = config
         self._log = log
         self._queues = queues
         self._index = index
+        self._durability = durability
         self._counters = counters
-        self.visible = None
-        if config.is_sync_flush:
-            self.visible = log.durable
-        elif config.uses_staging:
-            self.visible = log.committed
         self._memory_window = memory_window(config.memory_ratio)
-
-    @property
-    def confirm_offset(self) -> int:
-        """End of what readers may see."""
-        return self._log.end_offset if self.visible is None else self.visible.value
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First offset of a queue; 0 if it never had a message."""
@@ -62,7 +54,7 @@ class StoreReader:
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Offset after the last visible message; 0 if there never was one."""
         queue = self._queues.get(topic, queue_id)
-        return queue.visible_offset(self.confirm_offset) if queue else 0
+        return queue.visible_offset(self._durability.confirm_offset) if queue else 0
 
     def get(
         self,
@@ -79,19 +71,19 @@ class StoreReader:
 
         With `may_wait` false `NotInMemory` is raised for what is on the disk only.
         """
-        if not self.is_open:
-            raise StoreClosed(f"{self.config.root_dir} is closed")
+        if not self._durability.is_open:
+            raise StoreClosed(f"{self._config.root_dir} is closed")
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        confirm = self.confirm_offset
+        confirm = self._durability.confirm_offset
         low, high = queue.min_offset, queue.visible_offset(confirm)
         if not low <= offset < high:
             self._counters.get_missed += 1
             return _outside(offset, low, high)
         file, position = queue.locate(offset)
         readable = min(file.size, (high - offset) * ENTRY_SIZE + position)
-        scan_bytes = max(self.config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         if not may_wait:
             _require(file, position, min(readable - position, scan_bytes))
         in_memory = self._is_hot(queue.entry(offset)[0])
@@ -158,11 +150,11 @@ class StoreReader:
         return PullTable(
             self._log,
             self._log.files.files,
-            self.visible,
+            self._durability.confirm,
             hot_window=self._memory_window,
             hot_limits=self._limits(True),
             cold_limits=self._limits(False),
-            scan_bytes=self.config.filter_scan_bytes,
+            scan_bytes=self._config.filter_scan_bytes,
             version=version,
             on_found=self._count_found,
             on_commits=on_commits,
@@ -186,7 +178,7 @@ class StoreReader:
 
     def _limits(self, in_memory: bool) -> tuple[int, int]:
         """Return messages and bytes that one pull may have."""
-        config = self.config
+        config = self._config
         if in_memory:
             return config.memory_transfer_count, config.memory_transfer_bytes
         return config.disk_transfer_count, config.disk_transfer_bytes
@@ -231,7 +223,7 @@ class StoreReader:
         except RemoteProtocolError:
             return None
         is_here = message.physical_offset == physical_offset
-        is_visible = physical_offset + message.size <= self.confirm_offset
+        is_visible = physical_offset + message.size <= self._durability.confirm_offset
         return message if is_here and is_visible else None
 
     def vouched_at(self, physical_offset: int) -> StoredMessage | None:
@@ -266,8 +258,8 @@ class StoreReader:
         Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
         Messages that the index does not cover yet are found by reading the log.
         """
-        limit = min(max_messages, self.config.query_max_count)
-        if limit <= 0 or not self.config.index_enabled:
+        limit = min(max_messages, self._config.query_max_count)
+        if limit <= 0 or not self._config.index_enabled:
             return []
         return self._index.query(
             topic,
@@ -275,7 +267,7 @@ class StoreReader:
             is_tags=is_tags,
             begin_ms=begin_ms,
             end_ms=end_ms,
-            end_offset=self.confirm_offset,
+            end_offset=self._durability.confirm_offset,
             limit=limit,
         )
 
@@ -284,7 +276,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None or offset < queue.min_offset:
             return -1
-        if offset >= queue.visible_offset(self.confirm_offset):
+        if offset >= queue.visible_offset(self._durability.confirm_offset):
             return -1
         return self._log.store_ms_at(queue.entry(offset)[0])
 
@@ -299,7 +291,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return 0
-        end = queue.visible_offset(self.confirm_offset)
+        end = queue.visible_offset(self._durability.confirm_offset)
         is_upper = boundary is Boundary.UPPER
         return queue.search_time(
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper

@@ -4,9 +4,7 @@ Order of a put: room in the log and in the queue, log bytes, queue entry, publis
 cannot get room fails before anything is written.  Called from the trio thread.
 """
 
-import logging
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rmq._fastpath import QueueTail, RecordFlag, record_size
 from rmq.clock import Clock
@@ -18,11 +16,10 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.durability import Durability, RefusalKind
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 from rmq.store.stats import StoreCounters
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
-
-logger = logging.getLogger(__name__)
 
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
@@ -47,54 +44,28 @@ class StoreWriter:
         clock: Clock,
         log: CommitLog,
         queues: ConsumeQueues,
+        durability: Durability,
+        *,
         tags: TagsCodes,
         counters: StoreCounters,
     ) -> None:
-        self.config = config
+        self.on_new_messages: Callable[[], None] | None = None
+        """Wakes who works behind the log."""
+        self._config = config
         self._clock = clock
         self._log = log
         self._queues = queues
         self._tags = tags
         self._counters = counters
+        self._durability = durability
         self._store_host_size = len(log.encoder.store_host)
-        self._refuse_reason: str | None = None
-        self._is_open = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the store is open."""
-        return self._is_open
-
-    @is_open.setter
-    def is_open(self, is_open: bool) -> None:
-        self._is_open = is_open
-        self._log.is_writable = self.is_writable
-
-    @property
-    def is_writable(self) -> bool:
-        """False after a full disk, a failed flush or a close."""
-        return self._is_open and self._refuse_reason is None
-
-    @property
-    def refuse_reason(self) -> str | None:
-        """Why puts are refused; None if they are not."""
-        return self._refuse_reason
-
-    @refuse_reason.setter
-    def refuse_reason(self, reason: str | None) -> None:
-        if reason is None and self._refuse_reason is not None:
-            logger.warning("messages are taken again")
-        elif reason is not None and self._refuse_reason is None:
-            logger.error("messages are refused: %s", reason)
-        self._refuse_reason = reason
-        self._log.is_writable = self.is_writable
 
     def put(self, message: Message) -> PutResult:
         """Append one message; expected failures are statuses."""
         topic, body = message.topic, message.body
         properties = message.stored_properties()
         size = len(body) + len(properties)
-        if size > PLAIN_SIZE or not self.is_writable:
+        if size > PLAIN_SIZE or not self._log.is_writable:
             refused = self._refuse(len(body), len(properties.encode()))
             if refused is not None:
                 return PutResult(refused)
@@ -200,7 +171,7 @@ class StoreWriter:
         stored_until_ms: int,
     ) -> tuple[int, int] | None:
         """Append stored records from `position` on, as `LogTail.append_copies`."""
-        if not self.is_writable:
+        if not self._log.is_writable:
             return None
         try:
             return self._log.append_copies(
@@ -231,12 +202,12 @@ class StoreWriter:
         return BatchPutResult(PutStatus.PUT_OK, first, offsets, end_offset, store_ms)
 
     def _refuse(self, body_size: int, properties_size: int) -> PutStatus | None:
-        if not self.is_writable:
+        if not self._log.is_writable:
             self._counters.put_failed += 1
             return PutStatus.SERVICE_NOT_AVAILABLE
         if properties_size > MAX_PROPERTIES_SIZE:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
-        largest = self.config.max_message_size
+        largest = self._config.max_message_size
         if body_size > largest:
             return PutStatus.MESSAGE_ILLEGAL
         if not self._log.fits(body_size + properties_size + 512):
@@ -247,7 +218,7 @@ class StoreWriter:
         """No room: nothing was written, and the next put may try again."""
         self._counters.put_failed += 1
         if isinstance(error, DiskFull):
-            self.refuse_reason = str(error)
+            self._durability.refuse(RefusalKind.DISK_FULL, str(error))
             return PutStatus.SERVICE_NOT_AVAILABLE
         return PutStatus.CREATE_MAPPED_FILE_FAILED
 
@@ -257,27 +228,21 @@ class StoreWriter:
 
     def write_failed(self, error: OSError) -> None:
         """Refuse all further puts: the log cannot be written."""
-        self.fail(f"writing {error.filename} failed: {error.strerror}")
-
-    def fail(self, reason: str) -> None:
-        """Refuse all further puts: what was promised can no longer be kept."""
-        self.refuse_reason = reason
         self._counters.put_failed += 1
+        self._durability.write_failed(error)
 
-    def used_ratio(self) -> int:
-        """Percent of the disk in use, rounded up; of what we may have, as df counts."""
-        usage = shutil.disk_usage(self._log.files.folder)
-        assert usage.used + usage.free > 0, f"a disk of no size: {usage}"
-        return -(-usage.used * 100 // (usage.used + usage.free))
+    def end_batch(self) -> list[QueueTail]:
+        """Return the queues with new entries since the last call.
 
-    def check_disk(self) -> None:
-        """Refuse puts while the disk is nearly full, allow them again afterwards."""
-        used_ratio = self.used_ratio()
-        full = f"the disk of {self.config.root_dir} is {used_ratio} % full"
-        if used_ratio >= self.config.disk_warning_ratio:
-            if self.refuse_reason is None:
-                self.refuse_reason = full
-        elif self.refuse_reason and self.refuse_reason.startswith(
-            ("the disk", "no disk")
-        ):
-            self.refuse_reason = None
+        Also wakes who works behind the log, and gives blocks ahead of their writer to
+        busy queues.
+
+        Called after each drain and by whoever puts outside of one.
+        """
+        touched = self._log.take_touched()
+        for queue in touched:
+            if queue.wants_blocks:
+                self._queues.files.extend(queue)
+        if touched and self.on_new_messages is not None:
+            self.on_new_messages()
+        return touched

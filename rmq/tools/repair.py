@@ -165,16 +165,16 @@ def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
         )
         count = 0
         for record in records_in(file):
-            result = opened.put(_message(record))
+            result = opened.writes.put(_message(record))
             if result.status is not PutStatus.PUT_OK:
                 file.close()
                 raise StoreError(
                     f"{path}: {count} records were stored again, the next was refused "
-                    f"with {result.status.name}: {opened.refuse_reason}"
+                    f"with {result.status.name}: {opened.durability.refuse_reason}"
                 )
             count += 1
         file.close()
-        opened.flush_log()
+        opened.durability.flush()
         path.rename(path.with_name(path.name + _RESTORED))
         lines.append(f"{path}: {count} records were stored again as new messages")
     return lines or ["nothing was ever cut"]

@@ -143,7 +143,7 @@ async def test_a_plugin_that_fails_at_start_ends_it(tmp_path, install, hook):
     assert_nothing_left(tmp_path / "s")
     disabled = {"plugins.disabled": "broken"}
     async with running_node(tmp_path / "s", disabled) as node:
-        assert node.broker.context.store.is_writable
+        assert node.broker.context.store.durability.is_writable
 
 
 async def test_a_service_that_fails_stops_the_broker_in_order(tmp_path, install):
@@ -254,7 +254,7 @@ async def test_tables_are_saved_by_a_stop(tmp_path):
         assert context.topics.get("T").write_queue_nums == 4
         assert context.offsets.query("G", "T", 0) == 7
         assert context.groups.get("G") is not None
-        assert context.store.max_offset("T", 0) == 1
+        assert context.store.reads.max_offset("T", 0) == 1
 
 
 async def test_sync_flush_answers_when_the_log_is_durable(tmp_path):
@@ -265,7 +265,7 @@ async def test_sync_flush_answers_when_the_log_is_durable(tmp_path):
                 answer = await send(client)
                 assert answer.code == ResponseCode.SUCCESS
                 assert answer.ext_fields["queueOffset"] == str(n - 1)
-                assert store.durable.value == store.end_offset
+                assert store.durability.durable.value == store.log.end_offset
 
 
 async def test_under_sync_flush_a_held_pull_gets_what_is_durable(tmp_path):
@@ -284,7 +284,7 @@ async def test_under_sync_flush_a_held_pull_gets_what_is_durable(tmp_path):
                 with trio.fail_after(3):
                     answer = await consumer.call(pull)
                 assert answer.code == ResponseCode.SUCCESS
-                assert store.durable.value == store.end_offset
+                assert store.durability.durable.value == store.log.end_offset
 
 
 @pytest.mark.slow
@@ -295,13 +295,13 @@ async def test_sync_flush_says_so_when_the_disk_takes_too_long(tmp_path, monkeyp
         store = node.broker.context.store
         async with RawClient.connect(node.address) as client:
             assert (await send(client)).code == ResponseCode.SUCCESS
-            flush, may_flush = store.flush_log, threading.Event()
-            monkeypatch.setattr(store, "flush_log", lambda: may_flush.wait(20))
+            flush, may_flush = store.durability.flush, threading.Event()
+            monkeypatch.setattr(store.durability, "flush", lambda: may_flush.wait(20))
             for n in range(1, 3):
                 answer = await send(client)
                 assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
                 assert answer.ext_fields["queueOffset"] == str(n)
-            monkeypatch.setattr(store, "flush_log", flush)
+            monkeypatch.setattr(store.durability, "flush", flush)
             may_flush.set()
             assert (await send(client)).code == ResponseCode.SUCCESS
 
@@ -318,10 +318,10 @@ async def test_with_a_staging_pool_a_pull_gets_what_is_committed(tmp_path):
             with trio.fail_after(10):
                 answer = await client.call(pull)
             assert answer.code == ResponseCode.SUCCESS
-            assert store.max_offset("T", 0) > 0
+            assert store.reads.max_offset("T", 0) > 0
     assert not (tmp_path / "abort").exists()
     async with running_node(tmp_path) as node:
-        assert node.broker.context.store.max_offset("T", 0) == 3
+        assert node.broker.context.store.reads.max_offset("T", 0) == 3
 
 
 async def test_the_fast_port_takes_sends_and_no_pulls(tmp_path):

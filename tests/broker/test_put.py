@@ -11,6 +11,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.message import Message
 from rmq.store.config import FlushDiskType, StoreConfig
+from rmq.store.durability import RefusalKind
 from rmq.store.message_store import MessageStore
 from rmq.store.results import PutStatus
 from rmq.testing import ManualClock
@@ -66,7 +67,7 @@ def test_a_refusal_stores_nothing(open_store):
     pipeline.intercept([PutInterceptor(frozenset({"A"}), refuse)])
     with pytest.raises(RequestRejected, match="not today"):
         pipeline.put(message(A="1"))
-    assert store.end_offset == 0
+    assert store.log.end_offset == 0
 
 
 def test_long_names_are_for_the_brokers_own_topics(open_store):
@@ -84,10 +85,10 @@ def test_under_sync_flush_arrivals_wait_for_the_disk(open_store):
     store, told = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH), []
     arrivals = Arrivals(store)
     arrivals.listen((lambda touched: told.append(dict(touched)),))
-    store.put(message())
+    store.writes.put(message())
     arrivals.flush()
     assert told == []
-    store.flush_log()
+    store.durability.flush()
     arrivals.flush()
     arrivals.flush()
     assert told == [{("T", 0): 1}]
@@ -97,10 +98,10 @@ def test_with_a_staging_pool_arrivals_wait_for_the_commit(open_store):
     store, told = open_store(staging_enabled=True), []
     arrivals = Arrivals(store)
     arrivals.listen((lambda touched: told.append(dict(touched)),))
-    store.put(message())
+    store.writes.put(message())
     arrivals.flush()
     assert told == []
-    store.commit_log()
+    store.durability.commit()
     arrivals.flush()
     assert told == [{("T", 0): 1}]
 
@@ -109,7 +110,7 @@ def test_a_refusal_names_its_cause(open_store):
     store = open_store()
     guard = OverloadGuard(store)
     assert guard.reject_send() is None
-    store.fail("no disk space for x")
+    store.durability.refuse(RefusalKind.DISK_FULL, "no disk space for x")
     code, remark = guard.reject_send()
     assert code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "no disk space for x" in remark

@@ -36,13 +36,13 @@ def put(store, topic="T", queue_id=0, count=1, body=b"x"):
     """Store messages; how many bytes their records have."""
     before = store.statistics().put_bytes
     for _ in range(count):
-        store.put(Message(topic, queue_id, body, 0, 0, 1, HOST, 0, 0, {}, ""))
+        store.writes.put(Message(topic, queue_id, body, 0, 0, 1, HOST, 0, 0, {}, ""))
     return store.statistics().put_bytes - before
 
 
 def drain(store, statistics):
     """Report what came, as the end of a drain does."""
-    touched = store.end_batch()
+    touched = store.writes.end_batch()
     statistics.on_arrivals({(q.topic, q.queue_id): q.next_offset for q in touched})
 
 
@@ -75,7 +75,7 @@ def test_puts_are_counted_with_their_bytes(store, statistics):
 
 def test_messages_from_before_the_start_do_not_count(store, clock):
     put(store, count=4)
-    store.end_batch()
+    store.writes.end_batch()
     statistics = BrokerStatistics(store, clock, "C")
     put(store, count=3)
     drain(store, statistics)

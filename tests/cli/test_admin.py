@@ -251,7 +251,7 @@ async def test_brokers(node, run, shown, topic):
     config = await shown("getBrokerConfig", "-b", node.address, "-k", "^brokerN")
     assert config == {"brokerName": "broker-test"}
     (row,) = await shown("haStatus", "-c", "DefaultCluster")
-    assert row["masterCommitLogMaxOffset"] == node.broker.context.store.end_offset
+    assert row["masterCommitLogMaxOffset"] == node.broker.context.store.log.end_offset
     result = await run("updateBrokerConfig", "-b", node.address, "-k", "x", "-v", "1")
     assert (result.exit_code, "x: unknown key" in result.stderr) == (1, True)
     for name in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):

@@ -32,10 +32,10 @@ async def test_as_many_messages_as_wanted_are_stored(bench, connections, window,
     assert re.search(r"^40 messages in ", result.stdout, re.MULTILINE)
     assert re.search(r"p50 [\d.]+ ms, p99 [\d.]+ ms, p99.9 ", result.stdout)
     store = node.broker.context.store
-    ends = [store.max_offset("Wanted", queue) for queue in range(8)]
+    ends = [store.reads.max_offset("Wanted", queue) for queue in range(8)]
     assert sum(ends) == 40
     assert sum(map(bool, ends)) == connections
-    assert store.end_offset > 40 * size
+    assert store.log.end_offset > 40 * size
 
 
 async def test_the_time_ends_it(bench):

@@ -41,10 +41,10 @@ def reply_early():
 
     flush = CommitLog.flush
 
-    def early(self):
-        self.durable.advance(self.end_offset)
+    def early(self, durable):
+        durable.advance(self.end_offset)
         time.sleep(0.02)
-        return flush(self)
+        return flush(self, durable)
 
     CommitLog.flush = early
 

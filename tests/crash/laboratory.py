@@ -201,9 +201,9 @@ def open_store(root):
 def messages_of(store):
     """(topic, queue, offset) → number of everything that the store serves."""
     found = {}
-    for queue in store._queues:
+    for queue in store.queues:
         for offset in range(queue.min_offset, queue.next_offset):
-            result = store.get(queue.topic, queue.queue_id, offset, 1)
+            result = store.reads.get(queue.topic, queue.queue_id, offset, 1)
             assert result.body, (queue.folder, offset, result, queue.entry(offset))
             record = decode_record(result.body)
             place = record.topic, record.queue_id, record.queue_offset

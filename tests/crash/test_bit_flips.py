@@ -40,7 +40,7 @@ def crashed(tmp_path_factory):
     config = store_config(root)
     store = MessageStore.open(config, clock=SystemClock(), store_host=bytes(8))
     for number in range(600):
-        store.put(Message(f"T{number // 150 % 3}", number % 2, body_of(number),
+        store.writes.put(Message(f"T{number // 150 % 3}", number % 2, body_of(number),
                           0, 0, 1, bytes(8)))  # fmt: skip
     store.close()
     (root / "abort").touch()
@@ -79,7 +79,7 @@ def test_flips_in_records_are_detected_and_end_the_log(tmp_path, crashed):
         assert [damage.offset for damage in log] == [record.physical_offset]
         store = open_store(root)
         try:
-            assert store.end_offset == record.physical_offset
+            assert store.log.end_offset == record.physical_offset
             cuts = store.recovery.cuts
             assert min(cut.offset for cut in cuts) == record.physical_offset
             behind = sum(cut.record_count for cut in cuts)

@@ -30,13 +30,13 @@ config = StoreConfig(
     flush_disk_type=FlushDiskType(sys.argv[2]),
 )
 store = MessageStore.open(config, clock=SystemClock(), store_host=host)
-number = sum(store.max_offset("Topic", queue_id) for queue_id in range(3))
+number = sum(store.reads.max_offset("Topic", queue_id) for queue_id in range(3))
 while True:
     body = b"%d" % number + b"." * (number % 700)
-    result = store.put(Message("Topic", number % 3, body, 0, 0, 0, host))
+    result = store.writes.put(Message("Topic", number % 3, body, 0, 0, 0, host))
     if sync:
-        store.flush_log()
-        assert store.durable.value >= result.end_offset
+        store.durability.flush()
+        assert store.durability.durable.value >= result.end_offset
     elif number % 50 == 0:
         store.flush_queues(thorough=number % 100 == 0)
     print(number % 3, result.queue_offset, number, flush=True)
@@ -73,12 +73,12 @@ def test_acknowledged_messages_survive(tmp_path, count):
         assert not store.recovery.was_clean
         assert not any(cut.record_count for cut in store.recovery.cuts)
         for queue_id, offset, number in acknowledged:
-            record = decode_record(store.get("Topic", queue_id, offset, 1).body)
+            record = decode_record(store.reads.get("Topic", queue_id, offset, 1).body)
             assert (record.queue_id, record.queue_offset) == (queue_id, offset)
             assert record.body == b"%d" % number + b"." * (number % 700)
         for queue_id in range(3):
             known = sum(1 for queue, _, _ in acknowledged if queue == queue_id)
-            assert known <= store.max_offset("Topic", queue_id) <= known + 1
+            assert known <= store.reads.max_offset("Topic", queue_id) <= known + 1
     finally:
         store.close()
 
@@ -87,8 +87,8 @@ def everything(store):
     """(Queue, offset, number) of all messages, in the order of their queues."""
     found = []
     for queue_id in range(3):
-        for offset in range(store.max_offset("Topic", queue_id)):
-            record = decode_record(store.get("Topic", queue_id, offset, 1).body)
+        for offset in range(store.reads.max_offset("Topic", queue_id)):
+            record = decode_record(store.reads.get("Topic", queue_id, offset, 1).body)
             assert (record.queue_id, record.queue_offset) == (queue_id, offset)
             number = int(record.body.rstrip(b"."))
             assert record.body == b"%d" % number + b"." * (number % 700)

@@ -76,7 +76,7 @@ def test_a_staging_pool_loses_the_end_of_the_log_only(tmp_path):
         assert not load.refused
         store = open_copy(root, tmp_path / "copy" / str(number))
         try:
-            found, end = messages_of(store), store.end_offset
+            found, end = messages_of(store), store.log.end_offset
         finally:
             store.close()
         lost, repeated = lost_and_repeated(found, load.acknowledged)

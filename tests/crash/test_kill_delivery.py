@@ -137,11 +137,11 @@ def deliver_the_rest(root):
 def served(store):
     """How often each number is served, by topic."""
     found = {}
-    for queue in store._queues:
+    for queue in store.queues:
         if queue.topic in (PLAIN, DELAYED, COMMITTED, RETRIED):
             numbers = found.setdefault(queue.topic, Counter())
             for offset in range(queue.min_offset, queue.next_offset):
-                result = store.get(queue.topic, queue.queue_id, offset, 1)
+                result = store.reads.get(queue.topic, queue.queue_id, offset, 1)
                 numbers[number_of(decode_record(result.body).body)] += 1
     return found
 

@@ -248,7 +248,7 @@ class Places:
         if java not in self._queues:
             return java
         for _ in range(40):
-            body = self._store.get(*self._queues[java], 1).body
+            body = self._store.reads.get(*self._queues[java], 1).body
             if body:
                 return decode_stored(body)[0].physical_offset
             await trio.sleep(0.05)

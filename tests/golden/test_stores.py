@@ -59,7 +59,7 @@ def test_every_message_is_the_one_that_java_served(name, open_named, expected):
     for row in expected(name, "message"):
         if row["cqTopic"] in OTHER_QUEUES:
             continue
-        found = store.get(row["cqTopic"], row["cqQueueId"], row["queueOffset"], 1)
+        found = store.reads.get(row["cqTopic"], row["cqQueueId"], row["queueOffset"], 1)
         assert found.status is GetStatus.FOUND, row
         assert found.message_count == 1
         assert found.next_begin_offset == row["queueOffset"] + 1
@@ -73,9 +73,9 @@ def test_ends_of_queues(name, open_named, expected):
         if row["topic"] in OTHER_QUEUES:
             continue
         where = row["topic"], row["queueId"]
-        assert store.min_offset(*where) == row["minOffset"], row
-        assert store.max_offset(*where) == row["maxOffset"], row
-        earliest = store.store_time_at(*where, row["minOffset"])
+        assert store.reads.min_offset(*where) == row["minOffset"], row
+        assert store.reads.max_offset(*where) == row["maxOffset"], row
+        earliest = store.reads.store_time_at(*where, row["minOffset"])
         assert earliest == row["earliestStoreTime"], row
 
 
@@ -86,8 +86,8 @@ def test_searches_by_time(name, open_named, expected):
         if row["topic"] in OTHER_QUEUES:
             continue
         where = row["topic"], row["queueId"], row["timestamp"]
-        assert store.offset_by_time(*where, Boundary.LOWER) == row["lower"], row
-        assert store.offset_by_time(*where, Boundary.UPPER) == row["upper"], row
+        assert store.reads.offset_by_time(*where, Boundary.LOWER) == row["lower"], row
+        assert store.reads.offset_by_time(*where, Boundary.UPPER) == row["upper"], row
 
 
 @pytest.mark.parametrize("name", STOPPED + CRASHED)
@@ -95,23 +95,23 @@ def test_log_ends_where_java_says(name, golden, open_named, expected):
     store = open_named(name)
     [runtime] = expected(name, "runtime")
     first = int(runtime["table"]["commitLogMinOffset"])
-    assert store.min_physical_offset == max(0, first), "Java's -1: no file yet"
+    assert store.log.min_offset == max(0, first), "Java's -1: no file yet"
     if name in CRASHED:
         path = golden / "stores" / f"{name}.recovered.json"
         recovered = json.loads(path.read_text())
-        assert store.end_offset == int(recovered["maxPhyOffset"])
+        assert store.log.end_offset == int(recovered["maxPhyOffset"])
     else:
-        assert store.end_offset == int(runtime["table"]["commitLogMaxOffset"])
+        assert store.log.end_offset == int(runtime["table"]["commitLogMaxOffset"])
 
 
 @pytest.mark.parametrize("name", STOPPED + CRASHED)
 def test_second_start_finds_the_same(name, open_named):
     store = open_named(name)
     assert store.recovery.was_clean == (name in STOPPED)
-    end = store.end_offset
+    end = store.log.end_offset
     store.close()
     again = open_named(name)
-    assert again.end_offset == end
+    assert again.log.end_offset == end
     assert again.recovery.was_clean
     assert not again.recovery.cuts
 
@@ -121,7 +121,7 @@ def test_every_acknowledged_send_survived_the_kill(golden, open_named):
     sends = read_rows(golden / "stores" / "store-crash.acked.jsonl")
     assert sends
     for send in sends:
-        found = store.get("Crash", send["queueId"], send["queueOffset"], 1)
+        found = store.reads.get("Crash", send["queueId"], send["queueOffset"], 1)
         record = decode_record(found.body)
         assert record.physical_offset == int(send["offsetMsgId"][16:], 16)
         keys = dict(

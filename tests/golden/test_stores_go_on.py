@@ -56,7 +56,7 @@ def java_rows(rows, topic):
 def records(caller, topic, queue_id=0, offset=0):
     found = []
     while True:
-        got = caller.broker.store.get(topic, queue_id, offset, 32)
+        got = caller.broker.store.reads.get(topic, queue_id, offset, 32)
         if not got.message_count:
             return found
         found += decode_stored(got.body)
@@ -65,7 +65,7 @@ def records(caller, topic, queue_id=0, offset=0):
 
 def end_of(caller, row):
     where = row["properties"]["REAL_TOPIC"], int(row["properties"]["REAL_QID"])
-    return caller.broker.store.max_offset(*where)
+    return caller.broker.store.reads.max_offset(*where)
 
 
 def test_pending_delays_are_delivered_when_they_are_due(rows, caller, clock):

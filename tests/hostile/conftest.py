@@ -53,7 +53,7 @@ class Scene:
         answer = await self.friend.call(send_request())
         self._sent += 1
         assert answer.code == 0, answer.remark
-        assert self.context.store.max_offset("T", 0) == self._sent
+        assert self.context.store.reads.max_offset("T", 0) == self._sent
 
     async def until(self, is_so) -> None:
         """Let the node go on until something is so."""

@@ -87,7 +87,7 @@ async def test_a_client_that_never_reads_is_left_behind(open_scene, requests):
 
 
 async def test_a_pull_held_for_a_client_that_vanished_is_dropped(scene, requests):
-    ends = scene.context.store.max_offset("T", 0)
+    ends = scene.context.store.reads.max_offset("T", 0)
     for number in range(30):
         async with RawClient.connect(scene.node.address) as client:
             pull = requests.pull(queueOffset=str(ends))

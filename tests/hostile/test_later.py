@@ -34,7 +34,7 @@ def ask(scene, code, fields, body=b""):
 
 
 def stored(scene, topic):
-    return scene.context.store.max_offset(topic, 0)
+    return scene.context.store.reads.max_offset(topic, 0)
 
 
 async def half(scene, requests):
@@ -160,7 +160,7 @@ async def test_an_offset_that_no_longer_exists_is_sent_back(scene, requests):
     for _ in range(20):
         answer = await scene.friend.call(requests.send(b"x" * 100_000, topic="Big"))
         assert answer.code == 0, answer.remark
-    store.flush_log()
+    store.durability.flush()
     file = store.cleaner.take_log_file(scene.context.clock.now_ms() + 1_000)
     assert file is not None
     store.cleaner.discard([file])

@@ -13,6 +13,7 @@ from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import encode_properties
+from rmq.store.durability import RefusalKind
 from rmq.testing import RawClient, running_node
 from tests.http.test_server import ask
 
@@ -335,7 +336,9 @@ async def test_readiness_says_why_not(tmp_path):
     async with running_node(tmp_path, SETTINGS) as node:
         assert await get(node, "/healthz") == ("200 OK", "alive\n")
         assert await get(node, "/readyz") == ("200 OK", "ready\n")
-        node.broker.context.store.fail("writing it failed")
+        node.broker.context.store.durability.refuse(
+            RefusalKind.WRITE_FAILED, "writing it failed"
+        )
         status, body = await get(node, "/readyz")
         assert status.startswith("503")
         assert body == "writing it failed\n"

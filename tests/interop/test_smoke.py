@@ -207,7 +207,7 @@ def read_back(folder: Path, settings: list[str]) -> set[tuple[int, int, bytes]]:
     try:
         for queue_id in range(4):
             offset = 0
-            while (result := store.get("Killed", queue_id, offset, 32)).body:
+            while (result := store.reads.get("Killed", queue_id, offset, 32)).body:
                 for record in decode_stored(result.body):
                     assert record.queue_offset == offset
                     found.add((queue_id, offset, record.body))

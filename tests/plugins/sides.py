@@ -54,7 +54,7 @@ class Side:
         )
         self.caller = Caller(self.broker)
         self.reactor = Reactor()
-        self.reactor.attach_watermark(self.store.durable)
+        self.reactor.attach_watermark(self.store.durability.durable)
         if compiled:
             for plugin in (rmq_plugins.send, rmq_plugins.pull):
                 plugin.rmq_native_handlers(self.broker, self.register)

@@ -24,7 +24,7 @@ def batch(caller, body=None, code=320, **more):
 def test_messages_lie_side_by_side(caller):
     caller.send()
     answer = batch(caller)
-    records = decode_stored(caller.broker.store.get("T", 0, 1, 9).body)
+    records = decode_stored(caller.broker.store.reads.get("T", 0, 1, 9).body)
     assert answer.ext_fields == {
         "msgId": ",".join(record.offset_msg_id for record in records),
         "queueId": "0",
@@ -43,7 +43,7 @@ def test_unique_key_of_the_batch_is_its_transaction_id(caller):
 
 def test_properties_are_those_of_each_message(caller):
     batch(caller, i="TAGS\x01X\x02")
-    records = decode_stored(caller.broker.store.get("T", 0, 0, 9).body)
+    records = decode_stored(caller.broker.store.reads.get("T", 0, 0, 9).body)
     assert [record.properties_text for record in records] == ["TAGS\x01A\x02", ""]
 
 
@@ -73,14 +73,14 @@ def test_refused_batch_stores_nothing(caller, fields, body, code, remark):
     assert answer.code == code
     assert remark in answer.remark
     assert answer.ext_fields == FACTS
-    assert caller.broker.store.end_offset == 0
+    assert caller.broker.store.log.end_offset == 0
 
 
 def test_one_message_too_large_refuses_all(make_caller):
     caller = make_caller(store={"max_message_size": 2_000})
     body = encode_batch([BatchItem(0, b"x", ""), BatchItem(0, b"y" * 1_990, "")])
     assert batch(caller, body).code == 13
-    assert caller.broker.store.end_offset == 0
+    assert caller.broker.store.log.end_offset == 0
 
 
 def test_batch_without_a_body(caller):

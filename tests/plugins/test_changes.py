@@ -159,7 +159,7 @@ def test_end_of_the_log_without_replicas(caller):
     caller.send()
     body = json.loads(caller.call(907).body)
     assert body["master"] is True
-    assert body["masterCommitLogMaxOffset"] == caller.broker.store.end_offset > 0
+    assert body["masterCommitLogMaxOffset"] == caller.broker.store.log.end_offset > 0
     assert (body["inSyncSlaveNums"], body["haConnectionInfo"]) == (0, [])
 
 
@@ -192,9 +192,9 @@ def test_expired_files_go_when_asked(make_caller, clock):
     store, body = caller.broker.store, b"x" * 1_000_000
     for _ in range(40):
         assert caller.send(body=body).code == 0
-    store.flush_log()
-    while store.index_lag:
-        store.build_index()
+    store.durability.flush()
+    while store.index.lag:
+        store.index.build()
     clock.ms += 73 * 3_600_000
     files = sorted(store.directory.commit_log.glob("0*"))
     for path in files:
@@ -205,10 +205,10 @@ def test_expired_files_go_when_asked(make_caller, clock):
     expiry_ms = store.cleaner.expiry_ms(0)
     while file := store.cleaner.take_log_file(expiry_ms):
         store.cleaner.discard([file])
-    assert store.min_physical_offset > 0
-    assert caller.broker.store.min_offset("T", 0) == 0
+    assert store.log.min_offset > 0
+    assert caller.broker.store.reads.min_offset("T", 0) == 0
     assert caller.call(306).code == 0
-    assert caller.broker.store.min_offset("T", 0) > 0
+    assert caller.broker.store.reads.min_offset("T", 0) > 0
 
 
 def test_queues_of_unknown_topics_go(caller):
@@ -221,4 +221,4 @@ def test_queues_of_unknown_topics_go(caller):
     assert caller.call(316).code == 0
     assert not (folder / "U").exists()
     assert (folder / "T").exists()
-    assert caller.broker.store.max_offset("T", 0) == 1
+    assert caller.broker.store.reads.max_offset("T", 0) == 1

@@ -23,7 +23,7 @@ def cold_caller(disk_path, open_broker, make_caller_of):
     caller.broker.store.close()
     drop_pages(path for path in (disk_path / "cold").rglob("0*") if path.is_file())
     broker = open_broker(store=store, enable_property_filter=True)
-    if broker.store._log.files.files[0].is_resident(0, 1 << 19):
+    if broker.store.log.files.files[0].is_resident(0, 1 << 19):
         pytest.skip("this file system keeps all pages in memory")
     return make_caller_of(broker)
 
@@ -32,13 +32,13 @@ def cold_caller(disk_path, open_broker, make_caller_of):
 def waits(cold_caller, monkeypatch):
     """What each read of the store was told about waiting."""
     store, found = cold_caller.broker.store, []
-    get = store.get
+    get = store.reads.get
 
     def spy(*arguments, may_wait=True, **named):
         found.append(may_wait)
         return get(*arguments, may_wait=may_wait, **named)
 
-    monkeypatch.setattr(store, "get", spy)
+    monkeypatch.setattr(store.reads, "get", spy)
     return found
 
 

@@ -237,10 +237,10 @@ CHANGES = {
 
 def forget_oldest(side):
     """As the cleaning does when a log file has expired."""
-    files = side.store._log.files.files
+    files = side.store.log.files.files
     if len(files) > 1:
         files.pop(0).close()
-        for queue in side.store._queues:
+        for queue in side.store.queues:
             queue.clean(files[0].base_offset)
 
 
@@ -343,7 +343,7 @@ def test_what_is_not_durable_is_not_seen(sides):
     pair = python, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     for side in pair:
         fill(side, 30)
-        side.store.flush_log()
+        side.store.durability.flush()
         fill(side, 30)
         for n in range(4):
             side.play([request({**PLAIN, "maxMsgNums": "999"}, opaque=n)])
@@ -421,7 +421,9 @@ def test_pulls_of_all_recorded_clients_are_served_compiled(sides, golden):
             side.broker.consumers.register(
                 data, "client", side.connection, "JAVA", 513, 0
             )
-            while side.store.max_offset(topic, queue_id) <= int(fields["queueOffset"]):
+            while side.store.reads.max_offset(topic, queue_id) <= int(
+                fields["queueOffset"]
+            ):
                 side.caller.send(
                     topic, queueId=queue_id, properties="UNIQ_KEY\x01A\x02"
                 )

@@ -18,6 +18,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.store.config import FlushDiskType
+from rmq.store.durability import RefusalKind
 from tests.plugins.sides import sides
 
 __all__ = ["sides"]
@@ -73,7 +74,7 @@ def request(fields, *, opaque, code=310, body=b"hello", flag=0, kind="plain"):
 
 def assert_equal(python, compiled):
     assert compiled.replies == python.replies
-    assert compiled.store.end_offset == python.store.end_offset
+    assert compiled.store.log.end_offset == python.store.log.end_offset
     assert compiled.files() == python.files()
 
 
@@ -240,7 +241,7 @@ def test_counters_and_touched_queues_are_those_of_puts(sides):
 def test_sync_flush_holds_the_answer_until_the_log_is_durable(sides):
     _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     wanted = []
-    compiled.store.on_new_messages = lambda: wanted.append(1)
+    compiled.store.writes.on_new_messages = lambda: wanted.append(1)
     compiled.play([request(PLAIN, opaque=0)])
     compiled.replies.clear()
     at_once = {**PLAIN, "properties": "UNIQ_KEY\x01A\x02WAIT\x01false\x02"}
@@ -248,7 +249,7 @@ def test_sync_flush_holds_the_answer_until_the_log_is_durable(sides):
     assert compiled.served == 2
     assert set(compiled.replies) == {2}
     assert len(wanted) >= 2
-    compiled.store.flush_log()
+    compiled.store.durability.flush()
     compiled.play([b""])
     assert set(compiled.replies) == {1, 2}
 
@@ -256,7 +257,7 @@ def test_sync_flush_holds_the_answer_until_the_log_is_durable(sides):
 def test_a_refusing_store_answers_through_the_python_handler(sides):
     _, compiled = sides()
     compiled.play([request(PLAIN, opaque=0)])
-    compiled.store.fail("the disk is gone")
+    compiled.store.durability.refuse(RefusalKind.WRITE_FAILED, "the disk is gone")
     compiled.play([request(PLAIN, opaque=1)])
     [reply] = FrameDecoder().feed(compiled.replies[1])
     assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -268,8 +269,8 @@ def test_a_failed_write_answers_nobody_and_stores_nothing(sides):
     """Under SYNC_FLUSH records go through pwrite; here its descriptor cannot write."""
     _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     compiled.play([request(PLAIN, opaque=0)])
-    end = compiled.store.end_offset
-    file = compiled.store.log_tail.file
+    end = compiled.store.log.end_offset
+    file = compiled.store.log.file
     saved, read_only = os.dup(file.fd), os.open(file.path, os.O_RDONLY)
     os.dup2(read_only, file.fd)
     compiled.peer.sendall(request(PLAIN, opaque=1))
@@ -279,11 +280,11 @@ def test_a_failed_write_answers_nobody_and_stores_nothing(sides):
     os.close(read_only)
     [(kind, _, _)] = compiled.reactor.take_events()
     assert kind == EventKind.NOT_KEPT
-    assert compiled.store.end_offset == end
-    assert "failed" in compiled.store.refuse_reason
+    assert compiled.store.log.end_offset == end
+    assert "failed" in compiled.store.durability.refuse_reason
     compiled.collect()
     assert set(compiled.replies) <= {0}
-    assert compiled.store.queue_tail("T", 1).next_offset == 1
+    assert compiled.store.queues.get("T", 1).next_offset == 1
 
 
 def test_topics_with_a_meaning_are_never_shown(sides):

@@ -18,12 +18,12 @@ def known(answer):
 
 def test_reports_are_noted_and_told(caller, clock):
     caller.send(body=bytes(100))
-    end = caller.broker.store.end_offset
+    end = caller.broker.store.log.end_offset
     assert known(caller.call(REPORT)) == {}
     caller.call(REPORT, {"exporter": "lake", "offset": end})
     caller.send(body=bytes(100))
     clock.ms += 250
-    grown = caller.broker.store.end_offset - end
+    grown = caller.broker.store.log.end_offset - end
     caller.call(REPORT, {"exporter": "copy", "offset": 0})
     assert known(caller.call(REPORT)) == {
         "lake": {"offset": end, "lagBytes": grown, "silentMs": 250},

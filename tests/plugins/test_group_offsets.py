@@ -117,7 +117,7 @@ def test_queue_entries(filled):
     fields = {"topic": "T", "queueId": 0, "index": 4, "count": 10}
     body = json.loads(filled.call(321, fields).body)
     assert (body["minQueueIndex"], body["maxQueueIndex"]) == (0, 6)
-    queue = filled.broker.store.queue_tail("T", 0)
+    queue = filled.broker.store.queues.get("T", 0)
     assert [
         (each["physicOffset"], each["physicSize"], each["tagsCode"])
         for each in body["queueData"]

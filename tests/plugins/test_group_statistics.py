@@ -128,7 +128,7 @@ def test_traffic_that_never_was(busy):
 
 
 def test_messages_given_back_are_counted(busy):
-    offset = busy.broker.store.queue_tail("T", 0).entry(0)[0]
+    offset = busy.broker.store.queues.get("T", 0).entry(0)[0]
     fields = {"offset": offset, "group": "G", "delayLevel": 3, "originTopic": "T"}
     assert busy.call(36, fields).code == 0
     body = loads(

@@ -77,8 +77,8 @@ def test_retry_message_of_an_orderly_group_is_dead(caller):
     lock(caller, "one", 0)
     caller.send("%RETRY%G", b"second", reconsumeTimes=1)
     store = caller.broker.store
-    assert store.max_offset("%RETRY%G", 0) == 1
-    assert store.max_offset("%DLQ%G", 0) == 1
+    assert store.reads.max_offset("%RETRY%G", 0) == 1
+    assert store.reads.max_offset("%DLQ%G", 0) == 1
 
 
 def test_locks_are_limited_and_expired_ones_make_room(caller, clock, monkeypatch):

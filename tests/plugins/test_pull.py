@@ -39,7 +39,7 @@ def test_messages_come_as_they_are_stored(caller):
     send_tagged(caller, "A", "B")
     answer = caller.pull()
     assert (answer.code, answer.remark) == (0, "FOUND")
-    assert answer.body == caller.broker.store.get("T", 0, 0, 32).body
+    assert answer.body == caller.broker.store.reads.get("T", 0, 0, 32).body
     assert answer.ext_fields == {
         "suggestWhichBrokerId": "0",
         "nextBeginOffset": "2",
@@ -135,7 +135,9 @@ def test_empty_queue_depends_on_the_offset(caller, offset, code):
 )
 def test_every_status_has_its_code(caller, monkeypatch, status, code):
     result = GetResult(status, 7, 1, 9)
-    monkeypatch.setattr(caller.broker.store, "get", lambda *_args, **_kwargs: result)
+    monkeypatch.setattr(
+        caller.broker.store.reads, "get", lambda *_args, **_kwargs: result
+    )
     answer = caller.pull()
     assert (answer.code, answer.remark) == (code, status.name)
     assert answer.ext_fields["nextBeginOffset"] == "7"

@@ -45,7 +45,7 @@ def bodies(answer):
 )
 def test_messages_of_a_key(three, key, more, found, is_indexed):
     if is_indexed:
-        three.broker.store.build_index()
+        three.broker.store.index.build()
     answer = query(three, key, **more)
     assert answer.code == 0
     assert bodies(answer) == found
@@ -74,14 +74,14 @@ def test_nothing_found(three, key, more):
 @pytest.mark.parametrize("is_indexed", [False, True])
 def test_times_are_exact(three, clock, is_indexed):
     if is_indexed:
-        three.broker.store.build_index()
+        three.broker.store.index.build()
     second = clock.ms - 2_000
     window = {"beginTimestamp": second, "endTimestamp": second}
     assert bodies(query(three, "a", **window)) == [b"1"]
 
 
 def test_message_by_offset(three):
-    first = three.broker.store.record_at(0)
+    first = three.broker.store.reads.record_at(0)
     answer = three.call(33, {"offset": 0})
     assert (answer.code, answer.body) == (0, first)
 

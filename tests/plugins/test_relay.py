@@ -91,7 +91,7 @@ def test_a_client_that_goes_away(caller, online):
 def test_a_message_is_consumed_directly(caller, online):
     consumer = online()
     caller.send(body=b"once more")
-    (record,) = decode_stored(caller.broker.store.get("T", 0, 0, 1).body)
+    (record,) = decode_stored(caller.broker.store.reads.get("T", 0, 0, 1).body)
     fields = {
         "consumerGroup": "G",
         "clientId": "c@1",

@@ -27,7 +27,7 @@ def reply(caller, **more):
 
 
 def stored(caller, topic=TOPIC):
-    return decode_stored(caller.broker.store.get(topic, 0, 0, 32).body)
+    return decode_stored(caller.broker.store.reads.get(topic, 0, 0, 32).body)
 
 
 def test_a_reply_reaches_the_client(caller, clock, waiting):
@@ -71,7 +71,7 @@ def test_a_reply_that_is_not_stored_has_no_place(make_caller, make_connection):
     answer = reply(caller)
     assert answer.code == 0
     assert answer.ext_fields["msgId"] == answer.ext_fields["queueOffset"] == "0"
-    assert caller.broker.store.end_offset == 0
+    assert caller.broker.store.log.end_offset == 0
 
 
 def gone(command, _):
@@ -123,7 +123,7 @@ def test_a_message_that_is_no_reply(caller, waiting):
 def test_what_is_refused_reaches_nobody(caller, waiting, fields, code):
     assert reply(caller, **fields).code == code
     assert not waiting.sent
-    assert caller.broker.store.end_offset == 0
+    assert caller.broker.store.log.end_offset == 0
 
 
 def test_the_short_names_say_the_same(caller, waiting):

@@ -57,7 +57,7 @@ def test_counts_of_the_store(caller):
     assert shown["putMessageTimesTotal"] == "2"
     assert shown["msgPutTotalTodayNow"] == "2"
     assert shown["msgGetTotalTodayNow"] == "2"
-    assert shown["commitLogMaxOffset"] == str(caller.broker.store.end_offset)
+    assert shown["commitLogMaxOffset"] == str(caller.broker.store.log.end_offset)
     assert shown["earliestMessageTimeStamp"] == str(caller.broker.clock.now_ms())
     assert shown["brokerVersionDesc"] == "V5_5_0"
 

@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from rmq.protocol.records import decode_stored
+from rmq.store.durability import RefusalKind
 from rmq.store.results import PutResult, PutStatus
 from rmq_plugins.schedule import rmq_services
 from rmq_plugins.schedule.deliver import (
@@ -31,7 +32,7 @@ def send_delayed(caller, level, body=b"later", **more):
 def records(caller, topic="T", queue_id=0):
     found, offset = [], 0
     while True:
-        got = caller.broker.store.get(topic, queue_id, offset, 32)
+        got = caller.broker.store.reads.get(topic, queue_id, offset, 32)
         if not got.message_count:
             return found
         found += decode_stored(got.body)
@@ -150,11 +151,11 @@ def test_a_refused_message_is_tried_again(caller, clock, monkeypatch):
     send_delayed(caller, 1)
     clock.ms += 1_000
     deliveries = deliveries_of(caller.broker)
-    caller.broker.store.fail("the disk is full")
+    caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "the disk is full")
     assert deliver(caller) == 0
     assert deliveries.offsets.get(1) == 0
     assert deliveries._due_ms[1] == clock.ms + RETRY_MS
-    caller.broker.store.check_disk()
+    caller.broker.store.disk.check()
     assert deliver(caller) == 1
     assert bodies(caller) == [b"later"]
 
@@ -240,7 +241,7 @@ def live(open_broker, make_caller_of):
 
     def make(**options):
         broker = open_broker(**options)
-        broker.clock = broker.store._writer._clock = VirtualClock()
+        broker.clock = broker.store.writes._clock = VirtualClock()
         return make_caller_of(broker)
 
     return make
@@ -323,7 +324,7 @@ def test_others_run_after_each_batch_and_levels_take_turns(live):
         deliver = deliveries.deliver
 
         def noted(level):
-            turns.append((level, caller.broker.store.max_offset("Other", 0)))
+            turns.append((level, caller.broker.store.reads.max_offset("Other", 0)))
             return deliver(level)
 
         deliveries.deliver = noted

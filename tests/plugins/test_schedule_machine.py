@@ -57,7 +57,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         )
         self.append = self.broker.put.append
         self.broker.put.append = self.or_die(self.append)
-        self.put_again = self.store.put_again
+        self.put_again = self.store.writes.put_again
 
     @initialize()
     def start(self):
@@ -91,7 +91,7 @@ class ScheduleMachine(RuleBasedStateMachine):
     def read(self, topic, queue_id, offset=0):
         records = []
         while True:
-            found = self.store.get(topic, queue_id, offset, 32)
+            found = self.store.reads.get(topic, queue_id, offset, 32)
             if not found.message_count:
                 return records
             records += decode_stored(found.body)
@@ -129,8 +129,8 @@ class ScheduleMachine(RuleBasedStateMachine):
             if not self.is_due(stored_ms, DELAYS_MS[level - 1]):
                 break
             due.append(key)
-        before, self.kill = self.store.max_offset("T", 0), kill
-        self.store.put_again = self.or_die(self.put_again)
+        before, self.kill = self.store.reads.max_offset("T", 0), kill
+        self.store.writes.put_again = self.or_die(self.put_again)
         try:
             self.deliveries.deliver(level)
         except Killed:

@@ -8,6 +8,7 @@ from rmq.protocol.hosts import host_bytes
 from rmq.protocol.properties import decode_properties
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
+from rmq.store.durability import RefusalKind
 from rmq.store.results import PutResult, PutStatus
 
 FACTS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -15,7 +16,7 @@ FACTS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 def stored(caller, topic="T", queue_id=0, offset=0):
     """Return a stored message of a queue."""
-    result = caller.broker.store.get(topic, queue_id, offset, 1)
+    result = caller.broker.store.reads.get(topic, queue_id, offset, 1)
     return decode_stored(result.body)[0]
 
 
@@ -144,7 +145,7 @@ def test_refused_with_the_facts(caller, fields, code, remark):
     assert answer.code == code
     assert remark in answer.remark
     assert answer.ext_fields == FACTS
-    assert caller.broker.store.end_offset == 0
+    assert caller.broker.store.log.end_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_what_no_plugin_serves_is_refused(caller, properties, code, remark):
     answer = caller.send(properties=properties)
     assert answer.code == code
     assert remark in answer.remark
-    assert caller.broker.store.end_offset == 0
+    assert caller.broker.store.log.end_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_bad_header_field_is_named(caller, fields, field):
     answer = caller.send(**fields)
     assert answer.code == 1
     assert field in answer.remark
-    assert caller.broker.store.end_offset == 0
+    assert caller.broker.store.log.end_offset == 0
 
 
 def test_empty_body(caller):
@@ -266,7 +267,7 @@ def test_retry_message_that_came_too_often_is_dead(caller, times, most, version,
         "%RETRY%G", reconsumeTimes=times, maxReconsumeTimes=most, version=version
     )
     assert answer.code == 0
-    assert caller.broker.store.max_offset(topic, 0) == 1
+    assert caller.broker.store.reads.max_offset(topic, 0) == 1
     assert stored(caller, topic).topic == topic
 
 
@@ -320,7 +321,9 @@ def test_put_status_on_the_wire(make_caller_of, broker, status, code, is_sent):
 
 
 def test_refusal_of_the_store_names_the_cause(caller):
-    caller.broker.store.fail("flushing 000 failed: no space")
+    caller.broker.store.durability.refuse(
+        RefusalKind.FLUSH_FAILED, "flushing 000 failed: no space"
+    )
     answer = caller.send()
     assert answer.code == 14
     assert answer.remark == "service not available now. flushing 000 failed: no space"
@@ -345,7 +348,7 @@ def result_of(caller, properties):
 def test_sync_flush_holds_the_answer(sync_caller):
     held = result_of(sync_caller, "")
     assert isinstance(held, Held)
-    assert held.durable_offset == sync_caller.broker.store.end_offset
+    assert held.durable_offset == sync_caller.broker.store.log.end_offset
     assert held.timeout_ms == 70
     assert (held.response.code, held.on_timeout.code) == (0, 10)
     assert held.on_timeout.ext_fields == held.response.ext_fields

@@ -6,10 +6,13 @@ from rmq.broker.put import PutInterceptor
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.properties import decode_properties
 from rmq.protocol.records import decode_stored
+from rmq.store.durability import RefusalKind
 
 
 def stored(caller, topic, queue_id=0, offset=0):
-    return decode_stored(caller.broker.store.get(topic, queue_id, offset, 1).body)[0]
+    return decode_stored(
+        caller.broker.store.reads.get(topic, queue_id, offset, 1).body
+    )[0]
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def test_the_consumer_may_name_the_level(caller, sent, level, queue):
 
 
 def dead_letter(caller):
-    found = caller.broker.store.get("%DLQ%G", 0, 0, 1)
+    found = caller.broker.store.reads.get("%DLQ%G", 0, 0, 1)
     return decode_stored(found.body)[0] if found.message_count else None
 
 
@@ -100,9 +103,9 @@ def test_a_group_without_retry_queues_loses_the_message(caller, sent):
     caller.broker.groups.update(
         SubscriptionGroupConfig(group_name="G", retry_queue_nums=0)
     )
-    end = caller.broker.store.end_offset
+    end = caller.broker.store.log.end_offset
     assert give_back(caller, sent).code == 0
-    assert caller.broker.store.end_offset == end
+    assert caller.broker.store.log.end_offset == end
 
 
 def test_the_retry_topic_has_the_queues_of_its_group(caller, sent):
@@ -114,7 +117,7 @@ def test_the_retry_topic_has_the_queues_of_its_group(caller, sent):
     assert caller.broker.topics.get("%RETRY%G").write_queue_nums == 3
     body = b""
     for offset in (0, 32):
-        body += caller.broker.store.get("SCHEDULE_TOPIC_XXXX", 0, offset, 32).body
+        body += caller.broker.store.reads.get("SCHEDULE_TOPIC_XXXX", 0, offset, 32).body
     queues = {
         decode_properties(each.properties_text)["REAL_QID"]
         for each in decode_stored(body)
@@ -159,10 +162,10 @@ def test_without_the_schedule_plugin_nothing_comes_too_soon(caller, sent):
     answer = give_back(caller, sent)
     assert answer.code == 1
     assert "schedule" in answer.remark
-    assert caller.broker.store.max_offset("%RETRY%G", 0) == 0
+    assert caller.broker.store.reads.max_offset("%RETRY%G", 0) == 0
 
 
 def test_a_store_that_takes_nothing_is_said_so(caller, sent):
-    caller.broker.store.fail("no disk")
+    caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "no disk")
     answer = give_back(caller, sent)
     assert (answer.code, answer.remark) == (1, "SERVICE_NOT_AVAILABLE")

@@ -142,7 +142,7 @@ def test_topic_is_deleted_with_queues_and_offsets(caller):
     caller.broker.offsets.commit("c", "G", "T", 1, 1)
     assert caller.call(215, {"topic": "T"}).code == 0
     assert caller.broker.topics.get("T") is None
-    assert caller.broker.store.max_offset("T", 1) == 0
+    assert caller.broker.store.reads.max_offset("T", 1) == 0
     assert caller.broker.offsets.query("G", "T", 1) == -1
     assert caller.call(215, {"topic": "T"}).code == 0
 

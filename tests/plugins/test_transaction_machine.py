@@ -112,7 +112,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def read(self, topic):
         records, offset = [], 0
         while True:
-            found = self.store.get(topic, 0, offset, 32)
+            found = self.store.reads.get(topic, 0, offset, 32)
             if not found.message_count:
                 return records
             records += decode_stored(found.body)

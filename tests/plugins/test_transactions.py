@@ -6,6 +6,7 @@ import trio.testing
 
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
+from rmq.store.durability import RefusalKind
 from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog, half_log_of
 
@@ -17,7 +18,7 @@ COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 def records(caller, topic="T", queue_id=0):
     found, offset = [], 0
     while True:
-        got = caller.broker.store.get(topic, queue_id, offset, 32)
+        got = caller.broker.store.reads.get(topic, queue_id, offset, 32)
         if not got.message_count:
             return found
         found += decode_stored(got.body)
@@ -184,10 +185,10 @@ def test_the_first_word_counts(caller, first, second):
 
 def test_a_store_that_takes_nothing(caller):
     half = begin(caller)
-    caller.broker.store.fail("the disk is full")
+    caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "the disk is full")
     for how in (COMMIT, ROLLBACK):
         assert end(caller, half, how).code == 14
-    caller.broker.store.check_disk()
+    caller.broker.store.disk.check()
     assert end(caller, half, COMMIT).code == 0
     assert len(records(caller)) == 1
 

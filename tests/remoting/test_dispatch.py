@@ -354,9 +354,9 @@ def disk(monkeypatch):
     works.set()
     flush = CommitLog.flush
 
-    def waiting(log):
+    def waiting(log, durable):
         assert works.wait(30)
-        return flush(log)
+        return flush(log, durable)
 
     monkeypatch.setattr(CommitLog, "flush", waiting)
     yield works

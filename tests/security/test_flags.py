@@ -44,29 +44,29 @@ def test_what_would_never_be_delivered_is_refused(caller, is_batch, sys_flag, re
     answer = send(caller, sys_flag, is_batch=is_batch)
     assert answer.code == 13
     assert remark in answer.remark
-    assert caller.broker.store.max_offset("T", 0) == 0
+    assert caller.broker.store.reads.max_offset("T", 0) == 0
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_bits_that_only_the_broker_knows_are_taken_off(caller, is_batch):
     assert send(caller, 0x7FFFFF7B, is_batch=is_batch).code == 0
-    assert caller.broker.store.vouched_at(0).sys_flag == CLIENT_BITS
+    assert caller.broker.store.reads.vouched_at(0).sys_flag == CLIENT_BITS
 
 
 def test_a_reply_keeps_what_a_client_may_say(caller):
     caller.send("R", code=324, sysFlag=-1)
-    assert caller.broker.store.vouched_at(0).sys_flag == CLIENT_BITS
+    assert caller.broker.store.reads.vouched_at(0).sys_flag == CLIENT_BITS
 
 
 def test_the_flag_of_a_half_and_of_its_retry_is_no_news(caller):
     assert send(caller, 4, properties=HALF).code == 0
-    assert caller.broker.store.max_offset("T", 0) == 0
+    assert caller.broker.store.reads.max_offset("T", 0) == 0
     caller.broker.groups.find("G")
     answer = caller.send(
         "%RETRY%G", sysFlag=4, properties=HALF, maxReconsumeTimes=3, queueId=0
     )
     assert answer.code == 0
-    assert caller.broker.store.max_offset("%RETRY%G", 0) == 1
+    assert caller.broker.store.reads.max_offset("%RETRY%G", 0) == 1
 
 
 def test_a_flag_ends_no_transaction_at_the_next_start(caller):
@@ -74,7 +74,7 @@ def test_a_flag_ends_no_transaction_at_the_next_start(caller):
     half = caller.send(properties=HALF + "UNIQ_KEY\x01k\x02", sysFlag=4)
     assert half.ext_fields["msgId"].endswith("0" * 16)
     assert caller.send(properties="__transactionId__\x01k\x02", sysFlag=8).code == 0
-    (stored,) = decode_stored(caller.broker.store.get("T", 0, 0, 1).body)
+    (stored,) = decode_stored(caller.broker.store.reads.get("T", 0, 0, 1).body)
     assert stored.sys_flag == 0
 
 
@@ -113,8 +113,8 @@ def assert_rebuilt(broker):
 def entries(store, topic):
     """The places that a queue names, by the records that a consumer gets."""
     found, offset = [], 0
-    while offset < store.max_offset(topic, 0):
-        got = store.get(topic, 0, offset, 32)
+    while offset < store.reads.max_offset(topic, 0):
+        got = store.reads.get(topic, 0, offset, 32)
         found += [(r.queue_offset, r.physical_offset) for r in decode_stored(got.body)]
         offset = got.next_begin_offset
     return found

@@ -59,7 +59,7 @@ def forge(offset, topic=HALF, queue_id=0, queue_offset=0, real_topic="T"):
 def plant(caller, in_batch=False, **claims):
     """Send a forged record in a body; return where it lies in the log."""
     store = caller.broker.store
-    place = store.end_offset + BODY_POSITION
+    place = store.log.end_offset + BODY_POSITION
     if in_batch:
         place += BODY_POSITION + len(b"x" + b"\x01" + b"T" + b"\x00\x00")
         items = [BatchItem(0, b"x", ""), BatchItem(0, forge(place, **claims), "")]
@@ -71,7 +71,7 @@ def plant(caller, in_batch=False, **claims):
     else:
         answer = caller.send(body=forge(place, **claims))
     assert answer.code == 0, answer.remark
-    planted = store.message_at(place)
+    planted = store.reads.message_at(place)
     assert planted is not None, "the forged record is not well made"
     assert planted.body == b"forged"
     return place
@@ -96,7 +96,7 @@ def begin(caller):
 
 
 def bodies(caller, topic="T"):
-    found = caller.broker.store.get(topic, 0, 0, 32)
+    found = caller.broker.store.reads.get(topic, 0, 0, 32)
     return [each.body for each in decode_stored(found.body)]
 
 
@@ -127,27 +127,27 @@ def test_a_half_to_come_cannot_be_ended_before_it_is_there(caller):
 def test_no_topic_is_written_by_a_forged_half(caller, topic):
     begin(caller)
     forged = plant(caller, real_topic=topic)
-    end_offset = caller.broker.store.end_offset
+    end_offset = caller.broker.store.log.end_offset
     assert end(caller, forged, 0, COMMIT).code == 1
-    assert caller.broker.store.end_offset == end_offset
+    assert caller.broker.store.log.end_offset == end_offset
 
 
 def test_a_transaction_that_was_given_up_cannot_be_forged(caller):
     forged = plant(caller, topic=GIVEN_UP)
-    before = caller.broker.store.end_offset
+    before = caller.broker.store.log.end_offset
     answer = caller.call(323, {"topic": "T", "msgId": offset_message_id(HOST, forged)})
     assert answer.code == 1
     assert "is no message of TRANS_CHECK_MAX_TIME_TOPIC" in answer.remark
-    assert caller.broker.store.end_offset == before
+    assert caller.broker.store.log.end_offset == before
 
 
 def test_a_forged_message_is_not_given_back(caller):
     caller.broker.groups.find("G")
     forged = plant(caller, topic="T")
-    before = caller.broker.store.end_offset
+    before = caller.broker.store.log.end_offset
     answer = caller.call(36, {"offset": forged, "group": "G", "delayLevel": 1})
     assert answer.remark == f"look message by offset failed, {forged}"
-    assert caller.broker.store.end_offset == before
+    assert caller.broker.store.log.end_offset == before
 
 
 def test_a_forged_message_is_not_shown(caller):
@@ -191,8 +191,8 @@ def test_whatever_a_forged_record_claims_nothing_happens(make_caller):
         caller.broker.groups.find("G")
         honest = [begin(caller) for _ in range(data.draw(st.integers(0, 3)))]
         places = [plant(caller, in_batch, **claims) for claims, in_batch in plants]
-        empty = caller.broker.store.end_offset + (1 << 20)
-        before = caller.broker.store.end_offset
+        empty = caller.broker.store.log.end_offset + (1 << 20)
+        before = caller.broker.store.log.end_offset
         for place, (claims, _) in zip(places, plants, strict=True):
             for code, fields in strikes(place, claims):
                 answer = caller.call(code, fields)
@@ -201,7 +201,7 @@ def test_whatever_a_forged_record_claims_nothing_happens(make_caller):
                     offset_message_id(HOST, empty), offset_message_id(HOST, place)
                 )
                 assert (answer.code, answer.remark) == (twin.code, expected)
-        assert caller.broker.store.end_offset == before
+        assert caller.broker.store.log.end_offset == before
         for place, queue_offset in honest:
             assert end(caller, place, queue_offset, COMMIT).code == 0
         assert bodies(caller).count(b"pay") == len(honest)

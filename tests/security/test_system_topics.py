@@ -23,7 +23,7 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02"
 @pytest.mark.parametrize("code", [10, 320, 324])
 @pytest.mark.parametrize("properties", ["", HALF])
 def test_nobody_sends_to_a_topic_of_the_system(caller, topic, code, properties):
-    end = caller.broker.store.end_offset
+    end = caller.broker.store.log.end_offset
     fields = {"topic": topic, "properties": properties, "code": code}
     if code == 320:
         fields = {
@@ -33,7 +33,7 @@ def test_nobody_sends_to_a_topic_of_the_system(caller, topic, code, properties):
     answer = caller.send(**fields)
     remark = f"Sending message to topic[{topic}] is forbidden."
     assert (answer.code, answer.remark) == (16, remark)
-    assert caller.broker.store.end_offset == end
+    assert caller.broker.store.log.end_offset == end
 
 
 @pytest.mark.parametrize("topic", [

@@ -42,7 +42,7 @@ while True:
     for _ in range(20):
         body = b"%d" % number + b"." * (number % 900)
         topic = "T%d" % (number % 3)
-        store.put(Message(topic, number % 4, body, 0, 0, 0, host))
+        store.writes.put(Message(topic, number % 4, body, 0, 0, 0, host))
         number += 1
     print(number, flush=True)
     time.sleep(0.01)

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.store.service import StoreService
+from rmq.store.worker import Worker
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
@@ -64,3 +67,64 @@ def open_store(
     yield open_
     for store in opened:
         store.close()
+
+
+class Watch:
+    """What a service called on its store, and at which second."""
+
+    def __init__(self, store, monkeypatch):
+        self.calls = []
+        for part, name in (
+            (store.durability, "flush"),
+            (store, "flush_queues"),
+            (store.log, "allocate_ahead"),
+            (store.disk, "check"),
+        ):
+            self.wrap(part, name, monkeypatch)
+
+    def wrap(self, part, name, monkeypatch):
+        method = getattr(part, name)
+
+        def called(**options):
+            seconds = round(trio.current_time(), 3)
+            self.calls.append((name, seconds, *options.values()))
+            return method(**options)
+
+        monkeypatch.setattr(part, name, called)
+
+    def times(self, name, *options):
+        return [
+            call[1] for call in self.calls if call[0] == name and call[2:] == options
+        ]
+
+
+@pytest.fixture
+def run_for(monkeypatch):
+    """Run the service of a store for so many seconds that pass at once.
+
+    Such a clock does not wait for threads, so their work is done in the loop.
+    """
+
+    async def in_loop(_self, work):
+        work()
+
+    monkeypatch.setattr(Worker, "run", in_loop)
+
+    async def run(store, seconds, *, at=None):
+        watch = Watch(store, monkeypatch)
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(StoreService(store).run)
+                if at is not None:
+                    await at()
+        return watch
+
+    return run
+
+
+async def until(is_so):
+    """Look again and again: a worker thread does what is waited for."""
+    is_over = is_so()
+    while not is_over:
+        await trio.sleep(0.01)
+        is_over = is_so()

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rmq.store.service import StoreService
+from rmq.store.cleanup_worker import clean
 
 HOUR_MS = 3_600_000
 
@@ -19,11 +19,13 @@ def full_store(open_store, make_message, clock):
         for number in range(400):
             text = f"KEYS\x01k{number}\x02"
             queue_id = int(number < 50)
-            store.put(make_message(bytes(500), queue_id=queue_id, properties_text=text))
-        store.flush_log()
-        while store.index_lag:
-            store.build_index()
-        for file in store._log.files.files:
+            store.writes.put(
+                make_message(bytes(500), queue_id=queue_id, properties_text=text)
+            )
+        store.durability.flush()
+        while store.index.lag:
+            store.index.build()
+        for file in store.log.files.files:
             os.utime(file.path, (clock.ms / 1000, clock.ms / 1000))
         return store
 
@@ -31,7 +33,7 @@ def full_store(open_store, make_message, clock):
 
 
 def bases(store):
-    return [file.base_offset for file in store._log.files.files]
+    return [file.base_offset for file in store.log.files.files]
 
 
 def log_names(store):
@@ -54,7 +56,7 @@ async def test_nothing_goes_before_its_time(full_store, disk, clock):
     store = full_store()
     store.cleaner.request()
     clock.ms += 72 * HOUR_MS - 1_000
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] == 0
     assert len(bases(store)) > 3
 
@@ -62,7 +64,7 @@ async def test_nothing_goes_before_its_time(full_store, disk, clock):
 async def test_nothing_goes_without_a_reason(full_store, disk, clock):
     store = full_store()
     clock.ms += 100 * HOUR_MS
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] == 0
 
 
@@ -77,7 +79,7 @@ async def test_expired_files_go_but_the_last(full_store, disk, clock, reason):
         disk(80)
     names = log_names(store)
     clock.ms += 73 * HOUR_MS
-    await StoreService(store).clean()
+    await clean(store)
     assert len(bases(store)) == 1
     assert log_names(store) == names[-1:]
 
@@ -86,12 +88,14 @@ async def test_queues_and_index_follow(full_store, disk, clock, tmp_path):
     store = full_store(index_entries=50)
     store.cleaner.request()
     clock.ms += 73 * HOUR_MS
-    await StoreService(store).clean()
-    start = store.min_physical_offset
+    await clean(store)
+    start = store.log.min_offset
     assert start > 0
-    first = store.min_offset("Topic", 0)
-    assert store._queues.get("Topic", 0).entry(first)[0] >= start
-    assert store.min_offset("Topic", 1) == store.max_offset("Topic", 1) == 50
+    first = store.reads.min_offset("Topic", 0)
+    assert store.queues.get("Topic", 0).entry(first)[0] >= start
+    assert (
+        store.reads.min_offset("Topic", 1) == store.reads.max_offset("Topic", 1) == 50
+    )
     folder = tmp_path / "store" / "consumequeue" / "Topic"
     names = sorted(path.name for path in (folder / "0").iterdir())
     assert int(names[0]) == first * 20 // 200 * 200
@@ -100,8 +104,8 @@ async def test_queues_and_index_follow(full_store, disk, clock, tmp_path):
     assert len(list((tmp_path / "store" / "index").iterdir())) == len(
         store.index.tables
     )
-    assert store.query("Topic", "k399", 9, 0, 2**62)
-    assert store.query("Topic", "k3", 9, 0, 2**62) == []
+    assert store.reads.query("Topic", "k399", 9, 0, 2**62)
+    assert store.reads.query("Topic", "k3", 9, 0, 2**62) == []
 
 
 async def test_a_cleaned_store_opens_again(
@@ -109,31 +113,35 @@ async def test_a_cleaned_store_opens_again(
 ):
     store = full_store()
     disk(90)
-    await StoreService(store).clean()
-    state = store.min_offset("Topic", 0), store.max_offset("Topic", 0), bases(store)
+    await clean(store)
+    state = (
+        store.reads.min_offset("Topic", 0),
+        store.reads.max_offset("Topic", 0),
+        bases(store),
+    )
     assert len(state[2]) == 1
     store.close()
     again = open_store()
     assert again.recovery.was_clean
     assert state == (
-        again.min_offset("Topic", 0),
-        again.max_offset("Topic", 0),
+        again.reads.min_offset("Topic", 0),
+        again.reads.max_offset("Topic", 0),
         bases(again),
     )
-    assert again.put(make_message(queue_id=1)).queue_offset == 50
+    assert again.writes.put(make_message(queue_id=1)).queue_offset == 50
 
 
 async def test_a_full_disk_does_not_wait_for_age(full_store, disk):
     store = full_store()
     disk(86)
-    await StoreService(store).clean()
+    await clean(store)
     assert len(bases(store)) == 1
 
 
 async def test_unless_that_is_forbidden(full_store, disk):
     store = full_store(clean_forcibly=False)
     disk(86)
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] == 0
 
 
@@ -141,7 +149,7 @@ async def test_a_batch_at_a_time(full_store, disk):
     store = full_store(delete_batch=1)
     disk(86)
     count = len(bases(store))
-    await StoreService(store).clean()
+    await clean(store)
     assert len(bases(store)) == count - 1
 
 
@@ -149,24 +157,24 @@ async def test_what_is_not_indexed_stays(full_store, disk):
     store = full_store()
     store.index.next_offset = 65536
     disk(86)
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] == 65536
 
 
 async def test_held_files_stay_until_their_time(full_store, disk, clock):
     store = full_store()
-    file = store._log.files.files[0]
+    file = store.log.files.files[0]
     view = file.view(0, 10)
     disk(86)
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] == 0
     clock.ms += 120_000
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] > 0
     assert file.path.rsplit("/")[-1] not in log_names(store)
     assert not file.is_closed
     view.release()
-    await StoreService(store).clean()
+    await clean(store)
     assert file.is_closed
 
 
@@ -185,12 +193,12 @@ async def test_what_somebody_needs_stays_until_the_disk_is_full(
     store.cleaner.needed_from = lambda: third - 1
     clock.ms += 100 * HOUR_MS
     store.cleaner.request()
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] == second
     assert first == 0
     assert not caplog.records
     disk(90)
-    await StoreService(store).clean()
+    await clean(store)
     assert bases(store)[0] > third
     assert "still needs it" in caplog.text
 
@@ -200,13 +208,13 @@ async def test_nobody_needs_anything(full_store, disk, clock):
     store.cleaner.needed_from = lambda: None
     clock.ms += 100 * HOUR_MS
     store.cleaner.request()
-    await StoreService(store).clean()
+    await clean(store)
     assert len(bases(store)) == 1
 
 
 def test_queues_are_looked_at_again_on_request(open_store, make_message):
     store = open_store()
-    store.put(make_message())
+    store.writes.put(make_message())
     assert len(list(store.cleaner.clean_queues())) == 1
     assert list(store.cleaner.clean_queues()) == []
     store.cleaner.request_queues()

@@ -40,7 +40,7 @@ def test_abort_is_there_while_open(open_store):
 
 def test_a_failed_start_gives_the_lock_back(open_store, make_message):
     store = open_store()
-    store.put(make_message())
+    store.writes.put(make_message())
     store.close()
     with pytest.raises(StoreError):
         open_store(commit_log_file_size=1 << 17)

@@ -10,7 +10,7 @@ from rmq.store.deleted_topics import NAME, DeletedTopics
 
 
 def body_of(store, topic, offset):
-    return decode_record(store.get(topic, 0, offset, 1).body).body
+    return decode_record(store.reads.get(topic, 0, offset, 1).body).body
 
 
 def stop(store, how):
@@ -24,43 +24,43 @@ def stop(store, how):
 def test_queues_do_not_come_back(open_store, make_message, how):
     """Its records are the last of the log, which every start reads."""
     store = open_store()
-    store.put(make_message(topic="Kept"))
+    store.writes.put(make_message(topic="Kept"))
     for _ in range(5):
-        store.put(make_message(topic="Gone"))
+        store.writes.put(make_message(topic="Gone"))
     assert store.delete_topic("Gone") == 1
     for number in range(3):
         stop(store, how)
         store = open_store()
         assert store.recovery.was_clean is (how == "clean")
-        assert store.max_offset("Gone", 0) == 0, number
+        assert store.reads.max_offset("Gone", 0) == 0, number
         assert not (store.directory.consume_queue / "Gone").exists()
-        assert store.max_offset("Kept", 0) == 1
+        assert store.reads.max_offset("Kept", 0) == 1
 
 
 @pytest.mark.parametrize("how", ["clean", "kill"])
 def test_a_topic_made_again_begins_anew(open_store, make_message, how):
     store = open_store()
     for _ in range(5):
-        store.put(make_message(b"old", topic="Again"))
+        store.writes.put(make_message(b"old", topic="Again"))
     store.delete_topic("Again")
-    store.put(make_message(b"new", topic="Again"))
+    store.writes.put(make_message(b"new", topic="Again"))
     stop(store, how)
     store = open_store()
-    assert store.max_offset("Again", 0) == 1
+    assert store.reads.max_offset("Again", 0) == 1
     assert body_of(store, "Again", 0) == b"new"
 
 
 def test_unused_topics_are_those_that_nobody_retains(open_store, make_message):
     store = open_store()
     for topic in ("Used", "Unused", SCHEDULE_TOPIC, "rmq_sys_wheel_timer"):
-        store.put(make_message(topic=topic))
+        store.writes.put(make_message(topic=topic))
     assert store.clean_unused_topics({"Used"}) == ["Unused"]
     assert store.clean_unused_topics({"Used"}) == []
     store.close()
     store = open_store()
-    assert store.max_offset("Unused", 0) == 0
+    assert store.reads.max_offset("Unused", 0) == 0
     for topic in ("Used", SCHEDULE_TOPIC, "rmq_sys_wheel_timer"):
-        assert store.max_offset(topic, 0) == 1
+        assert store.reads.max_offset(topic, 0) == 1
 
 
 def test_an_entry_goes_with_the_last_record_of_its_topic(tmp_path):

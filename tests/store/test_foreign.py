@@ -58,7 +58,7 @@ def test_users_in_rocksdb_are_left_alone(open_store, tmp_path):
     path = tmp_path / "store" / "config" / "users" / "CURRENT"
     path.parent.mkdir(parents=True)
     path.touch()
-    assert open_store().is_writable
+    assert open_store().durability.is_writable
 
 
 def test_an_empty_rocksdbstore_means_nothing(open_store, tmp_path):
@@ -131,7 +131,7 @@ def test_entries_that_point_into_ext_files_are_served(open_store, make_message):
     """Their code is an address, not a hash; the queue goes on with plain entries."""
     store = open_store()
     for tags in ("a", "b"):
-        store.put(make_message(properties_text=f"TAGS\x01{tags}\x02"))
+        store.writes.put(make_message(properties_text=f"TAGS\x01{tags}\x02"))
     store.close()
     [path] = (store.directory.consume_queue / "Topic" / "0").iterdir()
     data = bytearray(path.read_bytes())
@@ -142,22 +142,22 @@ def test_entries_that_point_into_ext_files_are_served(open_store, make_message):
     (store.directory.root / "consumequeue_ext" / "Topic" / "0").mkdir(parents=True)
     store = open_store()
     for tags in ("a", "b"):
-        store.put(make_message(properties_text=f"TAGS\x01{tags}\x02"))
-    assert store.get("Topic", 0, 0, 32).message_count == 4
-    found = store.get("Topic", 0, 0, 32, tag_codes=(tags_code("a"),))
+        store.writes.put(make_message(properties_text=f"TAGS\x01{tags}\x02"))
+    assert store.reads.get("Topic", 0, 0, 32).message_count == 4
+    found = store.reads.get("Topic", 0, 0, 32, tag_codes=(tags_code("a"),))
     offsets = [record.queue_offset for record in decode_stored(found.body)]
     assert offsets == [0, 1, 2]
     store.close()
     store.directory.abort.set()
-    assert open_store().get("Topic", 0, 0, 32).message_count == 4
+    assert open_store().reads.get("Topic", 0, 0, 32).message_count == 4
 
 
 def test_records_in_the_queue_of_timers_without_a_wheel_are_no_timers(
     open_store, make_message
 ):
     store = open_store()
-    store.put(make_message(topic="rmq_sys_wheel_timer"))
+    store.writes.put(make_message(topic="rmq_sys_wheel_timer"))
     store.close()
     store = open_store(strict_store=True)
-    assert store.is_writable
-    assert store.max_offset("rmq_sys_wheel_timer", 0) == 1
+    assert store.durability.is_writable
+    assert store.reads.max_offset("rmq_sys_wheel_timer", 0) == 1

@@ -11,8 +11,8 @@ GOLDEN_SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
 
 
 def index_all(store):
-    while store.index_lag:
-        store.build_index()
+    while store.index.lag:
+        store.index.build()
 
 
 def keyed(make_message, number, tags="red", **more):
@@ -25,7 +25,7 @@ def keyed(make_message, number, tags="red", **more):
 def put_keyed(make_message):
     def put(store, numbers, **more):
         return [
-            store.put(keyed(make_message, number, **more)).physical_offset
+            store.writes.put(keyed(make_message, number, **more)).physical_offset
             for number in numbers
         ]
 
@@ -33,7 +33,7 @@ def put_keyed(make_message):
 
 
 def find(store, key, limit=64, topic="Topic", **more):
-    return store.query(topic, key, limit, *{**FOREVER, **more}.values())
+    return store.reads.query(topic, key, limit, *{**FOREVER, **more}.values())
 
 
 def key_rows(golden, name):
@@ -44,12 +44,12 @@ def key_rows(golden, name):
 @pytest.mark.parametrize("name", ["store-plain", "store-features"])
 def test_every_key_that_java_finds(golden, name, tmp_path, open_store):
     store = open_store(copy_store(name, tmp_path), **GOLDEN_SIZES)
-    assert store.index_lag == 0
+    assert store.index.lag == 0
     check_keys(store, key_rows(golden, name))
 
 
 def stored_in(store, offset, begin, end):
-    return begin <= decode_record(store.record_at(offset)).store_ms <= end
+    return begin <= decode_record(store.reads.record_at(offset)).store_ms <= end
 
 
 def check_keys(store, rows):
@@ -57,7 +57,7 @@ def check_keys(store, rows):
     for row in rows:
         limit = 32 if row["unique"] else row["maxNum"]
         times = row["begin"], row["end"]
-        offsets = store.query(row["topic"], row["key"], limit, *times)
+        offsets = store.reads.query(row["topic"], row["key"], limit, *times)
         if times[1] == 2**63 - 1:
             assert offsets == row["offsets"]
         else:
@@ -113,7 +113,7 @@ def test_answers_are_complete_at_any_lag(open_store, put_keyed, indexed):
     assert find(store, "all") == offsets
     assert find(store, "all", limit=2) == offsets[-2:]
     assert find(store, "k2") == find(store, "id2") == [offsets[2]]
-    assert store.query("Topic", "red", 64, 0, 2**63 - 1, is_tags=True) == offsets
+    assert store.reads.query("Topic", "red", 64, 0, 2**63 - 1, is_tags=True) == offsets
     assert find(store, "red") == []
     assert find(store, "all", topic="Other") == []
 
@@ -123,7 +123,7 @@ def test_several_files_and_several_logs(open_store, put_keyed):
     offsets = put_keyed(store, range(300), body=bytes(400))
     index_all(store)
     assert len(store.index.tables) == -(-300 * 4 // 49)
-    assert store._log.files.files[-1].base_offset > 0
+    assert store.log.files.files[-1].base_offset > 0
     assert [find(store, f"k{i}") for i in range(300)] == [[o] for o in offsets]
     assert find(store, "all", limit=5) == offsets[-5:]
 
@@ -131,7 +131,7 @@ def test_several_files_and_several_logs(open_store, put_keyed):
 def test_other_keys_of_the_same_hash_are_not_served(open_store, make_message):
     store = open_store()
     for key in ("Aa", "BB"):  # equal in Java's hash
-        store.put(make_message(properties_text=f"KEYS\x01{key}\x02"))
+        store.writes.put(make_message(properties_text=f"KEYS\x01{key}\x02"))
     index_all(store)
     assert len(find(store, "Aa")) == len(find(store, "BB")) == 1
     assert find(store, "Aa") != find(store, "BB")
@@ -165,7 +165,7 @@ def test_a_clean_stop_leaves_a_complete_index(open_store, put_keyed):
     offsets = put_keyed(store, range(5))
     store.close()
     again = open_store()
-    assert again.index_lag == 0
+    assert again.index.lag == 0
     assert find(again, "all") == offsets
     offsets += put_keyed(again, range(5, 9))
     index_all(again)
@@ -180,7 +180,7 @@ def test_an_index_that_was_removed_is_built_again(open_store, put_keyed, tmp_pat
     for path in (tmp_path / "store" / "index").iterdir():
         path.unlink()
     again = open_store()
-    assert again.index_lag == again.end_offset
+    assert again.index.lag == again.log.end_offset
     assert find(again, "all") == offsets
 
 
@@ -217,4 +217,4 @@ def test_records_are_served_as_stored(open_store, put_keyed):
     store = open_store()
     put_keyed(store, range(3), body=b"text")
     (offset,) = find(store, "k1")
-    assert decode_record(store.record_at(offset)).body == b"text"
+    assert decode_record(store.reads.record_at(offset)).body == b"text"

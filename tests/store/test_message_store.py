@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from rmq._fastpath import RecordStatus, check_record, decode_record, tags_code
-from rmq.errors import DiskFull, StoreClosed, StoreError
+from rmq.errors import DiskFull, LogFailed, StoreClosed, StoreError
 from rmq.protocol.batch import BatchItem
 from rmq.store import allocate, commit_log, consume_queues
 from rmq.store.commit_log import CommitLog
@@ -18,9 +18,9 @@ from rmq.store.results import Boundary, GetStatus, PutResult, PutStatus
 def bodies(store, topic="Topic", queue_id=0):
     """All visible bodies of a queue, in order; offsets must be consecutive."""
     found = []
-    offset = store.min_offset(topic, queue_id)
-    while offset < store.max_offset(topic, queue_id):
-        result = store.get(topic, queue_id, offset, 32)
+    offset = store.reads.min_offset(topic, queue_id)
+    while offset < store.reads.max_offset(topic, queue_id):
+        result = store.reads.get(topic, queue_id, offset, 32)
         assert result.status is GetStatus.FOUND
         position = 0
         while position < len(result.body):
@@ -28,48 +28,48 @@ def bodies(store, topic="Topic", queue_id=0):
             found.append((record.queue_offset, record.body))
             position += record.size
         offset = result.next_begin_offset
-    first = store.min_offset(topic, queue_id)
+    first = store.reads.min_offset(topic, queue_id)
     assert [at for at, _ in found] == list(range(first, first + len(found)))
     return [body for _, body in found]
 
 
 def test_put_and_get(open_store, make_message):
     store = open_store()
-    result = store.put(make_message(b"hello", properties={"TAGS": "a"}))
+    result = store.writes.put(make_message(b"hello", properties={"TAGS": "a"}))
     assert result.status is PutStatus.PUT_OK
     assert (result.queue_offset, result.physical_offset) == (0, 0)
-    assert result.end_offset == store.end_offset
-    touched = [(q.topic, q.queue_id, q.next_offset) for q in store.end_batch()]
+    assert result.end_offset == store.log.end_offset
+    touched = [(q.topic, q.queue_id, q.next_offset) for q in store.writes.end_batch()]
     assert touched == [("Topic", 0, 1)]
-    assert store.end_batch() == []
+    assert store.writes.end_batch() == []
     assert bodies(store) == [b"hello"]
-    assert store.record_at(0) == store.get("Topic", 0, 0, 1).body
-    assert store.record_at(store.end_offset) is None
+    assert store.reads.record_at(0) == store.reads.get("Topic", 0, 0, 1).body
+    assert store.reads.record_at(store.log.end_offset) is None
 
 
 def test_statuses_outside_a_queue(open_store, make_message):
     store = open_store()
-    assert store.get("None", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    store.put(make_message())
-    one = store.get("Topic", 0, 1, 1)
+    assert store.reads.get("None", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    store.writes.put(make_message())
+    one = store.reads.get("Topic", 0, 1, 1)
     assert (one.status, one.next_begin_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
-    badly = store.get("Topic", 0, 9, 1)
+    badly = store.reads.get("Topic", 0, 9, 1)
     assert badly.status is GetStatus.OFFSET_OVERFLOW_BADLY
     assert badly.next_begin_offset == 1
-    small = store.get("Topic", 0, -1, 1)
+    small = store.reads.get("Topic", 0, -1, 1)
     assert (small.status, small.next_begin_offset) == (GetStatus.OFFSET_TOO_SMALL, 0)
 
 
 def test_limits_of_one_get(open_store, make_message):
     store = open_store(queue_file_size=20_000)
     for _ in range(50):
-        store.put(make_message(b"x" * 100))
-    assert store.get("Topic", 0, 0, 100).message_count == 32
-    assert store.get("Topic", 0, 0, 100, max_bytes=1).message_count == 1
+        store.writes.put(make_message(b"x" * 100))
+    assert store.reads.get("Topic", 0, 0, 100).message_count == 32
+    assert store.reads.get("Topic", 0, 0, 100, max_bytes=1).message_count == 1
     cold = open_store(store.directory.root.parent / "cold", memory_ratio=0)
     for _ in range(50):
-        cold.put(make_message(b"x" * 100))
-    result = cold.get("Topic", 0, 0, 100)
+        cold.writes.put(make_message(b"x" * 100))
+    result = cold.reads.get("Topic", 0, 0, 100)
     assert result.message_count == 8
     assert result.is_far_behind
 
@@ -77,8 +77,8 @@ def test_limits_of_one_get(open_store, make_message):
 def test_a_tag_that_nobody_has_is_scanned_for_in_steps(open_store, make_message):
     store = open_store(queue_file_size=40_000, commit_log_file_size=1 << 20)
     for _ in range(1000):
-        store.put(make_message(b""))
-    result = store.get("Topic", 0, 0, 32, tag_codes=(7,))
+        store.writes.put(make_message(b""))
+    result = store.reads.get("Topic", 0, 0, 32, tag_codes=(7,))
     assert result.status is GetStatus.NO_MATCHED_MESSAGE
     assert result.next_begin_offset == 800
 
@@ -87,8 +87,8 @@ def test_files_roll_and_nothing_is_lost(open_store, make_message):
     store = open_store()
     sent = [bytes([n % 251]) * 900 for n in range(300)]
     for body in sent:
-        assert store.put(make_message(body)).status is PutStatus.PUT_OK
-    assert len(store._log.files.files) > 3
+        assert store.writes.put(make_message(body)).status is PutStatus.PUT_OK
+    assert len(store.log.files.files) > 3
     assert bodies(store) == sent
     store.close()
     again = open_store()
@@ -98,39 +98,45 @@ def test_files_roll_and_nothing_is_lost(open_store, make_message):
 
 def test_a_batch_gets_consecutive_offsets_and_one_file(open_store, make_message):
     store = open_store()
-    store.put(make_message(b"z" * 60_000))
+    store.writes.put(make_message(b"z" * 60_000))
     items = [BatchItem(0, bytes([n]) * 1000, "TAGS\x01t\x02") for n in range(25)]
-    result = store.put_batch(make_message(), items)
+    result = store.writes.put_batch(make_message(), items)
     assert result.status is PutStatus.PUT_OK
     assert result.queue_offset == 1
     assert result.physical_offsets[0] == 65536
     assert bodies(store)[1:] == [item.body for item in items]
-    assert store.max_offset("Topic", 0) == 26
+    assert store.reads.max_offset("Topic", 0) == 26
 
 
 @pytest.mark.parametrize("size", [32_768, 40_000])
 def test_properties_too_large(open_store, make_message, size):
     store = open_store()
-    status = store.put(make_message(properties_text="p" * size)).status
+    status = store.writes.put(make_message(properties_text="p" * size)).status
     assert status is PutStatus.PROPERTIES_SIZE_EXCEEDED
-    assert store.end_offset == 0
+    assert store.log.end_offset == 0
 
 
 def test_a_record_larger_than_a_file_is_illegal(open_store, make_message):
     store = open_store()
-    assert store.put(make_message(b"x" * 70_000)).status is PutStatus.MESSAGE_ILLEGAL
+    assert (
+        store.writes.put(make_message(b"x" * 70_000)).status
+        is PutStatus.MESSAGE_ILLEGAL
+    )
     too_big = [BatchItem(0, b"x" * 30_000, "")] * 3
-    assert store.put_batch(make_message(), too_big).status is PutStatus.MESSAGE_ILLEGAL
+    assert (
+        store.writes.put_batch(make_message(), too_big).status
+        is PutStatus.MESSAGE_ILLEGAL
+    )
 
 
 def test_readers_stop_at_the_durable_offset(open_store, make_message):
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    result = store.put(make_message())
-    assert store.max_offset("Topic", 0) == 0
-    assert store.get("Topic", 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
-    assert store.record_at(0) is None
-    store.flush_log()
-    assert store.durable.value == result.end_offset
+    result = store.writes.put(make_message())
+    assert store.reads.max_offset("Topic", 0) == 0
+    assert store.reads.get("Topic", 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.reads.record_at(0) is None
+    store.durability.flush()
+    assert store.durability.durable.value == result.end_offset
     assert bodies(store) == [b"body"]
 
 
@@ -139,10 +145,10 @@ def test_the_time_search(open_store, make_message, clock):
     start = clock.ms
     for step in (0, 10, 10, 30):
         clock.ms = start + step
-        store.put(make_message())
+        store.writes.put(make_message())
 
     def search(ms, boundary):
-        return store.offset_by_time("Topic", 0, start + ms, boundary)
+        return store.reads.offset_by_time("Topic", 0, start + ms, boundary)
 
     assert [search(ms, Boundary.LOWER) for ms in (-1, 0, 10, 11, 31)] == [0, 0, 1, 3, 4]
     assert [search(ms, Boundary.UPPER) for ms in (-1, 0, 10, 11, 31)] == [0, 0, 2, 2, 3]
@@ -151,10 +157,10 @@ def test_the_time_search(open_store, make_message, clock):
 def test_a_delayed_message_carries_its_due_time(open_store, make_message, clock):
     store = open_store()
     for level in ("3", "99", "9" * 5000):
-        store.put(
+        store.writes.put(
             make_message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": level})
         )
-    queue = store._queues.get("SCHEDULE_TOPIC_XXXX", 0)
+    queue = store.queues.get("SCHEDULE_TOPIC_XXXX", 0)
     assert queue.entry(0)[2] == clock.ms + 10_000
     assert queue.entry(1)[2] == clock.ms + 7_200_000
     expected = [queue.entry(n)[2] for n in range(3)]
@@ -163,44 +169,44 @@ def test_a_delayed_message_carries_its_due_time(open_store, make_message, clock)
     for file in store.directory.consume_queue.rglob("0*"):
         if file.is_file():
             file.unlink()
-    queue = open_store()._queues.get("SCHEDULE_TOPIC_XXXX", 0)
+    queue = open_store().queues.get("SCHEDULE_TOPIC_XXXX", 0)
     assert [queue.entry(n)[2] for n in range(3)] == expected
 
 
 def test_half_messages_have_no_entry(open_store, make_message):
     store = open_store()
-    assert store.put(make_message(sys_flag=4)).status is PutStatus.PUT_OK
-    assert store.max_offset("Topic", 0) == 0
+    assert store.writes.put(make_message(sys_flag=4)).status is PutStatus.PUT_OK
+    assert store.reads.max_offset("Topic", 0) == 0
 
 
 def test_hosts_of_16_bytes_and_long_topics(open_store, make_message):
     store = open_store()
     topic = "%RETRY%" + "t" * 140
     host = bytes(range(16)) + (1).to_bytes(4, "big")
-    result = store.put(make_message(topic=topic, born_host=host, sys_flag=0x10))
+    result = store.writes.put(make_message(topic=topic, born_host=host, sys_flag=0x10))
     assert result.status is PutStatus.PUT_OK
-    record = decode_record(store.record_at(0))
+    record = decode_record(store.reads.record_at(0))
     assert (record.topic, record.born_host) == (topic, host)
     store.close()
-    assert open_store().max_offset(topic, 0) == 1
+    assert open_store().reads.max_offset(topic, 0) == 1
 
 
 def test_a_deleted_topic_starts_again(open_store, make_message):
     store = open_store()
     for _ in range(25):
-        store.put(make_message())
+        store.writes.put(make_message())
     assert store.delete_topic("Topic") == 1
-    assert store.max_offset("Topic", 0) == 0
+    assert store.reads.max_offset("Topic", 0) == 0
     assert not (store.directory.consume_queue / "Topic").exists()
-    assert store.put(make_message()).queue_offset == 0
+    assert store.writes.put(make_message()).queue_offset == 0
 
 
 def test_a_closed_store_answers_nothing(open_store, make_message):
     store = open_store()
     store.close()
-    assert store.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     with pytest.raises(StoreClosed):
-        store.get("Topic", 0, 0, 1)
+        store.reads.get("Topic", 0, 0, 1)
 
 
 def test_one_directory_one_store(open_store):
@@ -219,21 +225,21 @@ def test_a_full_disk_at_a_file_roll_leaves_no_gap(
     open_store, make_message, monkeypatch, caplog
 ):
     store = open_store()
-    while store.end_offset < 60_000:
-        store.put(make_message(b"x" * 1000))
+    while store.log.end_offset < 60_000:
+        store.writes.put(make_message(b"x" * 1000))
     kept = bodies(store)
     with monkeypatch.context() as patch:
         patch.setattr(allocate.FileAllocator, "create", no_space)
-        failed = store.put(make_message(b"y" * 10_000))
+        failed = store.writes.put(make_message(b"y" * 10_000))
         assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert "disk" in store.refuse_reason
-        store.put(make_message(b"y" * 10_000))
-    store.check_disk()
+        assert "disk" in store.durability.refuse_reason
+        store.writes.put(make_message(b"y" * 10_000))
+    store.disk.check()
     assert caplog.messages == [
         "messages are refused: no disk space for the test", "messages are taken again"
     ]  # fmt: skip
-    assert store.put(make_message(b"y" * 10_000)).queue_offset == len(kept)
-    store.put(make_message(b"tail"))
+    assert store.writes.put(make_message(b"y" * 10_000)).queue_offset == len(kept)
+    store.writes.put(make_message(b"tail"))
     expected = [*kept, b"y" * 10_000, b"tail"]
     assert bodies(store) == expected
     store.close()
@@ -243,8 +249,8 @@ def test_a_full_disk_at_a_file_roll_leaves_no_gap(
 def test_a_failed_blank_record_leaves_no_gap(open_store, make_message, monkeypatch):
     """The record that ends a file may meet a full disk or a broken one."""
     store = open_store()
-    while store.end_offset < 60_000:
-        store.put(make_message(b"x" * 1000))
+    while store.log.end_offset < 60_000:
+        store.writes.put(make_message(b"x" * 1000))
     kept = bodies(store)
     ensure = allocate.FileAllocator.ensure
 
@@ -255,12 +261,12 @@ def test_a_failed_blank_record_leaves_no_gap(open_store, make_message, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(allocate.FileAllocator, "ensure", full)
-        failed = store.put(make_message(b"y" * 10_000))
+        failed = store.writes.put(make_message(b"y" * 10_000))
         assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
-    store.check_disk()
-    assert store.put(make_message(b"y" * 10_000)).status is PutStatus.PUT_OK
+    store.disk.check()
+    assert store.writes.put(make_message(b"y" * 10_000)).status is PutStatus.PUT_OK
     assert bodies(store) == [*kept, b"y" * 10_000]
-    assert [f.base_offset for f in store._log.files.files] == [0, 65536]
+    assert [f.base_offset for f in store.log.files.files] == [0, 65536]
 
 
 def test_a_batch_without_room_in_its_queue_is_not_written(
@@ -269,17 +275,17 @@ def test_a_batch_without_room_in_its_queue_is_not_written(
     """A queue file of ten entries is full in the middle of the batch."""
     store = open_store()
     for n in range(5):
-        store.put(make_message(bytes([n])))
-    end = store.end_offset
+        store.writes.put(make_message(bytes([n])))
+    end = store.log.end_offset
     items = [BatchItem(0, b"item", "")] * 10
     with monkeypatch.context() as patch:
         patch.setattr(allocate.FileAllocator, "create", no_space)
-        result = store.put_batch(make_message(), items)
+        result = store.writes.put_batch(make_message(), items)
         assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert store.end_offset == end
-    assert store.max_offset("Topic", 0) == 5
-    store.check_disk()
-    assert store.put(make_message(b"next")).queue_offset == 5
+    assert store.log.end_offset == end
+    assert store.reads.max_offset("Topic", 0) == 5
+    store.disk.check()
+    assert store.writes.put(make_message(b"next")).queue_offset == 5
     assert bodies(store)[5:] == [b"next"]
 
 
@@ -289,8 +295,8 @@ def test_a_message_that_cannot_be_encoded_leaves_nothing_behind(
     store = open_store()
     items = [BatchItem(0, b"good", ""), BatchItem(1 << 40, b"bad", "")]
     with pytest.raises(OverflowError):
-        store.put_batch(make_message(), items)
-    store.put(make_message(b"next"))
+        store.writes.put_batch(make_message(), items)
+    store.writes.put(make_message(b"next"))
     assert bodies(store) == [b"next"]
 
 
@@ -299,22 +305,22 @@ def test_who_waited_for_a_flush_that_failed_fails_too(
 ):
     """The kernel tells a failure once; the next fdatasync knows nothing of it."""
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store.put(make_message())
+    store.writes.put(make_message())
     began, may_fail, flush = threading.Event(), threading.Event(), CommitLog.flush
     results = []
 
-    def fails_once(self):
+    def fails_once(self, durable):
         if began.is_set():
-            return flush(self)
+            return flush(self, durable)
         began.set()
         may_fail.wait(10)
         raise OSError(errno.EIO, "Input/output error", "the log")
 
     def flush_log():
         try:
-            results.append(store.flush_log())
-        except (OSError, StoreError) as error:
-            results.append(type(error))
+            results.append(store.durability.flush())
+        except LogFailed as error:
+            results.append(str(error))
 
     monkeypatch.setattr(CommitLog, "flush", fails_once)
     threads = [threading.Thread(target=flush_log) for _ in range(2)]
@@ -324,48 +330,51 @@ def test_who_waited_for_a_flush_that_failed_fails_too(
     may_fail.set()
     for thread in threads:
         thread.join(10)
-    assert results == [OSError, StoreError]
-    assert store.durable.value == 0
+    reason = "flushing the log failed: Input/output error"
+    assert [text.partition(";")[0] for text in results] == [reason] * 2
+    assert store.durability.durable.value == 0
 
 
 def test_a_failed_flush_ends_all_writing(open_store, make_message, monkeypatch):
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store.put(make_message())
+    store.writes.put(make_message())
 
-    def broken(_self):
+    def broken(_self, _durable):
         raise OSError(errno.EIO, "Input/output error", "the log")
 
     with monkeypatch.context() as patch:
         patch.setattr(CommitLog, "flush", broken)
-        with pytest.raises(OSError, match="Input"):
-            store.flush_log()
-    assert "flushing the log failed" in store.refuse_reason
-    assert not store.is_writable
-    assert store.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-    store.check_disk()
-    assert not store.is_writable
+        with pytest.raises(LogFailed, match="Input"):
+            store.durability.flush()
+    assert "flushing the log failed" in store.durability.refuse_reason
+    assert not store.durability.is_writable
+    assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.disk.check()
+    assert not store.durability.is_writable
     store.close()
-    assert store.durable.value == 0, "a second fdatasync says nothing about lost pages"
+    assert store.durability.durable.value == 0, (
+        "a second fdatasync says nothing about lost pages"
+    )
     assert store.directory.abort.is_set
     assert not open_store().recovery.was_clean
 
 
 def test_few_queue_files_are_mapped(open_store, make_message):
     store = open_store()
-    store._queues.files.limit = 4
+    store.queues.files.limit = 4
     for round_ in range(3):
         for queue_id in range(20):
-            store.put(make_message(bytes([round_]), queue_id=queue_id))
+            store.writes.put(make_message(bytes([round_]), queue_id=queue_id))
         store.flush_queues(thorough=True)
-    store.put(make_message(queue_id=20))
-    assert len(store._queues.files) <= 13
+    store.writes.put(make_message(queue_id=20))
+    assert len(store.queues.files) <= 13
     for queue_id in range(20):
         assert bodies(store, queue_id=queue_id) == [b"\0", b"\1", b"\2"]
 
 
 def test_a_fresh_store_takes_little_disk(tmp_path, open_store, make_message):
     store = open_store(commit_log_file_size=1 << 30, queue_file_size=6_000_000)
-    store.put(make_message())
+    store.writes.put(make_message())
     blocks = sum(
         path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file()
     )
@@ -374,22 +383,22 @@ def test_a_fresh_store_takes_little_disk(tmp_path, open_store, make_message):
 
 def test_statistics(open_store, make_message):
     store = open_store()
-    store.put(make_message())
-    store.get("Topic", 0, 0, 1)
+    store.writes.put(make_message())
+    store.reads.get("Topic", 0, 0, 1)
     seen = store.statistics()
     assert (seen.put_messages, seen.get_found, seen.queue_count) == (1, 1, 1)
-    assert seen.put_bytes == seen.end_offset == store.end_offset
+    assert seen.put_bytes == seen.end_offset == store.log.end_offset
 
 
 def test_only_messages_of_the_tags_are_given(open_store, make_message):
     store = open_store(queue_file_size=2000)
     for n in range(12):
-        store.put(make_message(bytes([n]), properties={"TAGS": "abc"[n % 3]}))
-    store.put(make_message(b"none"))
+        store.writes.put(make_message(bytes([n]), properties={"TAGS": "abc"[n % 3]}))
+    store.writes.put(make_message(b"none"))
 
     def wanted(*tags, **limits):
         codes = tuple(tags_code(tag) for tag in tags)
-        result = store.get("Topic", 0, 0, 32, tag_codes=codes, **limits)
+        result = store.reads.get("Topic", 0, 0, 32, tag_codes=codes, **limits)
         assert result.status is GetStatus.FOUND
         found, position = [], 0
         while position < len(result.body):
@@ -403,18 +412,18 @@ def test_only_messages_of_the_tags_are_given(open_store, make_message):
     assert wanted("c", "a") == ([0, 2, 3, 5, 6, 8, 9, 11], 13)
     assert wanted("b", max_bytes=1) == ([1], 2)
     assert wanted("") == ([12], 13)
-    nobody = store.get("Topic", 0, 0, 32, tag_codes=(tags_code("z"),))
+    nobody = store.reads.get("Topic", 0, 0, 32, tag_codes=(tags_code("z"),))
     assert nobody.status is GetStatus.NO_MATCHED_MESSAGE
     assert nobody.next_begin_offset == 13
 
 
 def test_bytes_of_one_get_are_whole_records(open_store, make_message):
     store = open_store()
-    size = store.put(make_message(b"x" * 100)).end_offset
+    size = store.writes.put(make_message(b"x" * 100)).end_offset
     for _ in range(4):
-        store.put(make_message(b"x" * 100))
+        store.writes.put(make_message(b"x" * 100))
     counts = [
-        store.get("Topic", 0, 0, 32, max_bytes=limit).message_count
+        store.reads.get("Topic", 0, 0, 32, max_bytes=limit).message_count
         for limit in (size - 1, size, 2 * size - 1, 2 * size, 3 * size + 1)
     ]
     assert counts == [1, 1, 1, 2, 3]
@@ -423,44 +432,44 @@ def test_bytes_of_one_get_are_whole_records(open_store, make_message):
 def test_a_get_ends_with_the_queue_file(open_store, make_message):
     store = open_store()
     for n in range(25):
-        store.put(make_message(bytes([n])))
-    result = store.get("Topic", 0, 7, 32)
+        store.writes.put(make_message(bytes([n])))
+    result = store.reads.get("Topic", 0, 7, 32)
     assert (result.message_count, result.next_begin_offset) == (3, 10)
     assert (result.min_offset, result.max_offset) == (0, 25)
 
 
 def test_a_queue_that_was_never_filled_is_empty(open_store, make_message):
     store = open_store()
-    store.put(make_message(sys_flag=4))
+    store.writes.put(make_message(sys_flag=4))
     for offset in (-1, 0, 1):
-        result = store.get("Topic", 0, offset, 1)
+        result = store.reads.get("Topic", 0, offset, 1)
         assert result.status is GetStatus.NO_MESSAGE_IN_QUEUE
         assert result.next_begin_offset == 0
 
 
 def test_messages_whose_log_is_gone_are_too_small(open_store, make_message):
     store = open_store()
-    while store.end_offset < 2 * 65536:
-        store.put(make_message(b"x" * 5000))
-    first = store._queues.get("Topic", 0).first_at_or_above(65536)
+    while store.log.end_offset < 2 * 65536:
+        store.writes.put(make_message(b"x" * 5000))
+    first = store.queues.get("Topic", 0).first_at_or_above(65536)
     store.close()
     (store.directory.commit_log / f"{0:020d}").unlink()
     again = open_store()
-    assert again.min_physical_offset == 65536
-    assert again.min_offset("Topic", 0) == first > 0
-    result = again.get("Topic", 0, 0, 1)
+    assert again.log.min_offset == 65536
+    assert again.reads.min_offset("Topic", 0) == first > 0
+    result = again.reads.get("Topic", 0, 0, 1)
     assert (result.status, result.next_begin_offset) == (
         GetStatus.OFFSET_TOO_SMALL,
         first,
     )
-    assert again.get("Topic", 0, first, 1).status is GetStatus.FOUND
+    assert again.reads.get("Topic", 0, first, 1).status is GetStatus.FOUND
 
 
 def test_a_blank_record_ends_a_full_file(open_store, make_message):
     store = open_store()
-    one = store.put(make_message(b"x" * 30_000)).end_offset
-    second = store.put(make_message(b"y" * 30_000))
-    third = store.put(make_message(b"z" * 30_000))
+    one = store.writes.put(make_message(b"x" * 30_000)).end_offset
+    second = store.writes.put(make_message(b"y" * 30_000))
+    third = store.writes.put(make_message(b"z" * 30_000))
     assert second.end_offset == 2 * one
     assert third.physical_offset == 65536
     data = (store.directory.commit_log / f"{0:020d}").read_bytes()
@@ -474,39 +483,44 @@ def test_a_record_leaves_room_for_the_blank_behind_it(
     open_store, make_message, spare, offset
 ):
     store = open_store()
-    end = store.put(make_message(b"x" * 60_000)).end_offset
-    empty = store.put(make_message(b"")).end_offset - end
+    end = store.writes.put(make_message(b"x" * 60_000)).end_offset
+    empty = store.writes.put(make_message(b"")).end_offset - end
     body = b"y" * (65536 - end - empty - empty - spare)
-    result = store.put(make_message(body))
+    result = store.writes.put(make_message(body))
     assert result.physical_offset == (end + empty if offset is None else offset)
     assert bodies(store)[-1] == body
 
 
 def test_the_largest_body(open_store, make_message):
     store = open_store(max_message_size=1024)
-    assert store.put(make_message(b"x" * 1024)).status is PutStatus.PUT_OK
-    end = store.end_offset
-    assert store.put(make_message(b"x" * 1025)).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.writes.put(make_message(b"x" * 1024)).status is PutStatus.PUT_OK
+    end = store.log.end_offset
+    assert (
+        store.writes.put(make_message(b"x" * 1025)).status is PutStatus.MESSAGE_ILLEGAL
+    )
     items = [BatchItem(0, b"", ""), BatchItem(0, b"x" * 1025, "")]
-    assert store.put_batch(make_message(), items).status is PutStatus.MESSAGE_ILLEGAL
-    assert (store.end_offset, store.max_offset("Topic", 0)) == (end, 1)
+    assert (
+        store.writes.put_batch(make_message(), items).status
+        is PutStatus.MESSAGE_ILLEGAL
+    )
+    assert (store.log.end_offset, store.reads.max_offset("Topic", 0)) == (end, 1)
 
 
 def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     wanted = []
-    store.on_new_messages = lambda: wanted.append(store.end_offset)
-    store.put(make_message(b"first"))
-    store.end_batch()
-    store.flush_log()
+    store.writes.on_new_messages = lambda: wanted.append(store.log.end_offset)
+    store.writes.put(make_message(b"first"))
+    store.writes.end_batch()
+    store.durability.flush()
     items = [BatchItem(0, bytes([n]), "") for n in range(3)]
-    result = store.put_batch(make_message(), items)
-    store.end_batch()
-    assert wanted == [store.durable.value, result.end_offset]
-    assert store.max_offset("Topic", 0) == 1
-    assert store.get("Topic", 0, 1, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
-    assert store.record_at(result.physical_offsets[0]) is None
-    store.flush_log()
+    result = store.writes.put_batch(make_message(), items)
+    store.writes.end_batch()
+    assert wanted == [store.durability.durable.value, result.end_offset]
+    assert store.reads.max_offset("Topic", 0) == 1
+    assert store.reads.get("Topic", 0, 1, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
+    assert store.reads.record_at(result.physical_offsets[0]) is None
+    store.durability.flush()
     assert bodies(store) == [b"first", b"\0", b"\1", b"\2"]
 
 
@@ -514,13 +528,13 @@ def test_a_full_disk_at_the_first_put(open_store, make_message, monkeypatch):
     store = open_store()
     with monkeypatch.context() as patch:
         patch.setattr(allocate.FileAllocator, "create", no_space)
-        failed = store.put(make_message())
+        failed = store.writes.put(make_message())
         assert failed == PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-    assert (store.end_offset, store.max_offset("Topic", 0)) == (0, 0)
-    assert not store.is_writable
-    store.check_disk()
-    assert store.is_writable
-    assert store.put(make_message()).physical_offset == 0
+    assert (store.log.end_offset, store.reads.max_offset("Topic", 0)) == (0, 0)
+    assert not store.durability.is_writable
+    store.disk.check()
+    assert store.durability.is_writable
+    assert store.writes.put(make_message()).physical_offset == 0
     assert bodies(store) == [b"body"]
 
 
@@ -528,28 +542,28 @@ def test_a_full_disk_at_the_first_put(open_store, make_message, monkeypatch):
 def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is_batch):
     """Under SYNC_FLUSH records go through pwrite, which can fail."""
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store.put(make_message(b"kept"))
-    store.flush_log()
-    end = store.end_offset
-    store.end_batch()
-    descriptor = store._log.files.files[-1].fd
+    store.writes.put(make_message(b"kept"))
+    store.durability.flush()
+    end = store.log.end_offset
+    store.writes.end_batch()
+    descriptor = store.log.files.files[-1].fd
     saved = os.dup(descriptor)
     read_only = os.open(store.directory.commit_log / f"{0:020d}", os.O_RDONLY)
     os.dup2(read_only, descriptor)
     if is_batch:
-        result = store.put_batch(make_message(), [BatchItem(0, b"lost", "")] * 3)
+        result = store.writes.put_batch(make_message(), [BatchItem(0, b"lost", "")] * 3)
     else:
-        result = store.put(make_message(b"lost"))
+        result = store.writes.put(make_message(b"lost"))
     os.dup2(saved, descriptor)
     os.close(saved)
     os.close(read_only)
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert (result.queue_offset, result.end_offset) == (0, 0)
-    assert store.end_batch() == []
-    assert store.end_offset == end
+    assert store.writes.end_batch() == []
+    assert store.log.end_offset == end
     assert bodies(store) == [b"kept"]
-    assert "failed" in store.refuse_reason
-    assert store.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "failed" in store.durability.refuse_reason
+    assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.close()
     again = open_store()
     assert not again.recovery.was_clean
@@ -559,11 +573,11 @@ def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is
 def test_deleting_a_topic_leaves_the_others(open_store, make_message):
     store = open_store()
     for n in range(30):
-        store.put(make_message(bytes([n]), topic="Kept", queue_id=n % 2))
-        store.put(make_message(bytes([n]), topic="Gone", queue_id=n % 3))
+        store.writes.put(make_message(bytes([n]), topic="Kept", queue_id=n % 2))
+        store.writes.put(make_message(bytes([n]), topic="Gone", queue_id=n % 3))
     assert store.delete_topic("Gone") == 3
     assert store.delete_topic("Gone") == 0
-    assert store.get("Gone", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.reads.get("Gone", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
     even, odd = (list(map(bytes, zip(range(start, 30, 2)))) for start in (0, 1))
     assert bodies(store, "Kept", 0) == even
     store.close()
@@ -574,16 +588,18 @@ def test_deleting_a_topic_leaves_the_others(open_store, make_message):
 
 def test_only_the_start_of_a_record_is_a_message(open_store, make_message):
     store = open_store()
-    first = store.put(make_message(b"\0\0\0\x40" * 64))
-    second = store.put(make_message())
-    starts = [offset for offset in range(second.end_offset) if store.record_at(offset)]
+    first = store.writes.put(make_message(b"\0\0\0\x40" * 64))
+    second = store.writes.put(make_message())
+    starts = [
+        offset for offset in range(second.end_offset) if store.reads.record_at(offset)
+    ]
     assert starts == [0, first.end_offset]
 
 
 def test_an_empty_log_begins_nowhere(open_store, make_message):
     store = open_store()
     assert store.statistics().min_physical_offset == -1
-    store.put(make_message())
+    store.writes.put(make_message())
     assert store.statistics().min_physical_offset == 0
 
 
@@ -593,15 +609,15 @@ def test_names_of_new_files_are_made_durable(open_store, make_message, monkeypat
         monkeypatch.setattr(module, "sync_directory", synced.append)
     store = open_store()
     folders = store.directory
-    store.put(make_message())
-    store.flush_log()
+    store.writes.put(make_message())
+    store.durability.flush()
     assert synced == [folders.commit_log]
-    store.put(make_message())
-    store.flush_log()
+    store.writes.put(make_message())
+    store.durability.flush()
     assert synced == [folders.commit_log]
-    store.put(make_message(b"x" * 60_000))
-    store.put(make_message(b"x" * 60_000))
-    store.flush_log()
+    store.writes.put(make_message(b"x" * 60_000))
+    store.writes.put(make_message(b"x" * 60_000))
+    store.durability.flush()
     assert synced == [folders.commit_log] * 2
     synced.clear()
     store.flush_queues(thorough=True)
@@ -614,7 +630,7 @@ def test_names_of_new_files_are_made_durable(open_store, make_message, monkeypat
 @pytest.mark.parametrize("name", ["99999999999", "\u0663", "-1", "x"])
 def test_folders_that_are_no_queues_are_left_alone(open_store, make_message, name):
     store = open_store()
-    store.put(make_message())
+    store.writes.put(make_message())
     store.close()
     odd = store.directory.consume_queue / "Topic" / name
     strange = store.directory.consume_queue / ".hidden" / "0"
@@ -623,13 +639,13 @@ def test_folders_that_are_no_queues_are_left_alone(open_store, make_message, nam
     store = open_store()
     for folder in (odd, strange):
         assert f"{folder} is no queue and was left alone" in store.recovery.notes
-    assert store.max_offset("Topic", 0) == 1
+    assert store.reads.max_offset("Topic", 0) == 1
 
 
 @pytest.mark.parametrize("place", ["commitlog", "consumequeue/Topic/0", "index"])
 def test_a_file_of_a_wrong_length_is_named(open_store, make_message, place):
     store = open_store()
-    store.put(make_message(properties_text="KEYS\x01k\x02"))
+    store.writes.put(make_message(properties_text="KEYS\x01k\x02"))
     store.close()
     [path] = (store.directory.root / place).iterdir()
     with path.open("r+b") as file:
@@ -637,7 +653,7 @@ def test_a_file_of_a_wrong_length_is_named(open_store, make_message, place):
     if place == "index":
         store = open_store()
         assert any(str(path) in note for note in store.recovery.notes)
-        assert store.query("Topic", "k", 1, 0, 1 << 62) == [0]
+        assert store.reads.query("Topic", "k", 1, 0, 1 << 62) == [0]
     else:
         with pytest.raises(StoreError, match="it has 100 bytes") as caught:
             open_store()
@@ -647,10 +663,10 @@ def test_a_file_of_a_wrong_length_is_named(open_store, make_message, place):
 
 def test_a_file_in_the_way_of_the_next_one(open_store, make_message):
     store = open_store()
-    store.put(make_message(b"x" * 60_000))
+    store.writes.put(make_message(b"x" * 60_000))
     path = store.directory.commit_log / f"{65536:020d}"
     path.write_bytes(b"not a log")
-    refused = store.put(make_message(b"x" * 60_000))
+    refused = store.writes.put(make_message(b"x" * 60_000))
     assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED
     path.unlink()
-    assert store.put(make_message(b"x" * 60_000)).status is PutStatus.PUT_OK
+    assert store.writes.put(make_message(b"x" * 60_000)).status is PutStatus.PUT_OK

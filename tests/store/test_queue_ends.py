@@ -11,15 +11,15 @@ from rmq.store.queue_ends import NAME
 
 def numbers(store, topic="Topic", queue_id=0):
     return [
-        int(decode_record(store.get(topic, queue_id, offset, 1).body).body)
-        for offset in range(store.max_offset(topic, queue_id))
+        int(decode_record(store.reads.get(topic, queue_id, offset, 1).body).body)
+        for offset in range(store.reads.max_offset(topic, queue_id))
     ]
 
 
 def fill(store, make_message, count=100):
     for n in range(count):
-        store.put(make_message(b"%d" % n))
-        store.put(make_message(b"%d" % n, topic="Other", queue_id=n % 2))
+        store.writes.put(make_message(b"%d" % n))
+        store.writes.put(make_message(b"%d" % n, topic="Other", queue_id=n % 2))
 
 
 def ends_of(store):
@@ -34,7 +34,7 @@ def crash(store):
 def test_ends_are_written_at_an_orderly_stop(open_store, make_message):
     store = open_store()
     fill(store, make_message, 7)
-    end = store.end_offset
+    end = store.log.end_offset
     store.close()
     assert ends_of(store) == {
         "logEnd": end,
@@ -50,7 +50,7 @@ def test_one_queue_that_lost_files_is_built_again(
     """Nothing is written to it again, so that only its known end tells."""
     store = open_store()
     fill(store, make_message)
-    store.put(make_message(b"1", topic="Third"))
+    store.writes.put(make_message(b"1", topic="Third"))
     store.close() if is_clean else crash(store)
     folder = store.directory.consume_queue / "Topic" / "0"
     paths = sorted(folder.iterdir())
@@ -62,16 +62,16 @@ def test_one_queue_that_lost_files_is_built_again(
     again = open_store()
     expected = list(range(100))
     if lost == "first":  # as after cleaning: what a queue begins with is not known
-        assert again.min_offset("Topic", 0) == 10
+        assert again.reads.min_offset("Topic", 0) == 10
         expected = expected[10:]
-        low = [again.get("Topic", 0, offset, 1) for offset in range(10, 100)]
+        low = [again.reads.get("Topic", 0, offset, 1) for offset in range(10, 100)]
         assert [int(decode_record(found.body).body) for found in low] == expected
         return
     assert numbers(again) == expected
     assert again.recovery.entries_added > 0
     if is_clean:
         assert any("built again" in line for line in again.recovery.lines())
-    again.put(make_message(b"100"))
+    again.writes.put(make_message(b"100"))
     again.close()
     assert numbers(open_store()) == [*expected, 100]
 
@@ -100,8 +100,8 @@ def test_a_deleted_topic_stays_deleted(open_store, make_message):
     again.close()
     assert set(ends_of(again)["queueEnds"]) == {"Other"}
     last = open_store()
-    assert last.max_offset("Topic", 0) == 0
-    assert last.max_offset("Other", 0) == 10
+    assert last.reads.max_offset("Topic", 0) == 0
+    assert last.reads.max_offset("Other", 0) == 10
 
 
 def test_ends_beyond_a_shorter_log_mean_nothing(open_store, make_message):
@@ -110,7 +110,7 @@ def test_ends_beyond_a_shorter_log_mean_nothing(open_store, make_message):
     store.close()
     shutil.rmtree(store.directory.commit_log)
     again = open_store()
-    assert again.max_offset("Topic", 0) == 0
+    assert again.reads.max_offset("Topic", 0) == 0
     assert not any("built again" in line for line in again.recovery.lines())
 
 

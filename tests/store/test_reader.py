@@ -12,22 +12,22 @@ HEAD_SIZE = 88
 def store(open_store, make_message):
     store = open_store()
     for n in range(10, 40):  # three files of queue entries
-        store.put(make_message(f"m{n}".encode()))
+        store.writes.put(make_message(f"m{n}".encode()))
     return store
 
 
 def test_each_record_is_vouched_for_by_its_entry(store):
     offset = 0
     for n in range(30):
-        message = store.vouched_at(offset)
+        message = store.reads.vouched_at(offset)
         assert (message.queue_offset, message.body) == (n, f"m{n + 10}".encode())
         offset += message.size
-    assert offset == store.end_offset
+    assert offset == store.log.end_offset
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 2**63 - 1])
 def test_where_no_record_starts(store, offset):
-    assert store.vouched_at(offset) is None
+    assert store.reads.vouched_at(offset) is None
 
 
 @pytest.mark.parametrize(
@@ -42,29 +42,29 @@ def test_where_no_record_starts(store, offset):
     ],
 )
 def test_bytes_in_a_body_are_not_vouched_for(store, make_message, claim, value):
-    honest = store.vouched_at(0)
-    place = honest.physical_offset = store.end_offset + HEAD_SIZE
+    honest = store.reads.vouched_at(0)
+    place = honest.physical_offset = store.log.end_offset + HEAD_SIZE
     setattr(honest, claim, value)
-    store.put(make_message(encode_stored(honest)))
-    assert store.message_at(place).body == b"m10"
-    assert store.vouched_at(place) is None
+    store.writes.put(make_message(encode_stored(honest)))
+    assert store.reads.message_at(place).body == b"m10"
+    assert store.reads.vouched_at(place) is None
 
 
 def test_a_record_without_an_entry_is_not_vouched_for(store, make_message):
     flag = int(RecordFlag.TRANSACTION_PREPARED)
-    place = store.put(make_message(sys_flag=flag)).physical_offset
-    assert store.message_at(place) is not None
-    assert store.vouched_at(place) is None
+    place = store.writes.put(make_message(sys_flag=flag)).physical_offset
+    assert store.reads.message_at(place) is not None
+    assert store.reads.vouched_at(place) is None
 
 
 def test_entries_vouch_after_a_restart_too(store, open_store):
-    place = store.end_offset - store.vouched_at(0).size
+    place = store.log.end_offset - store.reads.vouched_at(0).size
     store.close()
-    assert open_store().vouched_at(place) is not None
+    assert open_store().reads.vouched_at(place) is not None
     assert store.directory.abort.is_set
 
 
 def test_nothing_vouches_for_records_of_a_deleted_topic(store):
     store.delete_topic("Topic")
-    assert store.message_at(0) is not None
-    assert store.vouched_at(0) is None
+    assert store.reads.message_at(0) is not None
+    assert store.reads.vouched_at(0) is None

@@ -12,8 +12,8 @@ from rmq.store.results import GetStatus, PutStatus
 
 def all_bodies(store, queue_id=0):
     found = []
-    for offset in range(store.max_offset("Topic", queue_id)):
-        result = store.get("Topic", queue_id, offset, 1)
+    for offset in range(store.reads.max_offset("Topic", queue_id)):
+        result = store.reads.get("Topic", queue_id, offset, 1)
         assert result.status is GetStatus.FOUND
         record = decode_record(result.body)
         assert record.queue_offset == offset
@@ -30,7 +30,7 @@ def crash(store):
 
 def fill(store, make_message, count=100, size=900):
     sent = [n.to_bytes(2, "big") * (size // 2) for n in range(count)]
-    results = [store.put(make_message(body)) for body in sent]
+    results = [store.writes.put(make_message(body)) for body in sent]
     assert {result.status for result in results} == {PutStatus.PUT_OK}
     return sent, results
 
@@ -59,12 +59,12 @@ def test_a_torn_record_ends_the_log(open_store, make_message, at, data, reason):
     crash(store)
     damage(store, cut + at, data)
     again = open_store()
-    assert again.end_offset == cut
+    assert again.log.end_offset == cut
     assert all_bodies(again) == sent[:90]
     [told] = again.recovery.cuts
     assert (told.offset, told.reason) == (cut, reason)
     assert again.directory.cut.joinpath(f"{cut:020d}").exists()
-    assert again.put(make_message(b"next")).queue_offset == 90
+    assert again.writes.put(make_message(b"next")).queue_offset == 90
     crash(again)
     assert all_bodies(open_store()) == [*sent[:90], b"next"]
 
@@ -80,7 +80,7 @@ def test_a_short_write_ends_the_log(open_store, make_message):
         bytes(last.end_offset - last.physical_offset - 300),
     )
     again = open_store()
-    assert again.end_offset == last.physical_offset
+    assert again.log.end_offset == last.physical_offset
     assert all_bodies(again) == sent[:-1]
 
 
@@ -109,7 +109,7 @@ def test_a_lost_page_of_a_queue_is_refilled(open_store, make_message):
     damage(store, cut + 4, bytes(4))
     again = open_store()
     assert all_bodies(again) == sent[:92]
-    again.put(make_message(b"next"))
+    again.writes.put(make_message(b"next"))
     again.close()
     last = open_store()
     assert all_bodies(last) == [*sent[:92], b"next"]
@@ -123,7 +123,7 @@ def test_a_queue_ahead_of_the_log_is_cut(open_store, make_message):
     end = results[5].physical_offset
     damage(store, end, bytes(65536 - end))
     again = open_store()
-    assert again.end_offset == results[5].physical_offset
+    assert again.log.end_offset == results[5].physical_offset
     assert all_bodies(again) == sent[:5]
     assert again.recovery.entries_dropped == 35
     queue_files = sorted((again.directory.consume_queue / "Topic" / "0").iterdir())
@@ -137,8 +137,8 @@ def test_log_files_gone_means_an_empty_store(open_store, make_message):
     for path in store.directory.commit_log.iterdir():
         path.unlink()
     again = open_store()
-    assert (again.end_offset, again.max_offset("Topic", 0)) == (0, 0)
-    assert again.put(make_message()).physical_offset == 0
+    assert (again.log.end_offset, again.reads.max_offset("Topic", 0)) == (0, 0)
+    assert again.writes.put(make_message()).physical_offset == 0
 
 
 def test_a_file_of_another_size_stops_the_start(open_store, make_message):
@@ -147,7 +147,7 @@ def test_a_file_of_another_size_stops_the_start(open_store, make_message):
     store.close()
     with pytest.raises(CorruptLog, match="65536"):
         open_store(commit_log_file_size=1 << 17)
-    assert open_store().max_offset("Topic", 0) == 2
+    assert open_store().reads.max_offset("Topic", 0) == 2
 
 
 def test_an_empty_last_file_is_removed(open_store, make_message):
@@ -162,11 +162,11 @@ def test_the_checkpoint_is_never_ahead(open_store, make_message):
     store = open_store()
     fill(store, make_message, 10)
     store.save_checkpoint()
-    assert store._checkpoint.confirm_offset == 0
-    assert store._checkpoint.logics_physical_offset == 0
+    assert store.checkpoint.confirm_offset == 0
+    assert store.checkpoint.logics_physical_offset == 0
     store.flush_queues(thorough=True)
-    assert store._checkpoint.confirm_offset == store.end_offset
-    assert store._checkpoint.logics_physical_offset == store.end_offset
+    assert store.checkpoint.confirm_offset == store.log.end_offset
+    assert store.checkpoint.logics_physical_offset == store.log.end_offset
 
 
 def test_bytes_behind_the_end_are_zero(open_store, make_message):
@@ -177,7 +177,7 @@ def test_bytes_behind_the_end_are_zero(open_store, make_message):
     again = open_store()
     data = (again.directory.commit_log / f"{0:020d}").read_bytes()
     assert len(data) == 65536
-    assert not data[again.end_offset :].strip(b"\0")
+    assert not data[again.log.end_offset :].strip(b"\0")
 
 
 def drop_queues(store):
@@ -194,14 +194,14 @@ def test_a_topic_that_was_deleted_begins_again(open_store, make_message, old):
     fill(store, make_message, old)
     assert store.delete_topic("Topic") == 1
     (store.directory.config / "deletedTopics.json").unlink()
-    store.put(make_message(b"new 0"))
-    store.put(make_message(b"new 1"))
+    store.writes.put(make_message(b"new 0"))
+    store.writes.put(make_message(b"new 1"))
     crash(store)
     drop_queues(store)
     again = open_store()
     assert all_bodies(again) == [b"new 0", b"new 1"]
     assert again.recovery.entries_dropped == old
-    assert again.put(make_message(b"new 2")).queue_offset == 2
+    assert again.writes.put(make_message(b"new 2")).queue_offset == 2
     crash(again)
     assert all_bodies(open_store()) == [b"new 0", b"new 1", b"new 2"]
 
@@ -214,7 +214,9 @@ def test_an_orderly_stop_leaves_nothing_to_do(open_store, make_message):
     assert again.recovery.was_clean
     assert again.recovery.lines() == []
     assert again.recovery.record_count == 0
-    assert (again.end_offset, again.durable.value) == (results[-1].end_offset,) * 2
+    assert (again.log.end_offset, again.durability.durable.value) == (
+        results[-1].end_offset,
+    ) * 2
     assert all_bodies(again) == sent
 
 
@@ -258,7 +260,7 @@ def test_damage_in_the_middle_ends_all_files_behind(open_store, make_message):
     assert results[-1].physical_offset // 65536 > cut // 65536 + 1
     damage(store, cut + 200, b"damage")
     again = open_store()
-    assert again.end_offset == cut
+    assert again.log.end_offset == cut
     assert all_bodies(again) == sent[:100]
     bases = [int(path.name) for path in again.directory.commit_log.iterdir()]
     assert max(bases) == cut // 65536 * 65536
@@ -282,11 +284,11 @@ def test_stale_bytes_behind_the_end_are_set_aside(open_store, make_message, is_c
         crash(store)
     damage(store, end, b"stale bytes")
     again = open_store()
-    assert again.end_offset == end
+    assert again.log.end_offset == end
     [told] = again.recovery.cuts
     assert (told.offset, told.reason, told.byte_count) == (end, "bad magic", 11)
     assert all_bodies(again) == sent
-    again.put(make_message(b"next"))
+    again.writes.put(make_message(b"next"))
     assert all_bodies(again) == [*sent, b"next"]
 
 
@@ -298,12 +300,12 @@ def test_an_old_record_behind_a_hole_does_not_come_back(open_store, make_message
     size = results[0].end_offset
     damage(store, results[5].physical_offset, bytes(size))
     again = open_store()
-    assert again.end_offset == results[5].physical_offset
-    assert again.put(make_message(sent[5])).end_offset == results[5].end_offset
+    assert again.log.end_offset == results[5].physical_offset
+    assert again.writes.put(make_message(sent[5])).end_offset == results[5].end_offset
     crash(again)
     last = open_store()
     assert all_bodies(last) == sent[:6]
-    assert last.end_offset == results[5].end_offset
+    assert last.log.end_offset == results[5].end_offset
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -311,7 +313,7 @@ def test_all_queues_deleted_means_all_are_rebuilt(open_store, make_message, is_c
     store = open_store()
     sent, _ = fill(store, make_message)
     for n in range(15):
-        store.put(make_message(bytes([n]), topic="Other", queue_id=3))
+        store.writes.put(make_message(bytes([n]), topic="Other", queue_id=3))
     if is_clean:
         store.close()
     else:
@@ -319,7 +321,7 @@ def test_all_queues_deleted_means_all_are_rebuilt(open_store, make_message, is_c
     drop_queues(store)
     again = open_store()
     assert all_bodies(again) == sent
-    assert again.max_offset("Other", 3) == 15
+    assert again.reads.max_offset("Other", 3) == 15
     assert again.recovery.entries_added == len(sent) + 15
 
 
@@ -327,9 +329,9 @@ def test_one_queue_deleted_is_rebuilt_after_a_crash(open_store, make_message):
     store = open_store()
     sent, _ = fill(store, make_message)
     for _ in range(200):
-        store.put(make_message(b"o" * 900, topic="Other"))
+        store.writes.put(make_message(b"o" * 900, topic="Other"))
     store.flush_queues(thorough=True)
-    store.put(make_message(b"last"))
+    store.writes.put(make_message(b"last"))
     crash(store)
     shutil.rmtree(store.directory.consume_queue / "Topic")
     again = open_store()
@@ -354,7 +356,7 @@ def test_a_wrong_checkpoint_loses_nothing(open_store, make_message, is_clean, fi
         Checkpoint(*fields).save(store.directory.checkpoint)
     again = open_store()
     assert all_bodies(again) == sent
-    assert again.end_offset == results[-1].end_offset
+    assert again.log.end_offset == results[-1].end_offset
     assert not again.recovery.cuts
     again.close()
     saved = Checkpoint.load(store.directory.checkpoint)
@@ -380,9 +382,9 @@ def test_crc_is_not_checked_if_so_configured(open_store, make_message):
     crash(store)
     damage(store, results[10].physical_offset + 200, b"damage")
     again = open_store(check_crc_on_recover=False)
-    assert again.end_offset == results[-1].end_offset
+    assert again.log.end_offset == results[-1].end_offset
     assert not again.recovery.cuts
-    assert again.max_offset("Topic", 0) == len(sent)
+    assert again.reads.max_offset("Topic", 0) == len(sent)
 
 
 def test_records_of_impossible_topics_stay_unqueued(open_store, make_message):
@@ -395,13 +397,13 @@ def test_records_of_impossible_topics_stay_unqueued(open_store, make_message):
         at = results[n].physical_offset
         damage(store, at + size - 2 - len(name), name)
     again = open_store()
-    assert again.end_offset == results[-1].end_offset
+    assert again.log.end_offset == results[-1].end_offset
     assert not (again.directory.root.parent / "0").exists()
     unqueued = [note for note in again.recovery.notes if "stay unqueued" in note]
     assert len(unqueued) == 2
-    result = again.get("Topic", 0, 2, 1)
+    result = again.reads.get("Topic", 0, 2, 1)
     assert decode_record(result.body).body == sent[2]
-    assert again.min_offset("Topic", 0) == 2
+    assert again.reads.min_offset("Topic", 0) == 2
 
 
 def test_records_behind_a_cut_are_counted(open_store, make_message):
@@ -439,7 +441,7 @@ def test_a_page_lost_long_ago_in_the_queue_is_refilled(open_store, make_message)
 def test_files_below_the_checkpoint_are_not_looked_at(open_store, make_message):
     store = open_store()
     _, results = fill(store, make_message)
-    queue = store._queues.get("Topic", 0)
+    queue = store.queues.get("Topic", 0)
     for n, checked in ((0, 10), (1, 10), (11, 9), (75, 3), (99, 3)):
         assert queue._doubtful_count(results[n].physical_offset) == checked
     assert queue._doubtful_count(None) == 3
@@ -496,5 +498,5 @@ def test_damage_where_a_file_begins(open_store, make_message, at):
     first = next(n for n, r in enumerate(results) if r.physical_offset == 65536)
     damage(store, 65536 + at, b"\x01")
     again = open_store()
-    assert again.end_offset == 65536
+    assert again.log.end_offset == 65536
     assert all_bodies(again) == sent[:first]

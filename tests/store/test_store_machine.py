@@ -47,7 +47,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(where=QUEUES, body=BODIES)
     def put(self, where, body):
-        result = self.store.put(self.message(where, body))
+        result = self.store.writes.put(self.message(where, body))
         assert result.status is PutStatus.PUT_OK
         assert result.queue_offset == len(self.model.get(where, []))
         self.remember(where, result.physical_offset, body)
@@ -57,7 +57,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def put_batch(self, where, bodies):
         items = [BatchItem(0, body, "") for body in bodies]
-        result = self.store.put_batch(self.message(where), items)
+        result = self.store.writes.put_batch(self.message(where), items)
         assert result.status is PutStatus.PUT_OK
         assert result.queue_offset == len(self.model.get(where, []))
         for offset, body in zip(result.physical_offsets, bodies, strict=True):
@@ -65,7 +65,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(where=QUEUES, start=st.integers(-1, 60), count=st.integers(1, 40))
     def get(self, where, start, count):
-        result = self.store.get(*where, start, count)
+        result = self.store.reads.get(*where, start, count)
         known = self.model.get(where, [])
         if not 0 <= start < len(known):
             assert result.status is not GetStatus.FOUND
@@ -113,7 +113,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.model[where].pop()
         del self.order[index:]
         self.open()
-        assert self.store.end_offset == offset
+        assert self.store.log.end_offset == offset
 
     def kill(self):
         """Everything stays as written, but nothing is said to be complete."""
@@ -129,7 +129,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def offsets_agree(self):
         for where, bodies in self.model.items():
-            assert self.store.max_offset(*where) == len(bodies)
+            assert self.store.reads.max_offset(*where) == len(bodies)
 
     def teardown(self):
         self.store.close()

@@ -35,4 +35,4 @@ async def test_stopping_a_broker_takes_it_out_of_the_routes_at_once(tmp_path):
 async def test_a_node_finds_its_store_again(tmp_path):
     for _ in range(2):
         async with running_node(tmp_path) as node:
-            assert node.broker.context.store.is_writable
+            assert node.broker.context.store.durability.is_writable

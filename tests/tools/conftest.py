@@ -49,7 +49,7 @@ def filled(open_store):
     store = open_store()
     for n in range(300):
         body = b"%d" % n + b"." * (300 + n % 700)
-        store.put(
+        store.writes.put(
             Message("Topic", n % 3, body, 0, 0, 1, HOST, properties={"KEYS": f"k{n}"})
         )
     store.close()

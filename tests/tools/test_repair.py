@@ -32,8 +32,8 @@ def snapshot(root):
 
 def bodies(store, queue_id):
     return [
-        decode_record(store.get("Topic", queue_id, offset, 1).body).body
-        for offset in range(store.max_offset("Topic", queue_id))
+        decode_record(store.reads.get("Topic", queue_id, offset, 1).body).body
+        for offset in range(store.reads.max_offset("Topic", queue_id))
     ]
 
 
@@ -172,7 +172,9 @@ def test_the_index_is_built_again_from_its_first_damaged_file(open_store):
     store = open_store(**small)
     for n in range(300):
         properties = {"KEYS": f"k{n}"}
-        store.put(Message("Topic", 0, b"x", 0, 0, 1, HOST, properties=properties))
+        store.writes.put(
+            Message("Topic", 0, b"x", 0, 0, 1, HOST, properties=properties)
+        )
     store.close()
     root = store.directory.root
     paths = sorted((root / "index").iterdir())
@@ -186,8 +188,8 @@ def test_the_index_is_built_again_from_its_first_damaged_file(open_store):
     assert "messages of moved index files are indexed again" in lines
     assert not Verification(StoreFiles(root)).run().damages
     store = open_store(**small)
-    assert not store.index_lag
+    assert not store.index.lag
     assert len(store.index.tables) == 4
     for n in range(300):
-        [offset] = store.query("Topic", f"k{n}", 2, 0, 1 << 62)
-        assert decode_record(store.record_at(offset)).queue_offset == n
+        [offset] = store.reads.query("Topic", f"k{n}", 2, 0, 1 << 62)
+        assert decode_record(store.reads.record_at(offset)).queue_offset == n

@@ -205,7 +205,7 @@ def test_a_missing_log_file_is_found(filled):
 def test_a_missing_queue_file_is_found(open_store):
     store = open_store(queue_file_size=200)
     for n in range(50):
-        store.put(Message("T", 0, b"%d" % n, 0, 0, 1, bytes(8)))
+        store.writes.put(Message("T", 0, b"%d" % n, 0, 0, 1, bytes(8)))
     store.close()
     missing = store.directory.consume_queue / "T" / "0" / f"{400:020d}"
     missing.unlink()
@@ -248,9 +248,9 @@ def test_without_crc_bodies_are_not_read(filled):
 def test_a_topic_that_began_again_is_whole(open_store):
     store = open_store()
     for body in (b"old", b"older", b"oldest"):
-        store.put(Message("T", 0, body, 0, 0, 1, bytes(8)))
+        store.writes.put(Message("T", 0, body, 0, 0, 1, bytes(8)))
     store.delete_topic("T")
-    store.put(Message("T", 0, b"new", 0, 0, 1, bytes(8)))
+    store.writes.put(Message("T", 0, b"new", 0, 0, 1, bytes(8)))
     store.close()
     assert not verify(store.directory.root).damages
 
@@ -259,11 +259,11 @@ def test_beside_an_open_store(open_store):
     """Nothing is locked and nothing is written; more may arrive meanwhile."""
     store = open_store()
     for n in range(500):
-        store.put(Message("T", n % 2, b"x" * n, 0, 0, 1, bytes(8)))
+        store.writes.put(Message("T", n % 2, b"x" * n, 0, 0, 1, bytes(8)))
     before = snapshot(store.directory.root)
 
     def more(_):
-        store.put(Message("T", 0, b"meanwhile", 0, 0, 1, bytes(8)))
+        store.writes.put(Message("T", 0, b"meanwhile", 0, 0, 1, bytes(8)))
 
     files = StoreFiles(store.directory.root)
     verdict = Verification(files, on_progress=None).run()

@@ -45,7 +45,7 @@ class OffsetHandler:
         header = request.header(SearchOffsetRequestHeader)
         offset = 0
         if not header.lite_topic:
-            offset = self._store.offset_by_time(
+            offset = self._store.reads.offset_by_time(
                 header.topic,
                 header.queue_id,
                 header.timestamp,
@@ -56,20 +56,22 @@ class OffsetHandler:
     def largest(self, request: Command, connection: Connection) -> Command:
         """Answer the offset after the last message that may be read."""
         header = request.header(GetMaxOffsetRequestHeader)
-        offset = self._store.max_offset(header.topic, header.queue_id)
+        offset = self._store.reads.max_offset(header.topic, header.queue_id)
         return request.reply(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def smallest(self, request: Command, connection: Connection) -> Command:
         """Answer the offset of the first message."""
         header = request.header(GetMinOffsetRequestHeader)
-        offset = self._store.min_offset(header.topic, header.queue_id)
+        offset = self._store.reads.min_offset(header.topic, header.queue_id)
         return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
 
     def earliest_time(self, request: Command, connection: Connection) -> Command:
         """Answer the store time of the first message, -1 without one."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
         where = header.topic, header.queue_id
-        at_ms = self._store.store_time_at(*where, self._store.min_offset(*where))
+        at_ms = self._store.reads.store_time_at(
+            *where, self._store.reads.min_offset(*where)
+        )
         return request.reply(
             header=GetEarliestMsgStoretimeResponseHeader(timestamp=at_ms)
         )
@@ -111,7 +113,7 @@ class OffsetHandler:
             if group in left_out:
                 continue
             for queue_id, offset in self._offsets.queues(group, header.topic).items():
-                if offset >= self._store.min_offset(header.topic, queue_id):
+                if offset >= self._store.reads.min_offset(header.topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, LARGEST))
         assert all(offset >= 0 for offset in least.values()), least
         compared = self._offsets.queues(header.compare_group, header.topic)

@@ -55,16 +55,18 @@ class QueueHandler:
     def _span(self, topic: str, queue_id: int, group: str) -> QueueTimeSpan:
         store = self._store
         where = topic, queue_id
-        first_ms = store.store_time_at(*where, store.min_offset(*where))
-        end = store.max_offset(*where)
-        last_ms = store.store_time_at(*where, end - 1)
+        first_ms = store.reads.store_time_at(*where, store.reads.min_offset(*where))
+        end = store.reads.max_offset(*where)
+        last_ms = store.reads.store_time_at(*where, end - 1)
         consumed = self._offsets.query(group, *where)
         consumed_ms = (
-            store.store_time_at(*where, consumed - 1) if consumed > 0 else first_ms
+            store.reads.store_time_at(*where, consumed - 1)
+            if consumed > 0
+            else first_ms
         )
         delay_ms = 0
         if 0 <= consumed < end:
-            next_ms = store.store_time_at(*where, consumed)
+            next_ms = store.reads.store_time_at(*where, consumed)
             delay_ms = max(0, self._now_ms() - next_ms) if next_ms >= 0 else 0
         assert delay_ms >= 0, f"{topic} queue {queue_id}: {delay_ms}"
         return QueueTimeSpan(
@@ -84,13 +86,13 @@ class QueueHandler:
         """Answer entries of a queue from an index on."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic, index = header.topic or "", header.index
-        queue = self._store.queue_tail(topic, header.queue_id)
+        queue = self._store.queues.get(topic, header.queue_id)
         if queue is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!"
             )
         assert isinstance(queue, ConsumeQueue), topic
-        end = self._store.max_offset(topic, header.queue_id)
+        end = self._store.reads.max_offset(topic, header.queue_id)
         if not queue.min_offset <= index < end:
             return request.reply(
                 remark=f"Index {index} of {header.queue_id}@{topic} is not exist!"

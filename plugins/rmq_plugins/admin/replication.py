@@ -17,7 +17,7 @@ class ReplicationHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._store = broker.store
         self._name_servers = broker.name_servers
-        self._end_at_start = broker.store.end_offset
+        self._end_at_start = broker.store.log.end_offset
 
     def exchange(self, request: Command, connection: Connection) -> Command:
         """Tell a replica where to get the log; nobody tells this broker its master."""
@@ -36,5 +36,5 @@ class ReplicationHandler:
 
     def status(self, request: Command, connection: Connection) -> Command:
         """Answer the end of the log and the replicas that follow it."""
-        body = HARuntimeInfo(master_commit_log_max_offset=self._store.end_offset)
+        body = HARuntimeInfo(master_commit_log_max_offset=self._store.log.end_offset)
         return request.reply(body=body.encode())

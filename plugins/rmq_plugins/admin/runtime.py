@@ -141,14 +141,14 @@ class RuntimeInfo:
     def _earliest_store_ms(self) -> int:
         """Store time of the first record, -1 if there is none."""
         store = self._store
-        if store.end_offset == store.min_physical_offset:
+        if store.log.end_offset == store.log.min_offset:
             return -1
-        record = store.record_at(store.min_physical_offset)
+        record = store.reads.record_at(store.log.min_offset)
         return -1 if record is None else decode_stored(record)[0].store_timestamp
 
     def _disk_facts(self) -> dict[str, str]:
         usage = shutil.disk_usage(self._root)
-        ratio = f"{self._store.used_ratio() / 100:.2f}"
+        ratio = f"{self._store.disk.used_ratio() / 100:.2f}"
         gib = 1 << 30
         return {
             "commitLogDiskRatio": ratio,
@@ -172,7 +172,7 @@ class RuntimeInfo:
         return {}
 
     def _end(self, level: str) -> int:
-        return self._store.max_offset(SCHEDULE_TOPIC, int(level) - 1)
+        return self._store.reads.max_offset(SCHEDULE_TOPIC, int(level) - 1)
 
     def _broker_facts(self) -> dict[str, str]:
         return {

@@ -108,9 +108,11 @@ class StatisticsHandler:
         consumed = max(0, self._offsets.query(group, topic, queue_id))
         last_ms = 0
         if consumed > 0:
-            last_ms = max(0, self._store.store_time_at(topic, queue_id, consumed - 1))
+            last_ms = max(
+                0, self._store.reads.store_time_at(topic, queue_id, consumed - 1)
+            )
         return OffsetWrapper(
-            broker_offset=self._store.max_offset(topic, queue_id),
+            broker_offset=self._store.reads.max_offset(topic, queue_id),
             consumer_offset=consumed,
             pull_offset=max(consumed, self._statistics.pulled(group, topic, queue_id)),
             last_timestamp=last_ms,

@@ -163,12 +163,12 @@ class TopicHandler:
 
     def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
         store = self._store
-        max_offset = store.max_offset(topic, queue_id)
+        max_offset = store.reads.max_offset(topic, queue_id)
         last_ms = 0
         if max_offset > 0:
-            last_ms = max(0, store.store_time_at(topic, queue_id, max_offset - 1))
+            last_ms = max(0, store.reads.store_time_at(topic, queue_id, max_offset - 1))
         return TopicOffset(
-            min_offset=max(0, store.min_offset(topic, queue_id)),
+            min_offset=max(0, store.reads.min_offset(topic, queue_id)),
             max_offset=max_offset,
             last_update_timestamp=last_ms,
         )

@@ -47,8 +47,8 @@ class OffsetHandler:
                 "Not found, do not set to zero, maybe this group boot first",
             )
         topic, queue_id = header.topic, header.queue_id
-        is_young = self._store.min_offset(topic, queue_id) <= 0
-        if is_young and self._store.is_in_memory(topic, queue_id, 0):
+        is_young = self._store.reads.min_offset(topic, queue_id) <= 0
+        if is_young and self._store.reads.is_in_memory(topic, queue_id, 0):
             return 0
         raise RequestRejected(
             ResponseCode.QUERY_NOT_FOUND,

@@ -23,7 +23,7 @@ class ExportHandler:
     def report(self, request: Command, _connection: Connection) -> Command:
         """Note a position or forget an exporter; answer with all of them."""
         name = request.ext_fields.get("exporter")
-        end_offset = self._store.end_offset
+        end_offset = self._store.log.end_offset
         if name is not None and request.ext_fields.get("forget") == "true":
             self._positions.forget(name)
         elif name is not None:

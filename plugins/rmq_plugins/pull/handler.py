@@ -75,7 +75,7 @@ class PullHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         store = broker.store
-        access = QueueAccess(store.max_offset, store.tag_codes, self._watch)
+        access = QueueAccess(store.reads.max_offset, store.reads.tag_codes, self._watch)
         limits = partial(_limits, broker.config)
         self.held = HeldPulls(self.resume, access, limits, broker.clock.now_ms)
         self._next_turn = broker.next_turn
@@ -234,7 +234,10 @@ class PullHandler:
         where = header.topic, header.queue_id
         reset = self._offsets.take_reset(header.consumer_group, *where)
         if reset is not None:
-            low, high = self._store.min_offset(*where), self._store.max_offset(*where)
+            low, high = (
+                self._store.reads.min_offset(*where),
+                self._store.reads.max_offset(*where),
+            )
             return GetResult(GetStatus.OFFSET_RESET, reset, low, high)
         max_bytes = header.max_msg_bytes
         if max_bytes is not None and max_bytes <= 0:
@@ -242,7 +245,7 @@ class PullHandler:
         try:
             if plan.filter.predicate is not None:
                 return self._select(header, plan.filter, max_bytes, may_wait)
-            return self._store.get(
+            return self._store.reads.get(
                 header.topic,
                 header.queue_id,
                 header.queue_offset,
@@ -273,7 +276,7 @@ class PullHandler:
         found: GetResult | None = None
         while True:
             try:
-                found = self._store.get(
+                found = self._store.reads.get(
                     header.topic,
                     header.queue_id,
                     offset,
@@ -310,7 +313,7 @@ class PullHandler:
 
     def _watch(self, key: QueueKey, is_watched: bool) -> None:
         """Have the arrival of messages told at once while pulls wait for them."""
-        queue = self._store.queue_tail(*key)
+        queue = self._store.queues.get(*key)
         if queue is not None:
             queue.is_watched = is_watched
 

@@ -36,7 +36,7 @@ class NativePulls:
         self._consumers = broker.consumers
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count)
-        self.table: PullTable = broker.store.pull_table(
+        self.table: PullTable = broker.store.reads.pull_table(
             version=WIRE_VERSION, on_commits=self._commit
         )
         self._views: dict[ViewKey, PullView] = {}
@@ -67,7 +67,7 @@ class NativePulls:
         view = self._views.get(key)
         if view is None:
             view = self._add(key, plan, sub_version)
-        source = self._store.entries_at(
+        source = self._store.reads.entries_at(
             header.topic, header.queue_id, header.queue_offset
         )
         if view is not None and source is not None:

@@ -31,7 +31,7 @@ class QueryHandler:
         """Answer the newest messages with a key, in the order of the log."""
         header = request.header(QueryMessageRequestHeader)
         is_unique = request.ext_fields.get(UNIQUE_KEY_QUERY) == "true"
-        offsets = self._store.query(
+        offsets = self._store.reads.query(
             header.topic,
             header.key,
             UNIQUE_KEY_MESSAGES if is_unique else header.max_num,
@@ -53,13 +53,13 @@ class QueryHandler:
     def by_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the message at an offset of the log, as message ids hold it."""
         header = request.header(ViewMessageRequestHeader)
-        found = self._store.vouched_at(header.offset)
+        found = self._store.reads.vouched_at(header.offset)
         if found is None:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {header.offset}",
             )
-        record = self._store.record_at(header.offset)
+        record = self._store.reads.record_at(header.offset)
         assert record is not None, f"{header.offset} was there a moment ago"
         return request.reply(body=record)
 
@@ -68,7 +68,7 @@ class QueryHandler:
         records: list[bytes] = []
         size = 0
         for offset in reversed(offsets):
-            record = self._store.record_at(offset)
+            record = self._store.reads.record_at(offset)
             if record is None:
                 continue
             size += len(record)

@@ -68,10 +68,10 @@ class ConsumerRelay:
         if match is None:
             raise _failed(f"{message_id!r} is no message id, which has 32 or 56 digits")
         offset = int(match[1], 16)
-        found = self._store.vouched_at(offset) if offset < 1 << 63 else None
+        found = self._store.reads.vouched_at(offset) if offset < 1 << 63 else None
         if found is None:
             raise _failed(f"there is no message {message_id}")
-        record = self._store.record_at(offset)
+        record = self._store.reads.record_at(offset)
         assert record is not None, f"{offset} was there a moment ago"
         return record
 

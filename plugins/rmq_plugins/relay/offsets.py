@@ -89,8 +89,8 @@ class OffsetRelay:
             return {}
         if header.offset is None or header.offset == -1:
             return {queue_id: self._by_time(header.topic, queue_id, header.timestamp)}
-        low = self._store.min_offset(header.topic, queue_id)
-        high = self._store.max_offset(header.topic, queue_id)
+        low = self._store.reads.min_offset(header.topic, queue_id)
+        high = self._store.reads.max_offset(header.topic, queue_id)
         if not low <= header.offset <= high + 1:
             raise _failed(
                 f"Target offset {header.offset} not in consume queue range "
@@ -100,8 +100,8 @@ class OffsetRelay:
 
     def _by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:
-            return self._store.max_offset(topic, queue_id)
-        found = self._store.offset_by_time(
+            return self._store.reads.max_offset(topic, queue_id)
+        found = self._store.reads.offset_by_time(
             topic, queue_id, timestamp_ms, Boundary.LOWER
         )
         return max(found, 0)

@@ -132,7 +132,10 @@ class Deliveries:
         """Look at every level once, as at the start."""
         for level in range(1, len(self._delays_ms) + 1):
             queue = SCHEDULE_TOPIC, level - 1
-            low, high = self._store.min_offset(*queue), self._store.max_offset(*queue)
+            low, high = (
+                self._store.reads.min_offset(*queue),
+                self._store.reads.max_offset(*queue),
+            )
             offset = self.offsets.get(level)
             if not low <= offset <= high:
                 self.offsets.set(level, max(low, min(offset, high)))
@@ -152,7 +155,7 @@ class Deliveries:
     def deliver(self, level: int) -> int:
         """Deliver what is due of one level, at most a batch; return how many."""
         offset = first = self.offsets.get(level)
-        found = self._store.get(SCHEDULE_TOPIC, level - 1, offset, BATCH)
+        found = self._store.reads.get(SCHEDULE_TOPIC, level - 1, offset, BATCH)
         if found.status is not GetStatus.FOUND:
             self._nothing_at(level, offset, found.next_begin_offset, found.max_offset)
             return 0
@@ -160,7 +163,7 @@ class Deliveries:
         self._due_ms[level] = now_ms
         records, position = found.body, 0
         while position < len(records):
-            copied = self._store.put_again(
+            copied = self._store.writes.put_again(
                 self._targets, records, position, now_ms - delay_ms
             )
             if copied is not None:
@@ -212,7 +215,7 @@ class Deliveries:
 
     def _learn(self, topic: str, queue_id: str) -> None:
         """Let the next messages for a queue be copied without being decoded."""
-        queue = self._store.queue_tail(topic, int(queue_id))
+        queue = self._store.queues.get(topic, int(queue_id))
         if queue is None or topic == SCHEDULE_TOPIC:
             return
         if len(self._targets) == MAX_TARGETS:

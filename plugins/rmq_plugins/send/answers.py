@@ -80,7 +80,7 @@ class Answers:
     def not_stored(self, request: Command, status: PutStatus) -> Command:
         """Answer a send that the store did not take."""
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            reason = self._store.refuse_reason or "the store is not writable"
+            reason = self._store.durability.refuse_reason
             return self.refused(
                 request,
                 ResponseCode.SERVICE_NOT_AVAILABLE,

@@ -33,9 +33,9 @@ class NativeSends:
     ) -> None:
         self._store = broker.store
         self.table = SendTable(
-            broker.store.log_tail,
+            broker.store.log,
             now_ms=broker.clock.now_ms,
-            on_failure=broker.store.write_failed,
+            on_failure=broker.store.writes.write_failed,
             store_host=broker.store_host,
             facts=facts,
             added=added.encode(),
@@ -73,7 +73,7 @@ class NativeSends:
         shown = self._shown.get(name)
         if shown is not None and queue_id in shown:
             return
-        queue = self._store.queue_tail(name, queue_id)
+        queue = self._store.queues.get(name, queue_id)
         if (
             queue is None
             or not self._config.broker_permission & PERM_WRITE

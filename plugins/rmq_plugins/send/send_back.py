@@ -44,7 +44,7 @@ class SendBackHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self._vouched_at = broker.store.vouched_at
+        self._vouched_at = broker.store.reads.vouched_at
         self._put = broker.put
         self._topics = broker.topics
         self._groups = broker.groups

@@ -87,7 +87,7 @@ class HalfLog:
     @property
     def has_pending(self) -> bool:
         """Whether there may be an open transaction."""
-        return self.progress < self._store.max_offset(TRANS_HALF_TOPIC, 0)
+        return self.progress < self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
 
     def hold_back(self, message: Message) -> None:
         """Readdress a transactional message; a retry is no transaction any more."""
@@ -96,7 +96,7 @@ class HalfLog:
             return
         if is_retry_topic(message.topic) or is_dlq_topic(message.topic):
             return
-        end = self._store.max_offset(TRANS_HALF_TOPIC, 0)
+        end = self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
         if end - self.progress - len(self._ended) >= MAX_OPEN:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
@@ -124,13 +124,13 @@ class HalfLog:
     def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
-        record = self._store.vouched_at(physical_offset)
+        record = self._store.reads.vouched_at(physical_offset)
         return record if record is not None and record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
         """Return the half at `progress`; what is gone from the store is passed."""
         while self.has_pending:
-            found = self._store.get(TRANS_HALF_TOPIC, 0, self.progress, 1)
+            found = self._store.reads.get(TRANS_HALF_TOPIC, 0, self.progress, 1)
             if found.status is GetStatus.FOUND:
                 return decode_stored(found.body)[0]
             if found.next_begin_offset <= self.progress:
@@ -158,7 +158,7 @@ class HalfLog:
         anew since: neither wants a look.
         """
         first = self.progress
-        stop = min(first + most, self._store.max_offset(TRANS_HALF_TOPIC, 0))
+        stop = min(first + most, self._store.reads.max_offset(TRANS_HALF_TOPIC, 0))
         while self.progress < stop and self.progress in self._ended:
             self._step_over()
         assert first <= self.progress <= max(first, stop), f"{self.progress} of {stop}"
@@ -292,9 +292,11 @@ class HalfLog:
 
     def _load(self) -> None:
         """Find out what is open."""
-        low = self._store.min_offset(TRANS_HALF_TOPIC, 0)
+        low = self._store.reads.min_offset(TRANS_HALF_TOPIC, 0)
         self.progress = max(low, self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0))
-        self.progress = min(self.progress, self._store.max_offset(TRANS_HALF_TOPIC, 0))
+        self.progress = min(
+            self.progress, self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
+        )
         first: StoredMessage | None = None
         topics: dict[int, str] = {}
         for record in self._records(TRANS_HALF_TOPIC, self.progress):
@@ -321,7 +323,7 @@ class HalfLog:
         """Read a queue from an offset on."""
         records: list[StoredMessage] = []
         while True:
-            found = self._store.get(topic, 0, offset, _READ)
+            found = self._store.reads.get(topic, 0, offset, _READ)
             if found.status is GetStatus.FOUND:
                 records += decode_stored(found.body)
             elif found.next_begin_offset <= offset:
@@ -330,9 +332,9 @@ class HalfLog:
 
     def _find_commits(self, offset: int) -> None:
         """Look in the log for commits that the op queue did not hear of."""
-        end = self._store.confirm_offset
+        end = self._store.durability.confirm_offset
         while offset < end:
-            record = self._store.message_at(offset)
+            record = self._store.reads.message_at(offset)
             if record is None:
                 offset = (offset // self._log_file_size + 1) * self._log_file_size
                 continue

@@ -1,0 +1,51 @@
+"""The loop that deletes what is too old."""
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from rmq.store.message_store import MessageStore
+from rmq.store.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+FIRST_CLEANING_S = 60.0
+QUEUES_AT_ONCE = 200
+"""Queues that are cleaned before anybody else has a turn."""
+
+
+async def clean_periodically(store: MessageStore) -> None:
+    """Clean again and again, not right after the start."""
+    await trio.sleep(FIRST_CLEANING_S)
+    while True:
+        try:
+            await clean(store)
+        except OSError as error:
+            logger.error("deleting old files failed and is tried again: %s", error)
+        await trio.sleep(store.config.clean_interval_ms / 1000)
+
+
+async def clean(store: MessageStore) -> None:
+    """Delete what may go now: log files, then queue and index files."""
+    cleaner, config, worker = store.cleaner, store.config, Worker()
+    expiry_ms = cleaner.expiry_ms(store.disk.used_ratio())
+    if expiry_ms is not None:
+        for _ in range(config.delete_batch):
+            file = cleaner.take_log_file(expiry_ms)
+            if file is None:
+                break
+            await worker.run(partial(cleaner.discard, [file]))
+            await trio.sleep(config.delete_pause_ms / 1000)
+    for number, paths in enumerate(cleaner.clean_queues()):
+        if paths:
+            await worker.run(partial(_unlink, paths))
+        elif number % QUEUES_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+    await worker.run(partial(cleaner.discard, cleaner.take_index_files()))
+
+
+def _unlink(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

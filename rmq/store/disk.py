@@ -1,0 +1,35 @@
+"""Disk: how full it is, and no messages while it is nearly full."""
+
+import shutil
+from pathlib import Path
+
+from rmq.store.config import StoreConfig
+from rmq.store.durability import Durability, RefusalKind
+
+
+class Disk:
+    """The file system of the log."""
+
+    def __init__(
+        self, config: StoreConfig, folder: Path, durability: Durability
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._durability = durability
+
+    def used_ratio(self) -> int:
+        """Percent of the disk in use, rounded up; of what we may have, as df counts."""
+        usage = shutil.disk_usage(self._folder)
+        assert usage.used + usage.free > 0, f"a disk of no size: {usage}"
+        return -(-usage.used * 100 // (usage.used + usage.free))
+
+    def check(self) -> None:
+        """Refuse messages while the disk is nearly full, take them again afterwards."""
+        used_ratio = self.used_ratio()
+        if used_ratio < self._config.disk_warning_ratio:
+            self._durability.resume()
+        else:
+            self._durability.refuse(
+                RefusalKind.DISK_FULL,
+                f"the disk of {self._config.root_dir} is {used_ratio} % full",
+            )

@@ -1,0 +1,187 @@
+"""Durability: what of the log is safe, and whether more may be written.
+
+Offsets, which only grow: *committed* is in the log's files and not only staged;
+*durable* was confirmed by fdatasync; *confirm* is what readers may see: durable under
+SYNC_FLUSH, committed with a staging pool, else the end of the log.
+Invariants: a failure of the log is never forgotten, and a worse refusal replaces a
+lesser one; after a failed flush nothing is called durable any more, because the kernel
+drops dirty pages that it could not write, and the next fdatasync succeeds without them.
+Locks: one flush at a time (the kernel reports a failed fdatasync to one caller only);
+inside it one commit at a time; a refusal changes under a lock of its own.
+`flush` and `commit` are for worker threads, everything else for any thread.
+"""
+
+import enum
+import logging
+import threading
+import time
+from typing import NamedTuple
+
+from rmq._fastpath import Watermark
+from rmq.errors import LogFailed
+from rmq.store.commit_log import CommitLog
+from rmq.store.config import StoreConfig
+from rmq.store.stats import StoreCounters
+
+logger = logging.getLogger(__name__)
+
+
+class RefusalKind(enum.IntEnum):
+    """Why messages are refused, from the least to the worst."""
+
+    DISK_FULL = 1
+    WRITE_FAILED = 2
+    FLUSH_FAILED = 3
+
+    @property
+    def resumes(self) -> bool:
+        """Whether messages are taken again once the cause is gone."""
+        return self is RefusalKind.DISK_FULL
+
+    @property
+    def keeps_abort(self) -> bool:
+        """Whether the next start must check the log."""
+        return self is not RefusalKind.DISK_FULL
+
+
+class Refusal(NamedTuple):
+    """Why messages are refused; `text` is for people only."""
+
+    kind: RefusalKind
+    text: str
+
+
+class Durability:
+    """What one store can promise."""
+
+    def __init__(
+        self, log: CommitLog, config: StoreConfig, counters: StoreCounters
+    ) -> None:
+        self.durable = Watermark()
+        self.committed = Watermark()
+        self.confirm: Watermark | None = None
+        """What readers may see; None is the end of the log."""
+        if config.is_sync_flush:
+            self.confirm = self.durable
+        elif config.uses_staging:
+            self.confirm = self.committed
+        self.durable_ms = 0
+        """Store time of a record at the end of what is durable."""
+        self.is_open = False
+        self.refusal: Refusal | None = None
+        self._log = log
+        self._counters = counters
+        self._committed_ms = 0
+        self._flush_lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self._refusal_lock = threading.Lock()
+
+    def open(self) -> None:
+        """Begin at the end that recovery found."""
+        self.durable.reset(self._log.end_offset)
+        self.committed.reset(self._log.end_offset)
+        self.is_open = True
+        self._log.is_writable = True
+
+    def close(self) -> None:
+        """Take and show nothing more; `flush` goes on working."""
+        self.is_open = self._log.is_writable = False
+
+    # -- refusals
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether messages are taken."""
+        return self._log.is_writable
+
+    @property
+    def refuse_reason(self) -> str:
+        """Why messages are refused, for people; empty if they are taken."""
+        if self.refusal is not None:
+            return self.refusal.text
+        return "" if self.is_open else "the store is closed"
+
+    @property
+    def has_flush_failed(self) -> bool:
+        """Whether nothing more becomes durable."""
+        refusal = self.refusal
+        return refusal is not None and refusal.kind is RefusalKind.FLUSH_FAILED
+
+    def refuse(self, kind: RefusalKind, text: str) -> None:
+        """Take no more messages."""
+        with self._refusal_lock:
+            if self.refusal is not None and self.refusal.kind >= kind:
+                return
+            self.refusal = Refusal(kind, text)
+            self._log.is_writable = False
+        logger.error("messages are refused: %s", text)
+
+    def resume(self) -> None:
+        """Take messages again, if the kind of the refusal allows it."""
+        with self._refusal_lock:
+            if self.refusal is None or not self.refusal.kind.resumes:
+                return
+            self.refusal = None
+            self._log.is_writable = self.is_open
+        logger.warning("messages are taken again")
+
+    def write_failed(self, error: OSError) -> None:
+        """Refuse all further messages: the log cannot be written."""
+        self.refuse(
+            RefusalKind.WRITE_FAILED,
+            f"writing {error.filename} failed: {error.strerror}",
+        )
+
+    def _end(self, doing: str, error: OSError) -> LogFailed:
+        """Call nothing durable any more; the error that ends the broker."""
+        self.refuse(
+            RefusalKind.FLUSH_FAILED,
+            f"{doing} {error.filename} failed: {error.strerror}",
+        )
+        return LogFailed(
+            f"{self.refuse_reason}; nothing more is stored, and `abort` stays so that "
+            "the next start checks the log"
+        )
+
+    # -- offsets
+
+    @property
+    def confirm_offset(self) -> int:
+        """End of what readers may see."""
+        return self._log.end_offset if self.confirm is None else self.confirm.value
+
+    @property
+    def dirty_size(self) -> int:
+        """Bytes of the log that are not known to be durable."""
+        return self._log.end_offset - self.durable.value
+
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes of the log that are only staged, or that no commit has noticed."""
+        return self._log.end_offset - self.committed.value
+
+    def commit(self) -> None:
+        """Move what is staged to the files; LogFailed ends all writing."""
+        with self._commit_lock:
+            store_ms, end = self._log.last_store_ms, self._log.end_offset
+            try:
+                self._log.commit_staged()
+            except OSError as error:
+                raise self._end("writing", error) from error
+            self._committed_ms = store_ms
+            self.committed.advance(end)
+
+    def flush(self) -> None:
+        """Make the log durable up to its end; LogFailed ends all writing."""
+        with self._flush_lock:
+            if self.has_flush_failed:
+                raise LogFailed(self.refuse_reason)
+            self.commit()
+            store_ms = self._committed_ms
+            started = time.monotonic()
+            try:
+                self._log.flush(self.durable)
+            except OSError as error:
+                raise self._end("flushing", error) from error
+            self._counters.count_flush(time.monotonic() - started)
+            self.durable_ms = store_ms

@@ -1,0 +1,33 @@
+"""The loop that indexes what was stored."""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from rmq.store.index import BUILD_SIZE, MessageIndex
+from rmq.store.worker import Worker
+
+INDEX_INTERVAL_S = 0.05
+FIRST_INDEXING_S = 1.0
+"""After a crash much may be indexed again: not while the broker starts."""
+
+
+async def follow_log(
+    index: MessageIndex, wait_for_messages: Callable[[], Awaitable[None]]
+) -> None:
+    """Index new messages; a lag beyond the limit is made up for before more sends.
+
+    Small lags are allowed to grow: waking the worker costs as much as indexing
+    hundreds of messages.
+    """
+    worker = Worker()
+    await trio.sleep(FIRST_INDEXING_S)
+    while True:
+        if index.lag < BUILD_SIZE:
+            if index.is_complete:
+                await wait_for_messages()
+            await trio.sleep(INDEX_INTERVAL_S)
+        if index.lag:  # else what was stored is not visible yet
+            await worker.attempt(
+                "indexing (queries read the log)", index.build, here=index.is_too_late
+            )

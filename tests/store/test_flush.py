@@ -1,0 +1,172 @@
+"""The flushes in the background."""
+
+import errno
+import threading
+import time
+
+import trio
+import trio.testing
+
+from rmq.errors import LogFailed
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.commit_log import CommitLog
+from rmq.store.config import FlushDiskType
+from rmq.store.results import PutStatus
+from rmq.store.service import StoreService
+from tests.store.conftest import until
+
+
+async def test_a_flush_needs_no_turn_of_the_loop(open_store, make_message, nursery):
+    """The loop may be busy: a thread of its own flushes and moves the watermark."""
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    await nursery.start(StoreService(store).run)
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(3):
+        end = store.writes.put(make_message()).end_offset
+        store.writes.end_batch()
+        give_up_s = time.monotonic() + 10
+        while store.durability.durable.value < end and time.monotonic() < give_up_s:
+            time.sleep(0.001)  # noqa: ASYNC251
+        assert store.durability.durable.value == end
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_arrives_during_a_flush_is_one_group(
+    open_store, make_message, nursery, monkeypatch
+):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    began, may_end, flush = threading.Event(), threading.Event(), CommitLog.flush
+
+    def slow(self, durable):
+        began.set()
+        may_end.wait(10)
+        return flush(self, durable)
+
+    monkeypatch.setattr(CommitLog, "flush", slow)
+    await nursery.start(StoreService(store).run)
+    for number in range(50):
+        end = store.writes.put(make_message()).end_offset
+        store.writes.end_batch()
+        if number == 0:
+            assert began.wait(10)
+            assert store.durability.durable.value == 0
+    may_end.set()
+    with trio.fail_after(10):
+        await until(lambda: store.durability.durable.value == end)
+    assert store.statistics().log_flushes <= 2
+    nursery.cancel_scope.cancel()
+
+
+async def test_few_dirty_bytes_wait_for_the_thorough_flush(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    store.writes.put(make_message())
+    watch = await run_for(store, 10.9)
+    assert watch.times("flush") == [10.0]
+    assert store.durability.dirty_size == 0
+
+
+async def test_many_dirty_bytes_are_flushed_at_once(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    store.writes.put(make_message(b"x" * 20_000))
+    watch = await run_for(store, 2.1)
+    assert watch.times("flush") == [0.5]
+
+
+async def test_nothing_dirty_means_no_flush(open_store, run_for, autojump_clock):
+    watch = await run_for(open_store(), 30.1)
+    assert watch.times("flush") == []
+
+
+async def test_queues_are_flushed_each_second_and_all_each_minute(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    end = store.writes.put(make_message()).end_offset
+    watch = await run_for(store, 60.9)
+    assert watch.times("flush_queues", False) == list(range(1, 60))
+    assert watch.times("flush_queues", True) == [60]
+    saved = Checkpoint.load(store.directory.checkpoint)
+    assert saved.logics_physical_offset == saved.confirm_offset == end
+
+
+async def test_intervals_are_settings(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store(
+        flush_interval_ms=100, flush_least_pages=0, queue_flush_interval_ms=200
+    )
+    store.writes.put(make_message())
+    watch = await run_for(store, 1.05)
+    assert watch.times("flush") == [0.1]
+    assert watch.times("flush_queues", False) == [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+async def test_staged_messages_are_committed_by_interval(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store(staging_enabled=True, commit_interval_ms=100)
+    store.writes.put(make_message())
+    seen = []
+
+    async def at():
+        store.writes.put(make_message())
+        for _ in range(5):
+            seen.append(store.reads.max_offset("Topic", 0))
+            await trio.sleep(0.1)
+
+    await run_for(store, 1.05, at=at)
+    assert seen[0] == 0
+    assert seen[-1] == 2
+    assert store.durability.uncommitted_size == 0
+    assert store.durability.dirty_size > 0
+
+
+async def test_few_staged_pages_wait_for_the_thorough_commit(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store(
+        staging_enabled=True, commit_interval_ms=100, commit_thorough_interval_ms=950
+    )
+    store.writes.put(make_message())
+    await run_for(store, 0.85)
+    assert store.reads.max_offset("Topic", 0) == 0
+    store.writes.put(make_message(b"x" * 20_000))
+    await run_for(store, 0.15)
+    assert store.reads.max_offset("Topic", 0) == 2
+
+
+async def test_a_failed_flush_ends_the_service(
+    open_store, make_message, monkeypatch, caplog
+):
+    """It is reported once, as what it was: in the log, to operators, by the error."""
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+
+    def broken(_self, _durable):
+        raise OSError(errno.EIO, "Input/output error", "the log")
+
+    monkeypatch.setattr(CommitLog, "flush", broken)
+    failed = None
+    with trio.fail_after(10):
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(StoreService(store).run)
+                store.writes.put(make_message())
+                store.writes.end_batch()
+                await trio.sleep_forever()
+        except BaseExceptionGroup as group:
+            failed = group
+    while isinstance(failed, BaseExceptionGroup):
+        [failed] = failed.exceptions
+    assert isinstance(failed, LogFailed)
+    reason = "flushing the log failed: Input/output error"
+    assert str(failed).startswith(f"{reason}; nothing more is stored")
+    assert caplog.messages == [f"messages are refused: {reason}"]
+    assert store.durability.refuse_reason == reason
+    assert store.durability.durable.value == 0
+    assert store.statistics().put_failed == 0
+    assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.statistics().put_failed == 1

@@ -1,0 +1,44 @@
+"""The index follows the log."""
+
+import pytest
+import trio
+
+from rmq.store import index_worker, worker
+from rmq.store.service import StoreService
+from tests.store.conftest import until
+
+
+@pytest.mark.parametrize("max_lag", [1 << 20, -1])
+async def test_the_index_follows_the_log(
+    open_store, make_message, nursery, monkeypatch, max_lag
+):
+    monkeypatch.setattr(index_worker, "FIRST_INDEXING_S", 0.0)
+    store = open_store()
+    object.__setattr__(store.config, "index_max_lag", max_lag)
+    await nursery.start(StoreService(store).run)
+    for number in range(10):
+        store.writes.put(make_message(properties_text=f"KEYS\x01k{number}\x02"))
+    store.writes.end_batch()
+    assert store.index.lag
+    with trio.fail_after(10):
+        await until(lambda: not store.index.lag)
+    assert store.index.tables[-1].entry_count == 11
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_index_that_cannot_be_written_is_tried_again(
+    open_store, make_message, nursery, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(index_worker, "FIRST_INDEXING_S", 0.0)
+    monkeypatch.setattr(worker, "RETRY_S", 0.01)
+    store = open_store()
+    in_the_way = tmp_path / "store" / "index"
+    in_the_way.write_text("")
+    store.writes.put(make_message(properties_text="KEYS\x01k\x02"))
+    await nursery.start(StoreService(store).run)
+    with trio.fail_after(10):
+        await until(lambda: "index" in caplog.text)
+        assert store.reads.query("Topic", "k", 1, 0, 2**62) == [0]
+        in_the_way.unlink()
+        await until(lambda: not store.index.lag)
+    nursery.cancel_scope.cancel()
