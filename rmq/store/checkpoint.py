@@ -3,17 +3,18 @@
 Layout (4,096 bytes, big-endian i64): physic_msg_ms @0, logics_msg_ms @8, index_msg_ms
 @16, master_flushed_offset @24, confirm_offset @32, logics_physical_offset @40, zeros.
 Invariant: no field is ahead of what fdatasync has confirmed.
-Crash contract: any mix of old and new fields is safe, each is a lower bound by itself.
+Crash contract: the fields before or the fields after, see `rmq/files.py`.  A file that
+is too short (another program, an older broker on a full disk) says nothing: the log is
+read from its start.
 Written by one flush thread at a time, read at start.
 """
 
-import os
 import struct
 from pathlib import Path
 
 import msgspec
 
-from rmq.errors import CorruptLog
+from rmq.files import replace_file
 
 CHECKPOINT_SIZE = 4096
 _FIELDS = struct.Struct(">6q")
@@ -30,30 +31,27 @@ class Checkpoint(msgspec.Struct):
     logics_physical_offset: int = 0
 
     @classmethod
-    def load(cls, path: Path) -> "Checkpoint":
-        """Read the file; one that is not there is all zeros."""
+    def load(cls, path: Path, notes: list[str] | None = None) -> "Checkpoint":
+        """Read the file; one that is absent or too short is all zeros.
+
+        The latter is told in `notes`.
+        """
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls()
         if len(data) < _FIELDS.size:
-            raise CorruptLog(
-                str(path),
-                0,
-                f"a checkpoint has {CHECKPOINT_SIZE} bytes, not {len(data)}; move it "
-                "away to recover from the first file",
-            )
+            if notes is not None:
+                notes.append(
+                    f"{path} has {len(data)} bytes instead of {CHECKPOINT_SIZE} and "
+                    "says nothing: without it more of the log is checked after a crash"
+                )
+            return cls()
         return cls(*_FIELDS.unpack_from(data))
 
     def save(self, path: Path) -> None:
-        """Write the fields in place and wait for the disk."""
+        """Replace the file and wait for the disk."""
         assert self.physic_msg_ms >= 0, self
         assert self.logics_physical_offset >= 0, self
         values = msgspec.structs.astuple(self)
-        data = _FIELDS.pack(*values).ljust(CHECKPOINT_SIZE, b"\0")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.pwrite(descriptor, data, 0)
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+        replace_file(path, _FIELDS.pack(*values).ljust(CHECKPOINT_SIZE, b"\0"))

@@ -5,13 +5,13 @@ Layout: {"deletedTopics": {topic: end of the log when it was deleted}}.
 Java knows no such file and leaves it alone; its own starts may bring such queues back.
 Records of the topic before that offset get no queue entries in recovery; a topic made
 again begins behind it.  An entry is dropped once the log starts behind it.
-Crash contract: absent or whole after a kill (written beside, then renamed).  After a
-power cut it may be the one before: then queues of the topic come back, nothing is lost.
+Crash contract: see `rmq/files.py`; a deletion that was answered is in the file.
 """
 
 from pathlib import Path
 
 from rmq.errors import RemoteProtocolError
+from rmq.files import replace_file
 from rmq.protocol import fastjson
 
 NAME = "deletedTopics.json"
@@ -41,6 +41,4 @@ class DeletedTopics:
         assert start <= end, self._path
         known = {**self.ends, **dict.fromkeys(topics, end)}
         self.ends = {topic: at for topic, at in known.items() if at > start}
-        fresh = self._path.with_name(f"{NAME}.new")
-        fresh.write_bytes(fastjson.dumps({"deletedTopics": self.ends}))
-        fresh.replace(self._path)
+        replace_file(self._path, fastjson.dumps({"deletedTopics": self.ends}))

@@ -5,6 +5,8 @@ of the watermark, without trio.  While one fdatasync runs the next messages coll
 one more covers them all.  Otherwise the log is flushed by time and size.
 """
 
+from functools import partial
+
 import trio
 
 from rmq.store.consume_queues import PAGE_SIZE
@@ -84,13 +86,10 @@ async def flush_queues_periodically(store: MessageStore) -> None:
     thorough_s = config.queue_flush_thorough_interval_ms / 1000
     last = trio.current_time()
 
-    def flush() -> None:
-        store.flush_queues(thorough=is_due)
-        store.save_checkpoint()
-
     while True:
         await trio.sleep(config.queue_flush_interval_ms / 1000)
         is_due = trio.current_time() - last >= thorough_s
         is_due |= store.checkpoint_distance >= CHECKPOINT_DISTANCE
+        flush = partial(store.flush_queues, thorough=is_due)
         if await worker.attempt("flushing the queues", flush) and is_due:
             last = trio.current_time()

@@ -84,7 +84,9 @@ class MessageStore:
         self.directory.abort.set()
         self.log.files.load()
         self._deleted_topics.load()
-        self.checkpoint = checkpoint = Checkpoint.load(self.directory.checkpoint)
+        notes: list[str] = []
+        path = self.directory.checkpoint
+        self.checkpoint = checkpoint = Checkpoint.load(path, notes)
         durable = checkpoint.logics_physical_offset
         if durable > self.log.files.end_offset:
             durable = 0
@@ -100,6 +102,7 @@ class MessageStore:
             check_crc=self.config.check_crc_on_recover,
         )
         self.recovery = recovery.run()
+        self.recovery.notes += notes
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset
         )
@@ -156,6 +159,8 @@ class MessageStore:
         """Flush queues; a thorough flush takes them all and moves the checkpoint."""
         if not thorough:
             self.queues.flush(self.config.queue_flush_least_pages)
+            if self.checkpoint.index_msg_ms != self.index.full_end_ms:
+                self.save_checkpoint()  # a full index file is not built again
             return
         self.durability.flush()
         end_offset = self.durability.durable.value

@@ -4,15 +4,15 @@ Layout: {"logEnd": offset, "queueEnds": {topic: {queue id: next offset}}}.
 Java knows no such file and leaves it alone.  The ends are lower bounds for as long as
 the log is not shorter: a queue that is behind has lost files, which no look at the end
 of the log would show.  Deleting a topic removes the file.
-Crash contract: absent, or whole (written beside, then renamed).
+Crash contract: absent, or whole; see `rmq/files.py`.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from rmq.errors import RemoteProtocolError
+from rmq.files import replace_file
 from rmq.protocol import fastjson
 from rmq.store.consume_queues import ConsumeQueues
 
@@ -48,12 +48,8 @@ class QueueEnds(msgspec.Struct):
         table: dict[str, dict[str, int]] = {}
         for queue in queues:
             table.setdefault(queue.topic, {})[str(queue.queue_id)] = queue.next_offset
-        fresh = folder / f"{NAME}.new"
-        with fresh.open("wb") as file:
-            file.write(fastjson.dumps({"logEnd": log_end, "queueEnds": table}))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(folder / NAME)
+        data = fastjson.dumps({"logEnd": log_end, "queueEnds": table})
+        replace_file(folder / NAME, data)
 
     @staticmethod
     def forget(folder: Path) -> None:

@@ -44,6 +44,7 @@ async def test_what_arrives_during_a_flush_is_one_group(
 
     monkeypatch.setattr(CommitLog, "flush", slow)
     await nursery.start(StoreService(store).run)
+    await trio.testing.wait_all_tasks_blocked()
     for number in range(50):
         end = store.writes.put(make_message()).end_offset
         store.writes.end_batch()
