@@ -64,8 +64,8 @@ bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store: group c
 bench-check: $(VENV)/.dev  ## fail if the ratio to the echo got 10 % worse, twice; BASE=bench/results/….json
 	$(BIN)/python bench/compare.py $(BASE)
 
-hostile: $(VENV)/.dev  ## memory and latency of a broker among hostile peers
-	$(BIN)/python bench/hostile.py
+abuse: $(VENV)/.dev  ## what an honest client notices of 23 attacks; SECONDS=20, ATTACKS=buffers,silent
+	$(BIN)/python bench/abuse.py $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(ATTACKS),--attacks "$(ATTACKS)")
 
 fuzz: $(VENV)/.dev  ## a million bad frames; FRAMES=5000000 for more, SEED=7 repeats a run, CODES=admin
 	$(BIN)/python tests/hostile/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED)) $(if $(CODES),--codes $(CODES))
