@@ -1,5 +1,6 @@
 """Fixtures for the whole suite."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from rmq.logs import SparseLog
 from tests.duration_gate import Stopwatch
 from tests.golden.recordings import unpacked
 
@@ -40,3 +42,12 @@ def pytest_runtest_call(item):
     if is_default and EXAMPLES <= FEW_EXAMPLES and (complaint := watch.complaint()):
         pytest.fail(complaint, pytrace=False)
     return result
+
+
+@pytest.fixture(autouse=True)
+def fresh_logs():
+    """Let no test count the lines that another one caused."""
+    for logger in list(logging.root.manager.loggerDict.values()):
+        for sparse in getattr(logger, "filters", ()):
+            if isinstance(sparse, SparseLog):
+                vars(sparse).update(vars(SparseLog()))

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from rmq.logs import Foreign, SparseLog
 from rmq.protocol.bodies.heartbeat import SubscriptionData
-from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -141,14 +141,14 @@ class SubscriptionMismatches:
         logger.warning(
             "group %s: its members subscribe to different things, some of them will "
             "miss messages: %s wants %s, %s wants %s",
-            group,
-            client_id,
-            _text(mine - theirs),
-            next(iter(others)),
-            _text(theirs - mine),
+            Foreign(group),
+            Foreign(client_id),
+            Foreign(_text(mine - theirs)),
+            Foreign(next(iter(others))),
+            Foreign(_text(theirs - mine)),
         )
 
 
 def _text(wanted: Wanted) -> str:
     lines = [f"{topic} {kind} {text}" for topic, kind, text in sorted(wanted)]
-    return "; ".join(lines)[:500] or "nothing else"
+    return "; ".join(lines) or "nothing else"

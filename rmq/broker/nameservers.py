@@ -19,6 +19,7 @@ from rmq._fastpath import body_crc
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.topics import TopicTable
 from rmq.errors import PeerError, RequestRejected
+from rmq.logs import Foreign
 from rmq.protocol.bodies.common import DataVersion, KVTable
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (
@@ -123,7 +124,7 @@ class NameServers:
             done = done or await self._register_all(line.address)
         except (PeerError, RequestRejected) as error:
             if not line.error:
-                logger.warning("name server %s: %s", line.address, error)
+                logger.warning("name server %s: %s", line.address, Foreign(error))
             line.is_registered, line.error = False, str(error)
         else:
             if line.error:
@@ -209,7 +210,9 @@ class NameServers:
         timeout_ms = config.register_broker_timeout_ms
         answer = await self._client.invoke(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
-            logger.warning("name server %s refused: %s", address, answer.remark)
+            logger.warning(
+                "name server %s refused: %s", address, Foreign(answer.remark)
+            )
             return False
         self._take_order(KVTable.decode(answer.body).table if answer.body else {})
         return True
@@ -250,5 +253,7 @@ class NameServers:
             await self._client.invoke(line.address, request, timeout_ms)
         except PeerError as error:
             logger.info(
-                "name server %s was not told of the stop: %s", line.address, error
+                "name server %s was not told of the stop: %s",
+                line.address,
+                Foreign(error),
             )

@@ -16,6 +16,7 @@ import trio
 from rmq import __version__
 from rmq.config import bad_values, check, environment_values, read_properties
 from rmq.errors import ConfigError, RmqError
+from rmq.logs import LineFormatter
 from rmq.plugins import PluginSet
 
 logger = logging.getLogger("rmq")
@@ -157,11 +158,11 @@ def start_logging(level: str, log_format: str) -> None:
         handler.setFormatter(JsonFormatter())
     else:
         text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-        handler.setFormatter(logging.Formatter(text))
+        handler.setFormatter(LineFormatter(text))
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(LineFormatter):
     """One object a line: time, level, logger, message, and a traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -6,6 +6,7 @@ import trio
 
 from rmq.clock import Clock
 from rmq.errors import PeerError
+from rmq.logs import Foreign, SparseLog
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
@@ -19,6 +20,7 @@ from rmq.remoting.connection import Connection
 from rmq.remoting.server import RemotingServer
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 LISTENER = "namesrv"
 NOTIFY_TIMEOUT_MS = 300
@@ -103,7 +105,9 @@ class NameServer:
                 logger.warning("the clock jumped by %d s", jump_ms // 1000)
                 self.routes.shift(jump_ms)
             for address in self.routes.expire():
-                logger.warning("broker %s is gone: it was silent for too long", address)
+                logger.warning(
+                    "broker %s is gone: it was silent for too long", Foreign(address)
+                )
 
     def _tell_least_id(self, change: LeastIdChange) -> None:
         """905 to the members of a group, but not to one that has just come first."""
@@ -131,7 +135,11 @@ class NameServer:
         try:
             await self._client.oneway(address, command, NOTIFY_TIMEOUT_MS)
         except PeerError as error:
-            logger.warning("broker %s was not told of its group: %s", address, error)
+            logger.warning(
+                "broker %s was not told of its group: %s",
+                Foreign(address),
+                Foreign(error),
+            )
 
     def _address_for(self, address: str, connection: Connection) -> str:
         """Tell a caller of the embedded name server how to reach this process.

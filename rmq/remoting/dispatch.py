@@ -26,11 +26,11 @@ from rmq.errors import (
     RemoteProtocolError,
     RequestRejected,
 )
+from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection, now_ms
-from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -42,6 +42,9 @@ MAX_WAITING_BYTES = 256 * 1024 * 1024
 """Of all requests together that coroutines of handlers hold."""
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
+
+
+SECRET_FIELDS = frozenset({"Signature", "SecurityToken"})
 
 
 class Held(NamedTuple):
@@ -261,11 +264,12 @@ class Dispatcher:
             return command.reply(error.code, error.remark)
         self.failures += 1
         logger.error(
-            "request %d of %s failed, ext fields %r",
+            "request %d of %s failed, ext fields %s",
             command.code,
             connection.remote_address,
-            command.ext_fields,
+            Foreign(_shown(command.ext_fields)),
             exc_info=error,
+            extra=caused_by(connection.remote_address),
         )
         return command.reply(
             ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
@@ -286,3 +290,8 @@ class Dispatcher:
         answer = Command.request(0).reply(ResponseCode.SYSTEM_ERROR, str(error))
         answer.opaque = opaque
         self._reactor.send(connection.token, encode(answer))
+
+
+def _shown(ext_fields: dict[str, str]) -> dict[str, str]:
+    """Return the fields that a log may show."""
+    return {k: v for k, v in ext_fields.items() if k not in SECRET_FIELDS}

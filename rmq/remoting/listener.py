@@ -15,8 +15,8 @@ from typing import NamedTuple
 import trio
 
 from rmq.errors import ConfigError, RemoteProtocolError
+from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.remoting import proxy_header
-from rmq.remoting.sparse_log import SparseLog
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -102,9 +102,13 @@ async def _sniff(
             plain = _detached(accepted)
             handover(Sniffed(plain, source or peer, local, peer, is_tls))
             return
-        logger.info("%s sent nothing for %s s", peer, timeout_s)
+        logger.info(
+            "%s sent nothing for %s s", peer[0], timeout_s, extra=caused_by(peer[0])
+        )
     except RemoteProtocolError as error:
-        logger.warning("closing %s: %s", peer, error)
+        logger.warning(
+            "closing %s: %s", peer[0], Foreign(error), extra=caused_by(peer[0])
+        )
     except OSError as error:
         logger.debug("a connection broke before its first byte: %s", error)
     accepted.close()

@@ -60,7 +60,9 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
         return ProxyHeader(size, None)
     try:
         _, _, source, _, port, _ = words
-        return ProxyHeader(size, (str(ipaddress.ip_address(source)), _port(port)))
+        # A zone says something on the balancer's machine only, and may be any text.
+        address = ipaddress.ip_address(source.partition("%")[0])
+        return ProxyHeader(size, (str(address), _port(port)))
     except ValueError:
         raise RemoteProtocolError(f"the PROXY line {line!r} names no address") from None
 

@@ -24,6 +24,7 @@ from rmq._fastpath import (
     Watermark,
 )
 from rmq.clock import Clock
+from rmq.logs import SparseLog, caused_by
 from rmq.native import NativeHandler
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
@@ -32,7 +33,6 @@ from rmq.remoting.connection import Connection, now_ms
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.listener import Address, Sniffed, accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
-from rmq.remoting.sparse_log import SparseLog
 from rmq.remoting.tls import TlsConfig, TlsMode, serve_decrypted, server_context
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,11 @@ class RemotingServer:
         plain, remote, local = sniffed.plain, sniffed.remote, sniffed.local
         if not sniffed.is_tls:
             if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
-                logger.warning("closing %s:%d: it does not speak TLS", *remote)
+                logger.warning(
+                    "closing %s:%d: it does not speak TLS",
+                    *remote,
+                    extra=caused_by(sniffed.peer[0]),
+                )
                 plain.close()
             else:
                 self._add(plain, listener, remote, local)
@@ -195,6 +199,7 @@ class RemotingServer:
                 "closing %s:%d: it speaks TLS, but no certificate is configured here "
                 "(tls.server.certPath, tls.server.keyPath)",
                 *remote,
+                extra=caused_by(sniffed.peer[0]),
             )
             plain.close()
         else:
@@ -218,7 +223,9 @@ class RemotingServer:
             token = self._reactor.add(plain.fileno(), listener.index, host)
         except OSError as error:
             plain.close()
-            logger.error("cannot serve %s: %s", remote, error)
+            logger.error(
+                "cannot serve %s: %s", remote, error, extra=caused_by(remote[0])
+            )
             return
         plain.detach()
         self._connections[token] = Connection(
@@ -242,7 +249,10 @@ class RemotingServer:
             else:
                 reason = _REASONS[EventKind(kind)]
                 if kind not in _QUIET:
-                    logger.warning("closing %s: %s", connection.remote_address, reason)
+                    address = connection.remote_address
+                    logger.warning(
+                        "closing %s: %s", address, reason, extra=caused_by(address)
+                    )
                 self._close(connection, reason)
 
     def _close(self, connection: Connection, reason: str) -> None:

@@ -19,8 +19,10 @@ import trio
 
 from rmq.config import Configuration, build, option, read_properties
 from rmq.errors import ConfigError
+from rmq.logs import Foreign, SparseLog, caused_by
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 RELOAD_INTERVAL_S = 1.0
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -277,7 +279,12 @@ async def serve_decrypted(
     except* (trio.BrokenResourceError, trio.ClosedResourceError):
         logger.debug("the TLS connection of %s broke", name)
     except* OSError as errors:
-        logger.error("cannot serve the TLS connection of %s: %s", name, errors)
+        logger.error(
+            "cannot serve the TLS connection of %s: %s",
+            name,
+            errors,
+            extra=caused_by(name),
+        )
     finally:
         await trio.aclose_forcefully(stream)
 
@@ -288,10 +295,18 @@ async def _shake_hands(stream: "trio.SSLStream[trio.SocketStream]", name: str) -
             await stream.do_handshake()
     except trio.TooSlowError:
         logger.warning(
-            "closing %s: no TLS handshake in %s s", name, HANDSHAKE_TIMEOUT_S
+            "closing %s: no TLS handshake in %s s",
+            name,
+            HANDSHAKE_TIMEOUT_S,
+            extra=caused_by(name),
         )
     except trio.BrokenResourceError as error:
-        logger.warning("closing %s: TLS handshake: %s", name, error.__cause__)
+        logger.warning(
+            "closing %s: TLS handshake: %s",
+            name,
+            Foreign(error.__cause__),
+            extra=caused_by(name),
+        )
     else:
         return True
     return False

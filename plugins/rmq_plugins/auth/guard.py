@@ -11,10 +11,12 @@ from rmq.access.rights import Rights
 from rmq.access.tables import AclTable, UserTable
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import ConfigError, RequestRejected
+from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.protocol.command import Command
 from rmq_plugins.auth.needs import is_administrative, needs_of
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 
 class AuthGuard:
@@ -52,7 +54,8 @@ class AuthGuard:
                 "request %d of %s is refused: %s",
                 request.code,
                 connection.remote_address,
-                refusal.remark,
+                Foreign(refusal.remark),
+                extra=caused_by(connection.remote_address),
             )
             raise
 

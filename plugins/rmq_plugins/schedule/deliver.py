@@ -20,6 +20,7 @@ import trio
 from rmq.broker.context import BrokerContext
 from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
+from rmq.logs import Foreign
 from rmq.native import QueueTail
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
@@ -200,10 +201,10 @@ class Deliveries:
         queue_id = properties.get(names.REAL_QID, "")
         if not self._is_address(topic, queue_id):
             logger.error(
-                "dropped the delayed message at %d: REAL_TOPIC is %r, REAL_QID %r",
+                "dropped the delayed message at %d: REAL_TOPIC is %s, REAL_QID %s",
                 record.physical_offset,
-                topic,
-                queue_id,
+                Foreign(topic),
+                Foreign(queue_id),
             )
             return True
         message.topic, message.queue_id = topic, int(queue_id)

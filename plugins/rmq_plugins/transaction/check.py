@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from rmq.broker.context import BrokerContext, Connection
+from rmq.logs import Foreign
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -101,7 +102,7 @@ class Checker:
         ):
             logger.warning(
                 "gave up a transaction of %s after %d checks",
-                properties.get(names.PRODUCER_GROUP),
+                Foreign(properties.get(names.PRODUCER_GROUP)),
                 times,
             )
             return self._log.give_up(record)

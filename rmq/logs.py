@@ -1,0 +1,120 @@
+"""What strangers may write into the log: little, seldom, and only on lines of ours.
+
+Text from outside goes into a log line as `Foreign(text)`: cut, and without control
+characters, which would begin lines that nobody wrote. A logger for what strangers cause
+has `SparseLog` as a filter, and its lines say by `extra=caused_by(address)` who did.
+"""
+
+import logging
+from types import TracebackType
+from typing import Final
+
+FOREIGN_LIMIT: Final = 200
+"""Characters of one foreign text: names have 255 at most, and mostly 40."""
+
+LINES: Final = 20
+"""Lines of one logger in a second."""
+
+LINES_OF_ADDRESS: Final = 5
+"""Lines of one kind, that is of one text, for one address in a minute."""
+
+ADDRESS_LIMIT: Final = 1024
+"""Pairs of kind and address that are counted; more share one count until the minute
+is over."""
+
+TRACE_LINES: Final = 60
+TRACE_LINE_LIMIT: Final = 300
+
+ExceptionInfo = (
+    tuple[type[BaseException], BaseException, TracebackType | None]
+    | tuple[None, None, None]
+)
+
+
+class Foreign:
+    """A text from outside, as a log line shows it; made only if the line is written."""
+
+    __slots__ = ("_limit", "_value")
+
+    def __init__(self, value: object, limit: int = FOREIGN_LIMIT) -> None:
+        self._value = value
+        self._limit = limit
+
+    def __str__(self) -> str:
+        text = str(self._value)
+        shown = escaped(text[: self._limit])
+        if len(text) <= self._limit and len(shown) <= self._limit:
+            return shown
+        return f"{shown[: self._limit]}... ({len(text)} characters)"
+
+
+def escaped(text: str) -> str:
+    """Return the text with everything that cannot be printed as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def caused_by(address: str) -> dict[str, str]:
+    """Return what marks a log record as caused by `host:port`, or by a host alone."""
+    host, colon, port = address.rpartition(":")
+    return {"address": host if colon and port.isdecimal() else address}
+
+
+class SparseLog(logging.Filter):
+    """Passes the first lines of a second, and of an address in a minute.
+
+    Time is that of the records. How many lines were left out is said with the next one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = 0
+        self._passed = 0
+        self._minute = 0
+        self._by_address: dict[tuple[object, str], int] = {}
+        self._dropped = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Count a record; False if there were too many like it."""
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._passed = second, 0
+        if second // 60 != self._minute:
+            self._minute = second // 60
+            self._by_address.clear()
+        if self._passed >= LINES or not self._may_pass(record):
+            self._dropped += 1
+            return False
+        self._passed += 1
+        if self._dropped:
+            record.msg = f"{record.msg} ({self._dropped} more lines were left out)"
+            self._dropped = 0
+        return True
+
+    def _may_pass(self, record: logging.LogRecord) -> bool:
+        address = getattr(record, "address", None)
+        if address is None:
+            return True
+        kind = record.msg, address
+        if kind not in self._by_address and len(self._by_address) >= ADDRESS_LIMIT:
+            kind = "", ""
+        count = self._by_address[kind] = self._by_address.get(kind, 0) + 1
+        return count <= LINES_OF_ADDRESS
+
+
+class LineFormatter(logging.Formatter):
+    """Writes a record as one line; the lines of a traceback are indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: ExceptionInfo) -> str:
+        """Return the end of a traceback; errors repeat what strangers sent."""
+        lines = super().formatException(ei).splitlines()[-TRACE_LINES:]
+        return "\n".join(f"  {Foreign(line, TRACE_LINE_LIMIT)}" for line in lines)
