@@ -6,7 +6,7 @@ of `HookUtils`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rmq.errors import RequestRejected
 from rmq.protocol.batch import BatchItem
@@ -20,16 +20,6 @@ from rmq.protocol.topics import (
 )
 from rmq.store.message_store import MessageStore
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
-
-STORED: Final = frozenset(
-    {
-        PutStatus.PUT_OK,
-        PutStatus.FLUSH_DISK_TIMEOUT,
-        PutStatus.FLUSH_SLAVE_TIMEOUT,
-        PutStatus.SLAVE_NOT_AVAILABLE,
-    }
-)
-"""Outcomes after which a message is in the log."""
 
 
 class PutInterceptor(NamedTuple):

@@ -10,15 +10,10 @@ class PutStatus(enum.Enum):
     """How a put ended."""
 
     PUT_OK = enum.auto()
-    FLUSH_DISK_TIMEOUT = enum.auto()
-    FLUSH_SLAVE_TIMEOUT = enum.auto()
-    SLAVE_NOT_AVAILABLE = enum.auto()
     SERVICE_NOT_AVAILABLE = enum.auto()
     CREATE_MAPPED_FILE_FAILED = enum.auto()
     MESSAGE_ILLEGAL = enum.auto()
     PROPERTIES_SIZE_EXCEEDED = enum.auto()
-    OS_PAGE_CACHE_BUSY = enum.auto()
-    UNKNOWN_ERROR = enum.auto()
 
 
 class GetStatus(enum.Enum):
@@ -27,7 +22,6 @@ class GetStatus(enum.Enum):
     FOUND = enum.auto()
     NO_MATCHED_MESSAGE = enum.auto()
     MESSAGE_WAS_REMOVING = enum.auto()
-    OFFSET_FOUND_NULL = enum.auto()
     OFFSET_OVERFLOW_BADLY = enum.auto()
     OFFSET_OVERFLOW_ONE = enum.auto()
     OFFSET_TOO_SMALL = enum.auto()

@@ -124,7 +124,6 @@ def test_empty_queue_depends_on_the_offset(caller, offset, code):
         (GetStatus.FOUND, 0),
         (GetStatus.MESSAGE_WAS_REMOVING, 20),
         (GetStatus.NO_MATCHED_MESSAGE, 20),
-        (GetStatus.OFFSET_FOUND_NULL, 19),
         (GetStatus.OFFSET_OVERFLOW_ONE, 19),
         (GetStatus.OFFSET_OVERFLOW_BADLY, 21),
         (GetStatus.OFFSET_TOO_SMALL, 21),

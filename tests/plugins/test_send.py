@@ -300,15 +300,10 @@ def test_transactions_may_be_refused_by_configuration(make_caller):
     ("status", "code", "is_sent"),
     [
         (PutStatus.PUT_OK, 0, True),
-        (PutStatus.FLUSH_DISK_TIMEOUT, 10, True),
-        (PutStatus.FLUSH_SLAVE_TIMEOUT, 12, True),
-        (PutStatus.SLAVE_NOT_AVAILABLE, 11, True),
         (PutStatus.SERVICE_NOT_AVAILABLE, 14, False),
         (PutStatus.CREATE_MAPPED_FILE_FAILED, 1, False),
         (PutStatus.MESSAGE_ILLEGAL, 13, False),
         (PutStatus.PROPERTIES_SIZE_EXCEEDED, 13, False),
-        (PutStatus.OS_PAGE_CACHE_BUSY, 2, False),
-        (PutStatus.UNKNOWN_ERROR, 1, False),
     ],
 )
 def test_put_status_on_the_wire(make_caller_of, broker, status, code, is_sent):

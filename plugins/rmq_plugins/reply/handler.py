@@ -8,7 +8,6 @@ its topic, whether it was pushed or not; without, the answer says id 0 and offse
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
-from rmq.broker.put import STORED
 from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
@@ -25,6 +24,7 @@ from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import is_sendable, validate_topic
+from rmq.store.results import PutStatus
 
 PUSH_TIMEOUT_MS: Final = 3_000
 
@@ -172,7 +172,7 @@ class ReplyHandler:
         """Store the reply; return where it is."""
         queue_id = message.queue_id
         result = self._put(message, names.TRAN_MSG)
-        if result.status not in STORED:
+        if result.status is not PutStatus.PUT_OK:
             return None
         self._arrivals.flush()
         return {

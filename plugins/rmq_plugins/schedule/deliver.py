@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rmq.broker.context import BrokerContext
-from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
 from rmq.logs import Foreign
 from rmq.native import QueueTail
@@ -27,7 +26,7 @@ from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, validate_topic
-from rmq.store.results import GetStatus
+from rmq.store.results import GetStatus, PutStatus
 from rmq_plugins.schedule.levels import DelayOffsets
 
 logger = logging.getLogger(__name__)
@@ -209,7 +208,7 @@ class Deliveries:
             return True
         message.topic, message.queue_id = topic, int(queue_id)
         message.prepared_transaction_offset = 0
-        if self._append(message).status not in STORED:
+        if self._append(message).status is not PutStatus.PUT_OK:
             return False
         self._learn(topic, queue_id)
         return True

@@ -11,16 +11,6 @@ from rmq.protocol.command import Command
 from rmq.protocol.properties import MSG_REGION, TRACE_ON
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 
-_PUT_OK: Final = PutStatus.PUT_OK
-
-SENT_CODES: Final = {
-    PutStatus.PUT_OK: ResponseCode.SUCCESS,
-    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-}
-"""The message is stored and the answer says where; producers count these as sent."""
-
 
 class Answers:
     """Builds the answers; producers see by the code whether to try another broker."""
@@ -47,10 +37,6 @@ class Answers:
                 ResponseCode.SYSTEM_ERROR,
                 "create mapped file failed, server is busy or broken.",
             ),
-            PutStatus.OS_PAGE_CACHE_BUSY: (
-                ResponseCode.SYSTEM_BUSY,
-                "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-            ),
         }
 
     def stored(
@@ -64,9 +50,7 @@ class Answers:
 
         `wait` is the message's own word on waiting for the disk, its property WAIT.
         """
-        status = result.status
-        code = 0 if status is _PUT_OK else SENT_CODES[status]
-        answer = request.reply(code, ext_fields=fields)
+        answer = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
         if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
             return answer
         assert result.end_offset > 0, "a stored message ends somewhere"
@@ -86,5 +70,4 @@ class Answers:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"service not available now. {reason}",
             )
-        unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
-        return self.refused(request, *self._refusals.get(status, unnamed))
+        return self.refused(request, *self._refusals[status])

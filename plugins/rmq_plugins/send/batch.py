@@ -25,7 +25,7 @@ from rmq.protocol.properties import (
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.results import PutStatus
-from rmq_plugins.send.answers import SENT_CODES, Answers
+from rmq_plugins.send.answers import Answers
 from rmq_plugins.send.checks import SendChecks, stored_flags
 
 MAX_TOPIC_LENGTH: Final = 127
@@ -59,7 +59,7 @@ class BatchHandler:
             result = self._put_batch(message, decode_batch(request.body))
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
-        if result.status not in SENT_CODES:
+        if result.status is not PutStatus.PUT_OK:
             return self._answers.not_stored(request, result.status)
         assert result.physical_offsets, "a stored batch has messages"
         fields = {

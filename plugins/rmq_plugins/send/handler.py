@@ -25,7 +25,7 @@ from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.results import PutStatus
-from rmq_plugins.send.answers import SENT_CODES, Answers
+from rmq_plugins.send.answers import Answers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
 from rmq_plugins.send.native import NativeSends
@@ -95,7 +95,7 @@ class SendHandler:
         if self._natives is not None:
             self._natives.show(config, queue_id)
         status = result.status
-        if status is not _PUT_OK and status not in SENT_CODES:
+        if status is not _PUT_OK:
             return self._answers.not_stored(request, status)
         fields = {
             "msgId": offset_message_id(self._store_host, result.physical_offset),

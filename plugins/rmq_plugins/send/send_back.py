@@ -13,7 +13,6 @@ import random
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection
-from rmq.broker.put import STORED
 from rmq.broker.statistics import SNDBCK2DLQ_TIMES
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
@@ -31,6 +30,7 @@ from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
+from rmq.store.results import PutStatus
 from rmq_plugins.send.checks import FAQ, MAX_RECONSUME_TIMES_SINCE
 
 FIRST_LEVEL: Final = 3
@@ -79,7 +79,7 @@ class SendBackHandler:
             message.set_property(names.DELAY, str(level))
         assert message.reconsume_times == record.reconsume_times + 1
         status = self._put.put(message, names.TRAN_MSG).status
-        if status not in STORED:
+        if status is not PutStatus.PUT_OK:
             return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
         topic = message.properties[names.RETRY_TOPIC]
         self._statistics.count_send_back(header.group, topic)

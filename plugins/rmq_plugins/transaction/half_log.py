@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rmq.broker.context import BrokerContext
-from rmq.broker.put import STORED
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -192,7 +191,7 @@ class HalfLog:
         if times:
             message.set_property(names.TRANSACTION_CHECK_TIMES, str(times))
         result = self._append(message)
-        if result.status not in STORED:
+        if result.status is not PutStatus.PUT_OK:
             return None
         assert result.queue_offset > record.queue_offset, "a renewed half comes later"
         self._live[root] = result.queue_offset
@@ -213,7 +212,7 @@ class HalfLog:
         self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=_READ_WRITE)
         message = record.again()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
-        if self._append(message).status not in STORED:
+        if self._append(message).status is not PutStatus.PUT_OK:
             return False
         self.close(record.properties.get(names.REAL_TOPIC, ""))
         return True
@@ -226,7 +225,7 @@ class HalfLog:
         message.set_property(names.TRANSACTION_CHECK_TIMES, "0")
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
         status = self._append(message).status
-        if status in STORED:
+        if status is PutStatus.PUT_OK:
             self._open[message.properties.get(names.REAL_TOPIC, "")] += 1
             self.woken.set()
         return status
@@ -264,7 +263,7 @@ class HalfLog:
             TRANS_OP_HALF_TOPIC, 0, body, 0, 0, now_ms, self._host, 0, 0, properties
         )
         result = self._append(op)
-        if result.status not in STORED:
+        if result.status is not PutStatus.PUT_OK:
             return False
         self._written.append((result.queue_offset, max(ended)))
         self._unwritten = []

@@ -10,7 +10,6 @@ the old half end nothing.
 from typing import Final
 
 from rmq.broker.context import BrokerContext, Connection, Held
-from rmq.broker.put import STORED
 from rmq.broker.statistics import COMMIT_NUMS, ROLLBACK_NUMS
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
@@ -47,10 +46,6 @@ _REFUSALS: Final = {
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
         "service not available now.",
-    ),
-    PutStatus.OS_PAGE_CACHE_BUSY: (
-        ResponseCode.SYSTEM_ERROR,
-        "OS page cache busy, please try another machine",
     ),
 }
 
@@ -101,7 +96,7 @@ class TransactionHandler:
                 "transactions lie that nobody ended"
             )
         status = self._log.resume(record)
-        if status not in STORED:
+        if status is not PutStatus.PUT_OK:
             unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
             raise RequestRejected(*_REFUSALS.get(status, unnamed))
         return request.reply()
@@ -127,7 +122,7 @@ class TransactionHandler:
         self, request: Command, record: StoredMessage, live: int
     ) -> Command | Held | None:
         result = self._put(self._final(record), names.TRAN_MSG)
-        if result.status not in STORED:
+        if result.status is not PutStatus.PUT_OK:
             unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
         assert result.end_offset > record.physical_offset, "a commit follows its half"
