@@ -88,6 +88,6 @@ def rmq_services(broker: "BrokerContext") -> "Sequence[Service]":
 def rmq_arrival_listeners(broker: "BrokerContext") -> "Sequence[ArrivalListener]":
     """Hear which queues have new messages.
 
-    A listener is called once per drain with {(topic, queue id): visible end offset}.
+    A listener is called once per poll with {(topic, queue id): visible end offset}.
     """
     raise AssertionError("a specification is never called")

@@ -11,8 +11,8 @@ def bench_hold_and_release(benchmark):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     reactor, durable = Reactor(), Watermark()
-    reactor.attach_watermark(durable)
-    token = reactor.add(ours.detach())
+    reactor.held.attach(durable)
+    token = reactor.connections.add(ours.detach())
     reply = b"r" * 100
     end = 0
 

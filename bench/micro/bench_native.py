@@ -14,7 +14,7 @@ def test_declined_frames(benchmark):
     ours.setblocking(False)
     reactor = Reactor()
     reactor.natives.register(0, 310, NativeHandler(("a", "b"), ("b",), 2))
-    reactor.add(ours.detach())
+    reactor.connections.add(ours.detach())
     request = encode(Command.request(310, body=b"x" * 128)) * WINDOW
 
     def window():

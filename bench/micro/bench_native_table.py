@@ -20,7 +20,7 @@ def bench_one_header(benchmark, varying):
     ours.setblocking(False)
     reactor = Reactor()
     reactor.natives.register(0, 310, NativeHandler(tuple(FIELDS), varying, 2))
-    reactor.add(ours.detach())
+    reactor.connections.add(ours.detach())
     frame = encode(Command(310, FIELDS))
 
     def one():

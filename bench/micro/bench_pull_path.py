@@ -89,7 +89,7 @@ def bench_8_pulls(benchmark, tmp_path, kind, size, tag_codes):
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     reactor = reactor_with(tmp_path, size, tag_codes)
-    reactor.add(ours.detach(), 0, bytes(8))
+    reactor.connections.add(ours.detach(), 0, bytes(8))
     frames = b"".join(
         encode(
             Command(
@@ -111,7 +111,7 @@ def bench_8_pulls(benchmark, tmp_path, kind, size, tag_codes):
     benchmark(run)
     assert not reactor.has_events
     served, declined = reactor.natives.counts()[0, 11]
-    assert served == reactor.frames
+    assert served == reactor.statistics().frames
     assert not declined
     assert reactor.bytes_out > served * 32 * size
     theirs.close()

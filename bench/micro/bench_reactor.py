@@ -24,7 +24,7 @@ def connect(reactor):
         ours, peer = socket.socketpair()
         ours.setblocking(False)
         peers.append(peer)
-        return reactor.add(ours.detach()), peer
+        return reactor.connections.add(ours.detach()), peer
 
     yield connect_
     for peer in peers:
@@ -55,13 +55,13 @@ def test_echo(benchmark, reactor, connect, count):
         return len(peer.recv(len(requests), socket.MSG_WAITALL))
 
     assert benchmark(run) == len(requests)
-    assert reactor.is_open(token)
+    assert reactor.connections.is_open(token)
 
 
 def test_held_reply(benchmark, reactor, connect):
     token, peer = connect()
     watermark = Watermark()
-    reactor.attach_watermark(watermark)
+    reactor.held.attach(watermark)
     marks = itertools.count(1)
 
     def run():

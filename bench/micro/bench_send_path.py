@@ -81,7 +81,7 @@ def reactor(log, queue):
 def bench_64_sends(benchmark, reactor, log, queue, kind, size):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    reactor.add(ours.detach(), 0, bytes(8))
+    reactor.connections.add(ours.detach(), 0, bytes(8))
     frame = encode(
         Command(310, FIELDS, bytes(size), serialize_type=int(kind == "binary"))
     )
@@ -94,5 +94,5 @@ def bench_64_sends(benchmark, reactor, log, queue, kind, size):
 
     benchmark(run)
     assert not reactor.has_events
-    assert log.put_messages == reactor.frames
+    assert log.put_messages == reactor.statistics().frames
     theirs.close()

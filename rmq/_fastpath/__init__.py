@@ -5,6 +5,7 @@ Only `columns` is not here: Spark reads with it, a broker has no use for it.
 
 from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
+from rmq._fastpath.connections import Connections, EventKind
 from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
@@ -14,7 +15,7 @@ from rmq._fastpath.native import NativeHandler
 from rmq._fastpath.properties import decode_properties, encode_properties
 from rmq._fastpath.pull_path import PullPath
 from rmq._fastpath.pull_table import PullTable, PullView
-from rmq._fastpath.reactor import EventKind, Reactor, ReactorStatistics
+from rmq._fastpath.reactor import Reactor, ReactorStatistics
 from rmq._fastpath.rpc_times import RPC_BOUNDS_MS, RpcTime, RpcTimes
 from rmq._fastpath.scan import (
     QueueScan,
@@ -37,6 +38,7 @@ from rmq._fastpath.watermark import Watermark
 
 __all__ = [
     "RPC_BOUNDS_MS",
+    "Connections",
     "EventKind",
     "IndexTable",
     "LogTail",

@@ -13,7 +13,7 @@ from rmq._fastpath.endian cimport get16, get32, get64
 from rmq._fastpath.layout cimport RecordFlag, RecordLayout, RecordMagic
 
 
-cdef RecordStatus split_record(
+cdef RecordStatus split_record(  # tidy: long — one walk over the layout, field by field
     const uint8_t *p, int64_t readable, bint check_crc, RecordParts *parts
 ) noexcept nogil:
     cdef uint32_t magic

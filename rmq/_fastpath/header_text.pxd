@@ -1,10 +1,33 @@
 """Values of headers: numbers out of requests, texts and numbers into replies."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
 
 from rmq._fastpath.endian cimport put16, put32
-from rmq._fastpath.native cimport Text
+from rmq._fastpath.native cimport Frame, Text
+
+cdef enum:
+    JSON_TYPE = 0               # how a header is serialized
+    ONEWAY_FLAG = 2             # bits of its flag
+    RESPONSE_FLAG = 1
+    LANGUAGE_PYTHON = 3
+
+cdef extern from *:
+    """
+    #include <string.h>
+    #include <stdint.h>
+    /* The length of a literal: the compiler counts it. */
+    #define RMQ_SIZE(literal) ((int64_t)__builtin_strlen(literal))
+    #define rmq_is(data, size, literal) \\
+        ((size) == RMQ_SIZE(literal) && memcmp(data, literal, RMQ_SIZE(literal)) == 0)
+    #define rmq_put(out, literal) \\
+        ((uint8_t *)memcpy(out, literal, RMQ_SIZE(literal)) + RMQ_SIZE(literal))
+    """
+    int64_t literal_size "RMQ_SIZE"(const char *literal) noexcept nogil
+    bint is_literal "rmq_is"(
+        const uint8_t *data, int64_t size, const char *literal
+    ) noexcept nogil
+    uint8_t *put_literal "rmq_put"(uint8_t *out, const char *literal) noexcept nogil
 
 
 cdef inline bint read_integer(
@@ -33,18 +56,12 @@ cdef inline bint read_integer(
     return low <= number <= high
 
 
-cdef inline bint is_text(
-    const Text *text, const char *word, int32_t size
-) noexcept nogil:
-    return (
-        not text.escaped and text.size == size and memcmp(text.data, word, size) == 0
-    )
-
-
 cdef inline bint is_unset(const Text *text) noexcept nogil:
     """True for a switch that is left out, or off as Java and C++ write it."""
     return (
-        text.data == NULL or is_text(text, b"false", 5) or is_text(text, b"0", 1)
+        text.data == NULL
+        or is_literal(text.data, text.size, b"false")
+        or is_literal(text.data, text.size, b"0")
     )
 
 
@@ -78,16 +95,54 @@ cdef inline uint8_t *put_signed(uint8_t *out, int64_t number) noexcept nogil:
     return put_integer(out, number)
 
 
-cdef inline uint8_t *put_name(
-    uint8_t *out, const char *name, int32_t size
-) noexcept nogil:
-    """Write the name of a field of a binary header, and leave room for the length."""
-    put16(out, size)
-    memcpy(out + 2, name, size)
-    return out + 2 + size + 4
+cdef inline uint8_t *begin_value(uint8_t *out, const char *name) noexcept nogil:
+    """Write the name of a field of a binary header; where its value goes."""
+    put16(out, <uint16_t>literal_size(name))
+    return put_literal(out + 2, name) + 4
 
 
 cdef inline uint8_t *end_value(uint8_t *start, uint8_t *end) noexcept nogil:
     """Write the length of a value before it."""
     put32(start - 4, <uint32_t>(end - start))
+    return end
+
+
+cdef inline uint8_t *end_json(
+    uint8_t *out, const Frame *frame, const char *remark, int32_t version
+) noexcept nogil:
+    """Write what follows the ext fields of a successful answer.
+
+    `remark` is a whole member with its comma, or empty.
+    """
+    out = put_literal(out, b'},"flag":1,"language":"PYTHON","opaque":')
+    out = put_signed(out, frame.opaque)
+    out = put_text(out, remark, literal_size(remark))
+    out = put_literal(out, b',"serializeTypeCurrentRPC":"JSON","version":')
+    out = put_integer(out, version)
+    return put_literal(out, b"}")
+
+
+cdef inline uint8_t *begin_binary(
+    uint8_t *out, const Frame *frame, const char *remark, int32_t version
+) noexcept nogil:
+    """Write what comes before the ext fields of a successful answer."""
+    put16(out, 0)
+    out[2] = LANGUAGE_PYTHON
+    put16(out + 3, <uint16_t>version)
+    put32(out + 5, <uint32_t>frame.opaque)
+    put32(out + 9, RESPONSE_FLAG)
+    put32(out + 13, <uint32_t>literal_size(remark))
+    return put_literal(out + 17, remark) + 4
+
+
+cdef inline void end_header(
+    uint8_t *frame_start, uint8_t *end, uint8_t serialize_type
+) noexcept nogil:
+    """Write form and size of the header that ends here."""
+    put32(frame_start + 4, <uint32_t>(end - frame_start - 8) | serialize_type << 24)
+
+
+cdef inline uint8_t *end_frame(uint8_t *frame_start, uint8_t *end) noexcept nogil:
+    """Write the size of the frame that ends here."""
+    put32(frame_start, <uint32_t>(end - frame_start - 4))
     return end

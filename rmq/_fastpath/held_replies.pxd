@@ -1,5 +1,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from rmq._fastpath.connections cimport Connections
+from rmq._fastpath.rpc_times cimport RpcTimes
+from rmq._fastpath.watermark cimport Watermark
+
 cdef struct Held:
     Held *next
     Held *previous
@@ -13,6 +17,12 @@ cdef struct Held:
     uint8_t *data               # the reply, then the time-out reply
 
 cdef class HeldReplies:
+    cdef Connections connections
+    cdef RpcTimes rpc_times
+    cdef Watermark watermark
+    cdef int watermark_fd       # -1: none is attached
+    cdef readonly int64_t timeout_ms
+    cdef bint is_awaited        # a reply of this poll waits for the disk
     cdef Held *head
     cdef Held *tail
     cdef readonly int64_t count
@@ -31,5 +41,17 @@ cdef class HeldReplies:
         int32_t code,
         int64_t begun_ns,
     ) noexcept nogil
+    cdef void keep_compiled(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        int64_t watermark,
+        int32_t code,
+    ) noexcept nogil
+    cdef void demand_flush(self) noexcept nogil
+    cdef void release(self) noexcept nogil
+    cdef list expire(self, int64_t now_ms)
+    cdef void answer(self, Held *held, bint timed_out) noexcept nogil
     cdef void insert(self, Held *held) noexcept nogil
     cdef void forget(self, Held *held) noexcept nogil

@@ -1,4 +1,8 @@
-from typing import final
+from typing import Self, final
+
+from rmq._fastpath.connections import Connections
+from rmq._fastpath.rpc_times import RpcTimes
+from rmq._fastpath.watermark import Watermark
 
 @final
 class HeldReplies:
@@ -6,3 +10,13 @@ class HeldReplies:
 
     count: int
     size: int
+    timeout_ms: int
+    def __new__(cls, connections: Connections, rpc_times: RpcTimes) -> Self: ...
+    def attach(self, watermark: Watermark, timeout_ms: int = 5_000) -> None:
+        """Release replies by this watermark from now on.
+
+        Those of compiled handlers are given up after `timeout_ms`.
+        """
+
+    def detach(self) -> None:
+        """Forget the watermark; what is held stays until its deadline."""

@@ -6,21 +6,61 @@ its place from the end.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from rmq._fastpath.connections cimport WATERMARK_ID, Connections
+from rmq._fastpath.rpc_times cimport RpcTimes
+from rmq._fastpath.syscalls cimport (
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLIN, epoll_set, monotonic_ns,
+)
+from rmq._fastpath.watermark cimport Watermark
+
 cdef enum:
     HELD_LIMIT = 256 * 1024 * 1024      # bytes
+    TIMEOUT_MS = 5_000                  # syncFlushTimeout, unless said otherwise
+    FLUSH_DISK_TIMEOUT = 10             # what a reply says whose time is over
+    SUCCESS = 0                         # what compiled handlers answer
 
 
 @cython.final
 cdef class HeldReplies:
     """Replies that wait for the disk, in the order of what they wait for."""
 
+    def __cinit__(self, Connections connections not None, RpcTimes rpc_times not None):
+        self.connections = connections
+        self.rpc_times = rpc_times
+        self.watermark_fd = -1
+        self.timeout_ms = TIMEOUT_MS
+
     def __dealloc__(self):
         while self.head != NULL:
             self.forget(self.head)
+
+    def attach(self, Watermark watermark not None, int64_t timeout_ms=TIMEOUT_MS):
+        """Release replies by this watermark from now on.
+
+        Those of compiled handlers are given up after `timeout_ms`.
+        """
+        self.detach()
+        self.timeout_ms = timeout_ms
+        self.watermark = watermark
+        self.watermark_fd = watermark.subscribe()
+        epoll_set(
+            self.connections.epfd, EPOLL_CTL_ADD, self.watermark_fd, EPOLLIN,
+            WATERMARK_ID,
+        )
+
+    def detach(self):
+        """Forget the watermark; what is held stays until its deadline."""
+        if self.watermark is not None:
+            epoll_set(
+                self.connections.epfd, EPOLL_CTL_DEL, self.watermark_fd, 0, 0
+            )
+            self.watermark.unsubscribe(self.watermark_fd)
+            self.watermark_fd = -1
+            self.watermark = None
 
     cdef bint has_room(self, int64_t size) noexcept nogil:
         return self.size + size <= HELD_LIMIT
@@ -61,8 +101,67 @@ cdef class HeldReplies:
         self.insert(held)
         return True
 
+    cdef void keep_compiled(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        int64_t watermark,
+        int32_t code,
+    ) noexcept nogil:
+        """Keep a compiled handler's reply; its time-out reply is made when needed."""
+        self.keep(
+            token, data, size, NULL, 0, watermark,
+            self.connections.now_ms + self.timeout_ms, code, self.connections.begun_ns,
+        )
+        self.is_awaited = True
+
+    cdef void demand_flush(self) noexcept nogil:
+        """Have the disk get what replies began to wait for."""
+        if self.is_awaited and self.watermark_fd >= 0:
+            self.watermark.want()
+        self.is_awaited = False
+
+    cdef void release(self) noexcept nogil:
+        """Answer every reply that the watermark has reached."""
+        cdef int64_t reached
+        if self.head == NULL or self.watermark_fd < 0:
+            return
+        reached = self.watermark.load()
+        while self.head != NULL and self.head.watermark <= reached:
+            self.answer(self.head, False)
+
+    cdef list expire(self, int64_t now_ms):
+        """Answer those whose deadline is over, see `Reactor.expire_held`."""
+        cdef Held *held
+        cdef Held *following
+        cdef list late = []
+        self.release()          # what is durable is not late
+        held = self.head
+        while held != NULL:
+            following = held.next
+            if held.deadline_ms <= now_ms:
+                if held.timeout_size == 0:
+                    late.append((held.token, held.data[:held.size]))
+                self.answer(held, True)
+            held = following
+        return late
+
+    cdef void answer(self, Held *held, bint timed_out) noexcept nogil:
+        """Move one reply to its outbox and forget it."""
+        cdef const uint8_t *data = held.data + held.size if timed_out else held.data
+        cdef int64_t size = held.timeout_size if timed_out else held.size
+        if self.connections.find(held.token) != NULL:
+            self.connections.push(<uint32_t>held.token, data, size)
+        if held.code >= 0:
+            self.rpc_times.add(
+                held.code, FLUSH_DISK_TIMEOUT if timed_out else SUCCESS,
+                monotonic_ns() - held.begun_ns, 1,
+            )
+        self.forget(held)
+
     cdef void insert(self, Held *held) noexcept nogil:
-        """Link it behind the last that waits for no more than it does."""
+        """Link it after the last that waits for no more than it does."""
         cdef Held *before = self.tail
         while before != NULL and before.watermark > held.watermark:
             before = before.previous

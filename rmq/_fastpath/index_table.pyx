@@ -293,6 +293,29 @@ cdef class IndexTable:
         self.end_offset = offset
         self.end_ms = store_ms
 
+    cdef bint add_keys(
+        self, const uint8_t *p, const RecordParts *parts, int64_t room, int64_t *done
+    ) noexcept nogil:
+        """Enter the keys of one record after the first `done`; False if all is full."""
+        cdef RecordKeys found
+        cdef const uint8_t *key
+        cdef int64_t size, number = 0
+        cdef bint is_tags
+        find_keys(p + parts.properties_at, parts.properties_size, &found)
+        while next_key(&found, &key, &size, &is_tags):
+            number += 1
+            if number <= done[0]:
+                continue
+            if self.entry_count >= room:
+                return False
+            self.add(
+                key_hash(p + parts.topic_at, parts.topic_size, key, size, is_tags),
+                parts.physical_offset,
+                parts.store_ms,
+            )
+            done[0] = number
+        return True
+
     def add_records(
         self,
         MappedFile log not None,
@@ -311,13 +334,11 @@ cdef class IndexTable:
         end of the log file; anything else is no record.
         """
         cdef RecordParts parts
-        cdef RecordKeys found
         cdef RecordStatus status = OK
         cdef const uint8_t *p
-        cdef const uint8_t *key
-        cdef int64_t size, number, looked = 0
+        cdef int64_t looked = 0
         cdef int64_t room = self.entry_limit
-        cdef bint is_tags, has_room = True
+        cdef bint has_room = True
         log._check(position, end - position, log.size)
         self.file._check_write(0, self.entries_at, self.file.allocated)
         room = min(room, (self.file.allocated - self.entries_at) // ENTRY_SIZE)
@@ -339,23 +360,7 @@ cdef class IndexTable:
                 ):
                     position += parts.size
                     continue
-                find_keys(p + parts.properties_at, parts.properties_size, &found)
-                number = 0
-                while next_key(&found, &key, &size, &is_tags):
-                    number += 1
-                    if number <= done:
-                        continue
-                    has_room = self.entry_count < room
-                    if not has_room:
-                        break
-                    self.add(
-                        key_hash(
-                            p + parts.topic_at, parts.topic_size, key, size, is_tags
-                        ),
-                        parts.physical_offset,
-                        parts.store_ms,
-                    )
-                    done = number
+                has_room = self.add_keys(p, &parts, room, &done)
                 if has_room:
                     done = 0
                     position += parts.size

@@ -1,9 +1,9 @@
 """The contract between reactor and compiled handlers; plugins may cimport this file.
 
 A handler serves a frame or declines it.  DECLINED leaves no trace: the frame takes the
-Python path; `conn.reason` says why, as an index of the handler's reasons.  A handler
+Python path; `decline` says why, with an index of the handler's reasons.  A handler
 serves only what it can prove plain, allocates nothing, takes no lock and calls nothing
-that blocks.  `end_of_drain` finishes what was served in a poll, before any reply
+that blocks.  `end_of_poll` finishes what was served in a poll, before any reply
 leaves; False means that it was not kept: those replies are thrown away and their
 connections closed.  A reply that does not fit calls `conn.grow` before it writes
 anything.
@@ -49,7 +49,7 @@ cdef struct Conn:
     const uint8_t *peer     # address and port as a record stores them, 8 or 20 bytes
     int32_t peer_size
     int64_t watermark       # set with HELD: end offset of the record
-    int32_t reason          # set with DECLINED
+    int32_t reason          # set with DECLINED, by `decline`
     bint (*grow)(Conn *conn, int64_t size) noexcept nogil   # room in `ready`
     void *owner             # of the connection: the reactor, and its slot there
     uint32_t slot
@@ -61,4 +61,10 @@ cdef class NativeHandler:
     cdef readonly int contract_version
     cdef bint is_urgent     # set by a poll that Python must hear of at once
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
-    cdef bint end_of_drain(self) noexcept nogil
+    cdef bint end_of_poll(self) noexcept nogil
+
+
+cdef inline Verdict decline(Conn *conn, int32_t reason) noexcept nogil:
+    """Leave the frame to Python: `return decline(conn, HEADER)`."""
+    conn.reason = reason
+    return DECLINED

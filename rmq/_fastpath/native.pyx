@@ -36,6 +36,6 @@ cdef class NativeHandler:
         """Serve one frame: the reply goes to one of the outboxes."""
         return DECLINED
 
-    cdef bint end_of_drain(self) noexcept nogil:
+    cdef bint end_of_poll(self) noexcept nogil:
         """Finish the batch of a poll, before any reply is sent; False if it is lost."""
         return True

@@ -1,13 +1,14 @@
-from typing import final
+from typing import Self, final
 
+from rmq._fastpath.connections import Connections
+from rmq._fastpath.held_replies import HeldReplies
 from rmq._fastpath.native import NativeHandler
-
-__pyx_capi__: dict[str, object]
 
 @final
 class NativeTable:
     """The compiled handlers of a process, by listener and request code."""
 
+    def __new__(cls, connections: Connections, held: HeldReplies) -> Self: ...
     def register(self, listener: int, code: int, handler: NativeHandler) -> None:
         """Let a compiled handler see the frames of a code first, on one listener."""
 

@@ -1,4 +1,4 @@
-"""Which compiled handler serves a frame, and how its header is read.
+"""Which compiled handler serves a frame, how its header is read, where it answers.
 
 A connection's headers resemble each other: what the scanner had to read is learned as a
 template, and the templates of the connection are tried first.  After LEARN_TRIES of
@@ -6,20 +6,27 @@ them, more are learned only while those before were worth it.
 """
 
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp
 
-from rmq._fastpath.frames cimport RawHeader, scan_header
-from rmq._fastpath.native cimport CONTRACT_VERSION, Frame, NativeHandler
+from rmq._fastpath.connections cimport LISTENER_LIMIT, Connections, Slot
+from rmq._fastpath.endian cimport get32
+from rmq._fastpath.header_scan cimport RawHeader, scan_header
+from rmq._fastpath.held_replies cimport HeldReplies
+from rmq._fastpath.native cimport (
+    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, Conn, Frame, NativeHandler, Verdict,
+)
 from rmq._fastpath.rpc_times cimport RpcTimes
 from rmq._fastpath.template cimport (
-    HOLE_LIMIT, Template, learn_template, match_template
+    HOLE_LIMIT, TEMPLATES_PER_CONNECTION, LearnedHeaders, Template, learn_template,
+    match_template,
 )
 
 cdef enum:
     LEARN_TRIES = 32
-    RESPONSE_FLAG = 1           # bit of the header's flag
+    RESPONSE_FLAG = 1           # bits of the header's flag
+    ONEWAY_FLAG = 2
     SUCCESS = 0                 # what compiled handlers answer
 
 
@@ -27,10 +34,13 @@ cdef enum:
 cdef class NativeTable:
     """The compiled handlers of a process, by listener and request code."""
 
-    def __cinit__(self):
+    def __cinit__(self, Connections connections not None, HeldReplies held not None):
+        self.connections = connections
+        self.held = held
         self.handlers = []
         self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
-        if self.natives == NULL:
+        self.held_reply = <uint8_t *>malloc(REPLY_ROOM)
+        if self.natives == NULL or self.held_reply == NULL:
             raise MemoryError
 
     def __dealloc__(self):
@@ -38,6 +48,7 @@ cdef class NativeTable:
         for i in range(LISTENER_LIMIT):
             free(self.dense[i])
         free(self.natives)
+        free(self.held_reply)
 
     def register(self, int listener, int code, NativeHandler handler not None):
         """Let a compiled handler see the frames of a code first, on one listener."""
@@ -75,10 +86,6 @@ cdef class NativeTable:
         if code < DENSE_CODES:
             self.dense[listener][code] = self.count
 
-    cdef bint serves(self, int32_t listener) noexcept nogil:
-        """Whether any code of this listener has a compiled handler."""
-        return self.dense[listener] != NULL
-
     cdef Native *find(self, int32_t listener, int32_t code) noexcept nogil:
         cdef int32_t i
         if self.dense[listener] == NULL:
@@ -90,6 +97,73 @@ cdef class NativeTable:
             if self.natives[i].listener == listener and self.natives[i].code == code:
                 return &self.natives[i]
         return NULL
+
+    cdef bint serve(
+        self, uint32_t index, const uint8_t *p, int64_t size
+    ) noexcept nogil:
+        """Offer a frame of a connection to its handler; False leaves it to Python.
+
+        After one frame was declined the connection's later frames of this poll are too,
+        so that its requests keep their order.
+        """
+        cdef Slot *slot = self.connections.slots[index]
+        cdef int64_t poll = self.connections.polls
+        cdef uint32_t header_size = get32(p + 4) & 0xFFFFFF
+        cdef Frame frame
+        cdef Native *native
+        cdef Verdict verdict = DECLINED
+        if self.dense[slot.listener] == NULL or slot.declined_poll == poll:
+            return False
+        native = self.read_header(
+            slot.listener, &slot.learned, p + 8, header_size, p[4], &frame
+        )
+        if native != NULL:
+            frame.body = p + 8 + header_size
+            frame.body_size = <uint32_t>(size - 8 - header_size)
+            frame.now_ms = self.connections.now_ms
+            verdict = self.answer(index, &frame, native)
+        if slot.outbox.capacity:
+            self.connections.mark_dirty(index)  # also to free an outbox without use
+        if verdict == DECLINED:
+            slot.declined_poll = poll
+            return False
+        slot.served_poll = poll
+        native.served += 1
+        native.is_touched = True
+        return True
+
+    cdef Verdict answer(
+        self, uint32_t index, const Frame *frame, Native *native
+    ) noexcept nogil:
+        """Let the handler write its reply, to the outbox or to be held."""
+        cdef Slot *slot = self.connections.slots[index]
+        cdef Conn conn
+        cdef Verdict verdict = DECLINED
+        conn.reason = 0
+        if self.held.has_room(REPLY_ROOM) and self.connections.reserve(
+            index, REPLY_ROOM
+        ):
+            _point_to_outbox(&conn, slot)
+            conn.held.end = self.held_reply
+            conn.held.limit = self.held_reply + REPLY_ROOM
+            conn.peer = slot.peer
+            conn.peer_size = slot.peer_size
+            conn.watermark = 0
+            conn.grow = _grow
+            conn.owner = <void *>self.connections
+            conn.slot = index
+            verdict = (<NativeHandler>native.handler).serve(frame, &conn)
+        if verdict == DECLINED:
+            native.declined[conn.reason % REASON_LIMIT] += 1
+        elif verdict == HELD:
+            self.held.keep_compiled(
+                self.connections.token(index), self.held_reply,
+                conn.held.end - self.held_reply, conn.watermark, native.code,
+            )
+        else:
+            slot.outbox.end = conn.ready.end - slot.outbox.data
+            native.answered += not frame.flag & ONEWAY_FLAG
+        return verdict
 
     cdef Native *read_header(
         self,
@@ -128,7 +202,7 @@ cdef class NativeTable:
                 known.learned += 1
         return native
 
-    cdef bint end_of_drain(self, bint *is_urgent) noexcept nogil:
+    cdef bint end_of_poll(self, bint *is_urgent) noexcept nogil:
         """Let the handlers that served something finish their batch.
 
         False if one of them could not keep it.  `is_urgent` becomes true if Python must
@@ -142,7 +216,7 @@ cdef class NativeTable:
                 if (<NativeHandler>self.natives[i].handler).is_urgent:
                     (<NativeHandler>self.natives[i].handler).is_urgent = False
                     is_urgent[0] = True
-                if not (<NativeHandler>self.natives[i].handler).end_of_drain():
+                if not (<NativeHandler>self.natives[i].handler).end_of_poll():
                     is_kept = False
         return is_kept
 
@@ -173,15 +247,6 @@ cdef class NativeTable:
         return counts
 
 
-cdef void forget_headers(LearnedHeaders *known) noexcept nogil:
-    """Free what a connection has taught."""
-    cdef int32_t i
-    for i in range(TEMPLATES_PER_CONNECTION):
-        free(known.templates[i])
-        known.templates[i] = NULL
-    known.learned = known.matched = 0
-
-
 cdef void _fill(
     Frame *frame, const RawHeader *raw, const Native *native
 ) noexcept nogil:
@@ -206,3 +271,16 @@ cdef void _fill(
             ):
                 frame.fields[i] = raw.values[j]
                 break
+
+
+cdef inline void _point_to_outbox(Conn *conn, const Slot *slot) noexcept nogil:
+    conn.ready.end = slot.outbox.data + slot.outbox.end
+    conn.ready.limit = slot.outbox.data + slot.outbox.capacity
+
+
+cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:
+    """Have `size` free bytes in `ready`, in which nothing was written yet."""
+    if not (<Connections>conn.owner).reserve(conn.slot, size):
+        return False
+    _point_to_outbox(conn, (<Connections>conn.owner).slots[conn.slot])
+    return True

@@ -1,8 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rmq._fastpath.native cimport Conn, Frame, NativeHandler
+from rmq._fastpath.native cimport Conn, Frame, NativeHandler, Verdict
 from rmq._fastpath.pull_table cimport PullTable
-from rmq._fastpath.scan cimport Found
+from rmq._fastpath.scan cimport Found, Wanted
 
 cdef enum Reason:
     HEADER = 0
@@ -33,17 +33,23 @@ cdef struct Pulled:             # what a reply says
 cdef class PullPath(NativeHandler):
     cdef PullTable table
     cdef bint read_numbers(self, const Frame *frame, Pull *pull) noexcept nogil
-    cdef void *view_of(
-        self, const Frame *frame, const Pull *pull, Conn *conn
+    cdef Verdict find_view(
+        self, const Frame *frame, Conn *conn, const Pull *pull, Pulled *pulled
     ) noexcept nogil
-    cdef bint read(
-        self, void *view, const Pull *pull, Pulled *pulled, Found *found, Conn *conn
+    cdef Verdict read(
+        self, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
+    ) noexcept nogil
+    cdef void limit(
+        self, const Pull *pull, int64_t distance, Wanted *wanted
     ) noexcept nogil
     cdef bint is_at_hand(self, const Found *found, int64_t now_ms) noexcept nogil
-    cdef uint8_t *put_records(self, uint8_t *out, const Found *found) noexcept nogil
-    cdef uint8_t *put_header(
-        self, uint8_t *out, const Frame *frame, const Pulled *pulled
+    cdef void reply(
+        self, const Frame *frame, Conn *conn, const Pulled *pulled, const Found *found
     ) noexcept nogil
+    cdef void count(
+        self, const Pull *pull, const Pulled *pulled, const Found *found
+    ) noexcept nogil
+    cdef uint8_t *put_records(self, uint8_t *out, const Found *found) noexcept nogil
     cdef uint8_t *put_json(
         self, uint8_t *out, const Frame *frame, const Pulled *pulled
     ) noexcept nogil

@@ -17,39 +17,23 @@ from libc.stdint cimport (
     int32_t,
     int64_t,
     uint8_t,
-    uint32_t,
 )
 from libc.string cimport memcpy
 
-from rmq._fastpath.endian cimport get32, get64, put16, put32
+from rmq._fastpath.endian cimport get32, get64
 from rmq._fastpath.header_text cimport (
-    end_value,
-    is_text,
-    put_integer,
-    put_name,
-    put_signed,
-    put_text,
-    read_integer,
+    JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
+    end_value, is_literal, put_integer, put_literal, put_text, read_integer,
 )
 from rmq._fastpath.layout cimport QueueEntryLayout
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.name_table cimport Name, find_name
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION,
-    DECLINED,
-    REPLY_ROOM,
-    SERVED,
-    Conn,
-    Frame,
-    NativeHandler,
-    Text,
-    Verdict,
+    CONTRACT_VERSION, DECLINED, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler, Text,
+    Verdict, decline,
 )
 from rmq._fastpath.pull_table cimport (
-    COMMIT_LIMIT,
-    Commit,
-    PullTable,
-    PullView,
-    Served,
+    COMMIT_LIMIT, Commit, PullTable, PullView, Served,
 )
 from rmq._fastpath.scan cimport Found, Wanted, scan_entries
 from rmq._fastpath.tail cimport QueueTail
@@ -71,12 +55,9 @@ cdef enum:
     LITE_TOPIC = 13
 
 cdef enum:
-    ONEWAY_FLAG = 2
     COMMIT_FLAG = 1
     SUBSCRIPTION_FLAG = 4
     PLAIN_FLAGS = 0x17          # commit, suspend, subscription, lite
-    JSON_TYPE = 0
-    LANGUAGE_PYTHON = 3
     BODY_LIMIT = (16 << 20) - REPLY_ROOM    # of a frame
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
 
@@ -185,123 +166,123 @@ cdef class PullPath(NativeHandler):
             return False
         return texts[LITE_TOPIC].data == NULL or texts[LITE_TOPIC].size == 0
 
-    cdef void *view_of(
-        self, const Frame *frame, const Pull *pull, Conn *conn
-    ) noexcept nogil:
-        """The view that the request names, or NULL."""
-        cdef const Text *texts = frame.fields
-        cdef const uint8_t *expression = NULL
-        cdef int64_t expression_size = 0
-        cdef void *view
-        if texts[GROUP].data == NULL or texts[GROUP].escaped:
-            return NULL
-        if texts[TOPIC].data == NULL or texts[TOPIC].escaped:
-            return NULL
-        if pull.sys_flag & SUBSCRIPTION_FLAG:
-            if texts[SUBSCRIPTION].escaped:
-                return NULL
-            if texts[EXPRESSION_TYPE].size and not is_text(
-                &texts[EXPRESSION_TYPE], b"TAG", 3
-            ):
-                return NULL
-            expression = texts[SUBSCRIPTION].data
-            expression_size = texts[SUBSCRIPTION].size
-            if expression == NULL:
-                expression = b""
-        conn.reason = VIEW_UNKNOWN
-        view = self.table.find_view(
-            texts[GROUP].data, texts[GROUP].size,
-            texts[TOPIC].data, texts[TOPIC].size,
-            expression, expression_size,
-        )
-        if view == NULL or pull.queue_id >= (<PullView>view).queue_count:
-            return NULL
-        if expression == NULL and pull.sub_version > (<PullView>view).sub_version:
-            conn.reason = NOT_LATEST
-            return NULL
-        return view
-
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Copy the records that a pull finds behind their header."""
+        """Copy the records that a pull finds to the reply, after its header."""
         cdef Pull pull
         cdef Pulled pulled
         cdef Found found
-        cdef Commit *commit
-        cdef Served *served
-        cdef void *view
-        cdef uint8_t *start
-        cdef uint8_t *end
-        conn.reason = HEADER
         if frame.flag & ONEWAY_FLAG or not self.read_numbers(frame, &pull):
+            return decline(conn, HEADER)
+        if not self.find_view(frame, conn, &pull, &pulled):
             return DECLINED
-        view = self.view_of(frame, &pull, conn)
-        if view == NULL:
+        if not self.read(conn, &pull, &pulled, &found):
             return DECLINED
-        if not self.read(view, &pull, &pulled, &found, conn):
-            return DECLINED
-        conn.reason = TOO_MUCH
         if found.bytes > BODY_LIMIT or self.table.commit_count == COMMIT_LIMIT:
-            return DECLINED
+            return decline(conn, TOO_MUCH)
         if not conn.grow(conn, REPLY_ROOM + found.bytes):
-            return DECLINED
-        start = conn.ready.end
-        end = self.put_header(start + 8, frame, &pulled)
-        put32(
-            start + 4,
-            <uint32_t>(end - start - 8) | (frame.serialize_type != JSON_TYPE) << 24,
-        )
-        end = self.put_records(end, &found)
-        put32(start, <uint32_t>(end - start - 4))
-        conn.ready.end = end
+            return decline(conn, TOO_MUCH)
+        self.reply(frame, conn, &pulled, &found)
+        self.count(&pull, &pulled, &found)
+        return SERVED
+
+    cdef Verdict find_view(
+        self, const Frame *frame, Conn *conn, const Pull *pull, Pulled *pulled
+    ) noexcept nogil:
+        """Find the view that the request names."""
+        cdef const Text *texts = frame.fields
+        cdef Name names[3]
+        cdef int32_t count = 2
+        if texts[GROUP].data == NULL or texts[GROUP].escaped:
+            return decline(conn, HEADER)
+        if texts[TOPIC].data == NULL or texts[TOPIC].escaped:
+            return decline(conn, HEADER)
+        names[0].data, names[0].size = texts[GROUP].data, texts[GROUP].size
+        names[1].data, names[1].size = texts[TOPIC].data, texts[TOPIC].size
+        if pull.sys_flag & SUBSCRIPTION_FLAG:
+            if texts[SUBSCRIPTION].escaped:
+                return decline(conn, HEADER)
+            if texts[EXPRESSION_TYPE].size and not is_literal(
+                texts[EXPRESSION_TYPE].data, texts[EXPRESSION_TYPE].size, b"TAG"
+            ):
+                return decline(conn, HEADER)
+            names[2].data, names[2].size = b"", 0
+            if texts[SUBSCRIPTION].data != NULL:
+                names[2].data = texts[SUBSCRIPTION].data
+                names[2].size = texts[SUBSCRIPTION].size
+            count = 3
+        pulled.view = find_name(&self.table.names, names, count)
+        if pulled.view == NULL or (
+            pull.queue_id >= (<PullView>pulled.view).queue_count
+        ):
+            return decline(conn, VIEW_UNKNOWN)
+        if count == 2 and pull.sub_version > (<PullView>pulled.view).sub_version:
+            return decline(conn, NOT_LATEST)
+        return SERVED
+
+    cdef void reply(
+        self, const Frame *frame, Conn *conn, const Pulled *pulled, const Found *found
+    ) noexcept nogil:
+        """Write header and records to the outbox, which has room for them."""
+        cdef uint8_t *start = conn.ready.end
+        cdef uint8_t *end
+        if frame.serialize_type == JSON_TYPE:
+            end = self.put_json(start + 8, frame, pulled)
+        else:
+            end = self.put_binary(start + 8, frame, pulled)
+        end_header(start, end, frame.serialize_type)
+        conn.ready.end = end_frame(start, self.put_records(end, found))
+
+    cdef void count(
+        self, const Pull *pull, const Pulled *pulled, const Found *found
+    ) noexcept nogil:
+        """Note what was served, and the offset that came with the request."""
+        cdef Served *served = &(<PullView>pulled.view).served[pull.queue_id]
+        cdef Commit *commit
         self.table.found += 1
         self.table.messages += found.messages
-        served = &(<PullView>view).served[pull.queue_id]
         served.pulls += 1
         served.messages += found.messages
         served.size += found.bytes
         served.next_offset = pulled.next_offset
-        (<PullView>view).has_served = True
+        (<PullView>pulled.view).has_served = True
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
             commit = &self.table.commits[self.table.commit_count]
-            commit.view = view
+            commit.view = pulled.view
             commit.queue_id = <int32_t>pull.queue_id
             commit.offset = pull.commit_offset
             self.table.commit_count += 1
-        return SERVED
 
-    cdef bint end_of_drain(self) noexcept nogil:
+    cdef bint end_of_poll(self) noexcept nogil:
         """Tell what was served in this poll."""
         self.table.tell()
         return True
 
-    cdef bint read(
-        self, void *view, const Pull *pull, Pulled *pulled, Found *found, Conn *conn
+    cdef Verdict read(
+        self, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
     ) noexcept nogil:
-        """Find what a pull may have; False leaves it to the Python handler."""
+        """Find what a pull may have, as `StoreReader.get` does."""
         cdef Wanted wanted
+        cdef void *view = pulled.view
         cdef void *queue = (<PullView>view).tails[pull.queue_id]
         cdef void *file
         cdef int64_t position, size, log_end = self.table.end_offset()
         cdef const uint8_t *entry
-        conn.reason = VIEW_UNKNOWN
         if queue == NULL or (<QueueTail>queue).is_deleted or log_end < 0:
-            return False
+            return decline(conn, VIEW_UNKNOWN)
         wanted.confirm_offset = log_end
         if self.table.durable is not None:
             wanted.confirm_offset = self.table.durable.load()
         pulled.low = (<QueueTail>queue).min_offset
         pulled.high = _visible(queue, wanted.confirm_offset)
-        conn.reason = OUTSIDE
         if not pulled.low <= pull.offset < pulled.high:
-            return False
-        conn.reason = FILE_UNKNOWN
+            return decline(conn, OUTSIDE)
         file = <void *>(<QueueTail>queue).file
         if (<QueueTail>queue).file is None or not _holds(
             file, pull.offset * ENTRY_SIZE
         ):
             file = (<PullView>view).maps[pull.queue_id]
             if not _holds(file, pull.offset * ENTRY_SIZE):
-                return False
+                return decline(conn, FILE_UNKNOWN)
         position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset
         size = min(
             (<MappedFile>file).size - position,
@@ -311,13 +292,29 @@ cdef class PullPath(NativeHandler):
         wanted.max_examined = max(
             self.table.scan_bytes, wanted.max_messages * ENTRY_SIZE
         ) // ENTRY_SIZE
-        conn.reason = NOT_RESIDENT
         if not self.table.is_in_memory(
             file, position, min(size, wanted.max_examined * ENTRY_SIZE), pull.now_ms
         ):
-            return False
+            return decline(conn, NOT_RESIDENT)
         entry = (<MappedFile>file).address + position
-        if log_end - <int64_t>get64(entry) <= self.table.hot_window:
+        self.limit(pull, log_end - <int64_t>get64(entry), &wanted)
+        wanted.codes = (<PullView>view).codes
+        wanted.code_count = (<PullView>view).code_count
+        wanted.min_physical_offset = self.table.min_offset()
+        scan_entries(entry, entry + size, &wanted, found)
+        if not found.messages:
+            return decline(conn, NOTHING_MATCHES)
+        if not self.is_at_hand(found, pull.now_ms):
+            return decline(conn, NOT_RESIDENT)
+        pulled.next_offset = pull.offset + found.examined
+        return SERVED
+
+    cdef void limit(
+        self, const Pull *pull, int64_t distance, Wanted *wanted
+    ) noexcept nogil:
+        """How much a pull may have that begins `distance` bytes before the log's end.
+        """
+        if distance <= self.table.hot_window:
             wanted.max_messages = min(wanted.max_messages, self.table.hot_messages)
             wanted.max_bytes = self.table.hot_bytes
         else:
@@ -326,19 +323,6 @@ cdef class PullPath(NativeHandler):
         wanted.max_messages = max(<int64_t>1, wanted.max_messages)
         if pull.max_bytes > 0:
             wanted.max_bytes = min(wanted.max_bytes, pull.max_bytes)
-        wanted.codes = (<PullView>view).codes
-        wanted.code_count = (<PullView>view).code_count
-        wanted.min_physical_offset = self.table.min_offset()
-        scan_entries(entry, entry + size, &wanted, found)
-        conn.reason = NOTHING_MATCHES
-        if not found.messages:
-            return False
-        conn.reason = NOT_RESIDENT
-        if not self.is_at_hand(found, pull.now_ms):
-            return False
-        pulled.next_offset = pull.offset + found.examined
-        pulled.view = view
-        return True
 
     cdef bint is_at_hand(self, const Found *found, int64_t now_ms) noexcept nogil:
         """True if all records are in memory, so that copying them waits for nothing."""
@@ -372,68 +356,40 @@ cdef class PullPath(NativeHandler):
             out += found.sizes[i]
         return out
 
-    cdef uint8_t *put_header(
-        self, uint8_t *out, const Frame *frame, const Pulled *pulled
-    ) noexcept nogil:
-        """Write the header in the form of its request; the end of it."""
-        if frame.serialize_type == JSON_TYPE:
-            return self.put_json(out, frame, pulled)
-        return self.put_binary(out, frame, pulled)
-
     cdef uint8_t *put_json(
         self, uint8_t *out, const Frame *frame, const Pulled *pulled
     ) noexcept nogil:
-        out = put_text(
-            out,
-            b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"',
-            69,
-        )
+        cdef void *view = pulled.view
+        out = put_literal(out, b'{"code":0,"extFields":{"suggestWhichBrokerId":"0"')
+        out = put_literal(out, b',"nextBeginOffset":"')
         out = put_integer(out, pulled.next_offset)
-        out = put_text(out, b'","minOffset":"', 15)
+        out = put_literal(out, b'","minOffset":"')
         out = put_integer(out, pulled.low)
-        out = put_text(out, b'","maxOffset":"', 15)
+        out = put_literal(out, b'","maxOffset":"')
         out = put_integer(out, pulled.high)
-        out = put_text(out, b'"', 1)
+        out = put_literal(out, b'"')
         out = put_text(
-            out,
-            (<PullView>pulled.view).json_text,
-            (<PullView>pulled.view).json_size,
+            out, (<PullView>view).flags.json_text, (<PullView>view).flags.json_size
         )
-        out = put_text(out, b'},"flag":1,"language":"PYTHON","opaque":', 40)
-        out = put_signed(out, frame.opaque)
-        out = put_text(
-            out,
-            b',"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":',
-            61,
-        )
-        out = put_integer(out, self.table.version)
-        return put_text(out, b"}", 1)
+        return end_json(out, frame, b',"remark":"FOUND"', self.table.version)
 
     cdef uint8_t *put_binary(
         self, uint8_t *out, const Frame *frame, const Pulled *pulled
     ) noexcept nogil:
-        cdef uint8_t *fields = out + 26
-        cdef uint8_t *end
+        cdef void *view = pulled.view
+        cdef uint8_t *fields = begin_binary(out, frame, b"FOUND", self.table.version)
         cdef uint8_t *start
-        put16(out, 0)
-        out[2] = LANGUAGE_PYTHON
-        put16(out + 3, self.table.version)
-        put32(out + 5, <uint32_t>frame.opaque)
-        put32(out + 9, 1)
-        put32(out + 13, 5)
-        put_text(out + 17, b"FOUND", 5)
-        start = put_name(fields, b"suggestWhichBrokerId", 20)
-        end = end_value(start, put_text(start, b"0", 1))
-        start = put_name(end, b"nextBeginOffset", 15)
+        cdef uint8_t *end
+        start = begin_value(fields, b"suggestWhichBrokerId")
+        end = end_value(start, put_literal(start, b"0"))
+        start = begin_value(end, b"nextBeginOffset")
         end = end_value(start, put_integer(start, pulled.next_offset))
-        start = put_name(end, b"minOffset", 9)
+        start = begin_value(end, b"minOffset")
         end = end_value(start, put_integer(start, pulled.low))
-        start = put_name(end, b"maxOffset", 9)
+        start = begin_value(end, b"maxOffset")
         end = end_value(start, put_integer(start, pulled.high))
         end = put_text(
-            end,
-            (<PullView>pulled.view).binary_text,
-            (<PullView>pulled.view).binary_size,
+            end, (<PullView>view).flags.binary_text, (<PullView>view).flags.binary_size
         )
-        put32(out + 22, <uint32_t>(end - fields))
+        end_value(fields, end)
         return end

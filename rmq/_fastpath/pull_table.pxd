@@ -1,12 +1,14 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.name_table cimport NameTable
+from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.tail cimport LogTail, QueueTail
 from rmq._fastpath.watermark cimport Watermark
 
 cdef enum:
     VIEW_LIMIT = 16384          # groups times topics that are known at the same time
-    SLOT_COUNT = 65536          # a power of two, so that most slots are free
+    SLOT_COUNT = 65536          # of the table of views
     QUEUE_LIMIT = 1024          # queues of a topic
     COMMIT_LIMIT = 4096         # offsets that came with the pulls of one poll
     CHUNK_SIZE = 256 * 1024     # of a file whose pages are looked at together
@@ -22,7 +24,7 @@ cdef struct Served:
     int64_t pulls
     int64_t messages
     int64_t size
-    int64_t next_offset         # behind the last message that was served
+    int64_t next_offset         # after the last message that was served
 
 cdef struct Chunk:
     const uint8_t *address
@@ -33,18 +35,10 @@ cdef class PullView:
     cdef readonly str group
     cdef readonly str topic
     cdef bytes key
-    cdef const uint8_t *text    # of the key
-    cdef int64_t size
-    cdef uint32_t hash
     cdef readonly int64_t sub_version   # pulls with a newer one are not for this view
     cdef int64_t code_count     # -1: every tag
     cdef int64_t *codes
-    cdef bytes json_flags       # ext fields of every reply
-    cdef const char *json_text
-    cdef int64_t json_size
-    cdef bytes binary_flags
-    cdef const char *binary_text
-    cdef int64_t binary_size
+    cdef ReplyFields flags      # ext fields of every reply
     cdef int32_t queue_count
     cdef list queues            # keeps what the arrays point to alive
     cdef list files
@@ -67,23 +61,13 @@ cdef class PullTable:
     cdef int64_t scan_bytes
     cdef int32_t version
     cdef dict views
-    cdef void **slots           # open addressing over the views
+    cdef NameTable names        # of the views
     cdef Commit *commits
     cdef int32_t commit_count
     cdef Chunk *chunks
     cdef int64_t found          # pulls of this poll, and their messages
     cdef int64_t messages
 
-    cdef uint32_t free_slot(self, uint32_t hashed) noexcept nogil
-    cdef void *find_view(
-        self,
-        const uint8_t *group,
-        int64_t group_size,
-        const uint8_t *topic,
-        int64_t topic_size,
-        const uint8_t *expression,
-        int64_t expression_size,
-    ) noexcept nogil
     cdef int64_t min_offset(self) noexcept with gil
     cdef int64_t end_offset(self) noexcept nogil
     cdef bint is_in_memory(

@@ -23,7 +23,10 @@ class PullView:
         queue_count: int,
         flags: dict[str, str],
     ) -> Self:
-        """`flags` are the last ext fields of each reply."""
+        """`flags` are the last ext fields of each reply.
+
+        Without an expression it is the view that the group's heartbeats announced.
+        """
 
     has_served: bool
     def show(self, queue: QueueTail, file: MappedFile) -> None:
@@ -32,7 +35,7 @@ class PullView:
     def take_served(self) -> list[tuple[int, int, int, int, int]]:
         """Return [(queue id, pulls, messages, bytes, end)] since the last call.
 
-        `end` is the offset behind the last message.
+        `end` is the offset after the last message.
         """
 
 @final
@@ -71,7 +74,4 @@ class PullTable:
         """
 
     def remove(self, view: PullView) -> None:
-        """Leave the pulls of this view to the Python handler until it is shown again.
-
-        The views behind it move up, so that a search still ends at a free slot.
-        """
+        """Leave pulls of this view to the Python handler until it is shown again."""

@@ -8,33 +8,17 @@ Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp
 
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.name_table cimport (
+    init_names, insert_name, name_key, remove_name,
+)
+from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.scan cimport TAG_LIMIT
 from rmq._fastpath.tail cimport LogTail, QueueTail
 from rmq._fastpath.watermark cimport Watermark
-
-cdef enum:
-    FLAGS_LIMIT = 128           # bytes of a view's flags, so that a header fits
-
-
-cdef uint32_t _hash(uint32_t value, const uint8_t *data, int64_t size) noexcept nogil:
-    """FNV-1a, continued; every part ends with a byte that UTF-8 has not."""
-    cdef int64_t i
-    for i in range(size):
-        value = (value ^ data[i]) * 16777619
-    return (value ^ 0xFF) * 16777619
-
-
-cdef bytes _key(str group, str topic, str expression):
-    """The parts of a view's name; without an expression it is the group's own."""
-    parts = [group.encode(), topic.encode()]
-    if expression is not None:
-        parts.append(expression.encode())
-    return b"\xff".join(parts) + b"\xff"
 
 
 @cython.final
@@ -52,16 +36,15 @@ cdef class PullView:
         int32_t queue_count,
         dict flags not None,
     ):
-        """`flags` are the last ext fields of each reply."""
+        """`flags` are the last ext fields of each reply.
+
+        Without an expression it is the view that the group's heartbeats announced.
+        """
         cdef Py_ssize_t i
         self.group = group
         self.topic = topic
-        self.key = _key(group, topic, expression)
-        self.text = self.key
-        self.size = len(self.key)
-        self.hash = 2166136261
-        for part in self.key[:self.size - 1].split(b"\xff"):
-            self.hash = _hash(self.hash, <bytes>part, len(part))
+        names = [group, topic] if expression is None else [group, topic, expression]
+        self.key = name_key(names)
         self.sub_version = sub_version
         self.code_count = -1
         if tag_codes is not None and len(tag_codes) <= TAG_LIMIT:
@@ -71,19 +54,7 @@ cdef class PullView:
                 raise MemoryError
             for i in range(self.code_count):
                 self.codes[i] = tag_codes[i]
-        self.json_flags = b"".join(
-            f',"{name}":"{value}"'.encode() for name, value in flags.items()
-        )
-        self.binary_flags = b"".join(
-            len(name).to_bytes(2, "big") + name.encode()
-            + len(value).to_bytes(4, "big") + value.encode()
-            for name, value in flags.items()
-        )
-        if len(self.json_flags) > FLAGS_LIMIT or len(self.binary_flags) > FLAGS_LIMIT:
-            raise ValueError(f"{flags} are too long for a reply")
-        self.json_text, self.json_size = self.json_flags, len(self.json_flags)
-        self.binary_text = self.binary_flags
-        self.binary_size = len(self.binary_flags)
+        self.flags = ReplyFields(flags)
         if not 0 < queue_count <= QUEUE_LIMIT:
             raise ValueError(f"{queue_count} queues, 1 to {QUEUE_LIMIT}")
         self.queue_count = queue_count
@@ -114,7 +85,7 @@ cdef class PullView:
     def take_served(self):
         """Return [(queue id, pulls, messages, bytes, end)] since the last call.
 
-        `end` is the offset behind the last message.
+        `end` is the offset after the last message.
         """
         cdef int32_t i
         cdef Served *served
@@ -166,14 +137,15 @@ cdef class PullTable:
         self.scan_bytes = scan_bytes
         self.version = version
         self.views = {}
-        self.slots = <void **>calloc(SLOT_COUNT, sizeof(void *))
         self.commits = <Commit *>malloc(COMMIT_LIMIT * sizeof(Commit))
         self.chunks = <Chunk *>calloc(CHUNK_LIMIT, sizeof(Chunk))
-        if self.slots == NULL or self.commits == NULL or self.chunks == NULL:
+        if self.commits == NULL or self.chunks == NULL:
+            raise MemoryError
+        if not init_names(&self.names, SLOT_COUNT):
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.slots)
+        free(self.names.slots)
         free(self.commits)
         free(self.chunks)
 
@@ -191,76 +163,13 @@ cdef class PullTable:
         if len(self.views) >= VIEW_LIMIT:
             raise ValueError(f"more than {VIEW_LIMIT} views of topics")
         self.views[view.key] = view
-        self.slots[self.free_slot(view.hash)] = <void *>view
+        insert_name(&self.names, view.key, <void *>view)
 
     def remove(self, PullView view not None):
-        """Leave the pulls of this view to the Python handler until it is shown again.
-
-        The views behind it move up, so that a search still ends at a free slot.
-        """
+        """Leave pulls of this view to the Python handler until it is shown again."""
         cdef PullView known = self.views.pop(view.key, None)
-        cdef uint32_t i, home
-        cdef void *other
-        if known is None:
-            return
-        i = known.hash % SLOT_COUNT
-        while self.slots[i] != <void *>known:
-            i = (i + 1) % SLOT_COUNT
-        self.slots[i] = NULL
-        i = (i + 1) % SLOT_COUNT
-        while self.slots[i] != NULL:
-            other = self.slots[i]
-            self.slots[i] = NULL
-            home = self.free_slot((<PullView>other).hash)
-            self.slots[home] = other
-            i = (i + 1) % SLOT_COUNT
-
-    cdef uint32_t free_slot(self, uint32_t hashed) noexcept nogil:
-        cdef uint32_t i = hashed % SLOT_COUNT
-        while self.slots[i] != NULL:
-            i = (i + 1) % SLOT_COUNT
-        return i
-
-    cdef void *find_view(
-        self,
-        const uint8_t *group,
-        int64_t group_size,
-        const uint8_t *topic,
-        int64_t topic_size,
-        const uint8_t *expression,
-        int64_t expression_size,
-    ) noexcept nogil:
-        """The view of this name, or NULL; `expression` NULL is the group's own."""
-        cdef uint32_t hashed = _hash(2166136261, group, group_size)
-        cdef uint32_t i
-        cdef int64_t size = group_size + topic_size + 2
-        cdef const uint8_t *text
-        hashed = _hash(hashed, topic, topic_size)
-        if expression != NULL:
-            hashed = _hash(hashed, expression, expression_size)
-            size += expression_size + 1
-        i = hashed % SLOT_COUNT
-        while self.slots[i] != NULL:
-            text = (<PullView>self.slots[i]).text
-            if (
-                (<PullView>self.slots[i]).hash == hashed
-                and (<PullView>self.slots[i]).size == size
-                and memcmp(text, group, group_size) == 0
-                and text[group_size] == 0xFF
-                and memcmp(text + group_size + 1, topic, topic_size) == 0
-                and text[group_size + 1 + topic_size] == 0xFF
-                and (
-                    expression == NULL
-                    or memcmp(
-                        text + group_size + topic_size + 2,
-                        expression,
-                        expression_size,
-                    ) == 0
-                )
-            ):
-                return self.slots[i]
-            i = (i + 1) % SLOT_COUNT
-        return NULL
+        if known is not None:
+            remove_name(&self.names, known.key, <void *>known)
 
     # -- the log
 

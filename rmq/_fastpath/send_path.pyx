@@ -10,48 +10,22 @@ Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport (
-    INT32_MAX,
-    INT32_MIN,
-    INT64_MAX,
-    int32_t,
-    int64_t,
-    uint8_t,
-    uint32_t,
-)
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from rmq._fastpath.append cimport RecordFields, encode_record, encoded_size
-from rmq._fastpath.endian cimport put16, put32
-from rmq._fastpath.frames cimport is_plain, unescape
+from rmq._fastpath.header_scan cimport is_plain, unescape
 from rmq._fastpath.header_text cimport (
-    end_value,
-    is_text,
-    is_unset,
-    put_integer,
-    put_name,
-    put_signed,
-    put_text,
-    read_integer,
+    JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
+    end_value, is_literal, is_unset, put_integer, put_literal, put_text, read_integer,
 )
 from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION,
-    DECLINED,
-    HELD,
-    SERVED,
-    Conn,
-    Frame,
-    NativeHandler,
-    Text,
-    Verdict,
+    CONTRACT_VERSION, DECLINED, HELD, SERVED, Conn, Frame, NativeHandler, Text, Verdict,
+    decline,
 )
 from rmq._fastpath.send_table cimport (
-    PENDING_LIMIT,
-    Pending,
-    Properties,
-    SendTable,
-    SendTopic,
+    PENDING_LIMIT, Pending, Properties, SendTable, SendTopic,
 )
 from rmq._fastpath.tail cimport QueueTail
 
@@ -73,10 +47,7 @@ cdef enum:
     BATCH = 12
 
 cdef enum:
-    ONEWAY_FLAG = 2
     PLAIN_FLAGS = 0x701         # compressed, and by what; other bits have a meaning
-    JSON_TYPE = 0
-    LANGUAGE_PYTHON = 3
 
 cdef enum Reason:
     HEADER = 0
@@ -108,7 +79,7 @@ cdef class SendPath(NativeHandler):
         self.table = table
 
     cdef bint read_numbers(
-        self, const Frame *frame, int32_t *queue_id, RecordFields *fields
+        self, const Frame *frame, RecordFields *fields
     ) noexcept nogil:
         """Read every number that the header must have, and refuse what is unusual."""
         cdef const Text *texts = frame.fields
@@ -119,7 +90,7 @@ cdef class SendPath(NativeHandler):
             return False
         if not read_integer(&texts[QUEUE_ID], 0, INT32_MAX, &value):
             return False
-        queue_id[0] = <int32_t>value
+        fields.queue_id = <int32_t>value
         if not read_integer(&texts[SYS_FLAG], 0, INT32_MAX, &value):
             return False
         if value & ~<int64_t>PLAIN_FLAGS:
@@ -130,8 +101,8 @@ cdef class SendPath(NativeHandler):
         if not read_integer(&texts[FLAG], INT32_MIN, INT32_MAX, &value):
             return False
         fields.flag = <int32_t>value
-        if texts[RECONSUME_TIMES].data != NULL and not is_text(
-            &texts[RECONSUME_TIMES], "0", 1
+        if texts[RECONSUME_TIMES].data != NULL and not is_literal(
+            texts[RECONSUME_TIMES].data, texts[RECONSUME_TIMES].size, b"0"
         ):
             return False
         if not is_unset(&texts[UNIT_MODE]) or not is_unset(&texts[BATCH]):
@@ -141,44 +112,57 @@ cdef class SendPath(NativeHandler):
         )
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Stage one message and write its reply."""
-        cdef RecordFields fields
-        cdef Properties properties
-        cdef Sent sent
-        cdef Pending *message
-        cdef const Text *text = &frame.fields[PROPERTIES]
-        cdef int64_t text_size = text.size if text.data != NULL else 0
-        cdef uint8_t *staged
-        cdef void *topic
-        cdef void *queue
-        cdef int64_t size, hosts_size
-        cdef int64_t extra_size = self.table.extra_size
-        conn.reason = BODY
-        if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
+        """Store one message and answer."""
+        cdef Sending message
+        if not self.check(frame, conn, &message):
             return DECLINED
-        conn.reason = REFUSING
-        if not self.table.log.is_writable or self.table.pending_count == PENDING_LIMIT:
+        if not self.stage(frame, conn, &message):
             return DECLINED
-        conn.reason = HEADER
-        if frame.fields[TOPIC].data == NULL or frame.fields[TOPIC].escaped:
-            return DECLINED
-        if text_size + extra_size > RecordLayout.PROPERTIES_LIMIT:
-            return DECLINED
-        if not self.read_numbers(frame, &sent.queue_id, &fields):
-            return DECLINED
-        conn.reason = TOPIC_UNKNOWN
-        topic = self.table.find_topic(
-            frame.fields[TOPIC].data, frame.fields[TOPIC].size
-        )
-        if topic == NULL or sent.queue_id >= (<SendTopic>topic).queue_count:
-            return DECLINED
-        queue = (<SendTopic>topic).tails[sent.queue_id]
-        if queue == NULL:
-            return DECLINED
-        conn.reason = ROOM
-        if not (<QueueTail>queue).has_room_to_spare():
-            return DECLINED
+        return self.reply(frame, conn, &message)
 
+    cdef Verdict check(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Decline what is not provably plain; find its queue."""
+        cdef RecordFields *fields = &message.fields
+        cdef const Text *name = &frame.fields[TOPIC]
+        cdef const Text *text = &frame.fields[PROPERTIES]
+        cdef void *topic
+        if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
+            return decline(conn, BODY)
+        if not self.table.log.is_writable or self.table.pending_count == PENDING_LIMIT:
+            return decline(conn, REFUSING)
+        message.properties_size = text.size if text.data != NULL else 0
+        if (
+            message.properties_size + self.table.extra_size
+            > RecordLayout.PROPERTIES_LIMIT
+        ):
+            return decline(conn, HEADER)
+        if name.data == NULL or name.escaped or not self.read_numbers(frame, fields):
+            return decline(conn, HEADER)
+        topic = self.table.find_topic(name.data, name.size)
+        if topic == NULL or fields.queue_id >= (<SendTopic>topic).queue_count:
+            return decline(conn, TOPIC_UNKNOWN)
+        message.queue = (<SendTopic>topic).tails[fields.queue_id]
+        message.topic_flags = (<SendTopic>topic).flags
+        if message.queue == NULL:
+            return decline(conn, TOPIC_UNKNOWN)
+        if not (<QueueTail>message.queue).has_room_to_spare():
+            return decline(conn, ROOM)
+        return SERVED
+
+    cdef Verdict stage(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Write the record into the staging buffer; declined, it left no trace there.
+
+        The properties go to their place, the last of the record, before the rest: what
+        is added to them decides how large it becomes.
+        """
+        cdef RecordFields *fields = &message.fields
+        cdef Properties properties
+        cdef uint8_t *staged
+        cdef int64_t size_without, size
         fields.topic = frame.fields[TOPIC].data
         fields.topic_size = frame.fields[TOPIC].size
         fields.body = frame.body
@@ -187,124 +171,124 @@ cdef class SendPath(NativeHandler):
         fields.born_host_size = conn.peer_size
         fields.store_host = self.table.host
         fields.store_host_size = self.table.host_size
-        hosts_size = fields.born_host_size + fields.store_host_size
-        size = encoded_size(
-            fields.topic_size, fields.body_size, text_size + extra_size, hosts_size
+        size_without = encoded_size(
+            fields.topic_size, fields.body_size, 0,
+            fields.born_host_size + fields.store_host_size,
         )
+        size = size_without + message.properties_size + self.table.extra_size
         if not self.table.log.has_room(size) or not self.table.log.encoder.grow(size):
-            return DECLINED
-        # the properties go to their place, the last of the record, before the rest
+            return decline(conn, ROOM)
         staged = self.table.log.encoder.staging + self.table.log.encoder.staged_size
-        fields.properties = staged + encoded_size(
-            fields.topic_size, fields.body_size, 0, hosts_size
-        )
+        fields.properties = staged + size_without
         fields.properties_size = 0
-        if text_size:
-            fields.properties_size = unescape(<uint8_t *>fields.properties, text)
-        conn.reason = PROPERTY
+        if message.properties_size:
+            fields.properties_size = unescape(
+                <uint8_t *>fields.properties, &frame.fields[PROPERTIES]
+            )
         if not self.table.read_properties(
             fields.properties, fields.properties_size, &properties
         ) or not is_plain(properties.unique_key, properties.unique_key_size):
-            return DECLINED
+            return decline(conn, PROPERTY)
         if self.table.store_ms == 0:
             self.table.read_clock()
-        if not self.table.end_properties(&fields, &properties):
-            return DECLINED
-        sent.offset = self.table.log.next_offset()
-        sent.queue_offset = (<QueueTail>queue).stage()
-        sent.unique_key = properties.unique_key
-        sent.unique_key_size = properties.unique_key_size
-        fields.sys_flag |= (<SendTopic>topic).flags
-        fields.queue_id = sent.queue_id
+        if not self.table.end_properties(fields, &properties):
+            return decline(conn, PROPERTY)
+        fields.physical_offset = self.table.log.next_offset()
+        fields.queue_offset = (<QueueTail>message.queue).stage()
+        fields.sys_flag |= message.topic_flags
         fields.reconsume_times = 0
-        fields.queue_offset = sent.queue_offset
-        fields.physical_offset = sent.offset
         fields.store_ms = self.table.store_ms
         fields.prepared_offset = 0
-        encode_record(staged, &fields)
-        size = encoded_size(
-            fields.topic_size, fields.body_size, fields.properties_size, hosts_size
+        encode_record(staged, fields)
+        message.end_offset = (
+            fields.physical_offset + size_without + fields.properties_size
         )
-        self.table.log.encoder.staged_size += size
-        self.table.log.last_store_ms = fields.store_ms
-        message = &self.table.pending[self.table.pending_count]
-        message.queue = queue
-        message.offset = sent.offset
-        message.size = <int32_t>size
-        message.tags_code = properties.tags_code
-        self.table.pending_count += 1
-        if (<QueueTail>queue).is_watched:
-            self.is_urgent = True
-        if frame.flag & ONEWAY_FLAG:
-            return SERVED
-        if self.table.waits_for_disk and properties.waits:
-            conn.watermark = sent.offset + size
-            conn.held.end = self.put_reply(conn.held.end, frame, &sent)
-            return HELD
-        conn.ready.end = self.put_reply(conn.ready.end, frame, &sent)
+        message.unique_key = properties.unique_key
+        message.unique_key_size = properties.unique_key_size
+        message.waits = properties.waits
+        self.commit(message, properties.tags_code)
         return SERVED
 
-    cdef bint end_of_drain(self) noexcept nogil:
+    cdef void commit(self, Sending *message, int64_t tags_code) noexcept nogil:
+        """Have the end of the poll write what was staged."""
+        cdef Pending *pending = &self.table.pending[self.table.pending_count]
+        pending.queue = message.queue
+        pending.offset = message.fields.physical_offset
+        pending.size = <int32_t>(message.end_offset - message.fields.physical_offset)
+        pending.tags_code = tags_code
+        self.table.pending_count += 1
+        self.table.log.encoder.staged_size += pending.size
+        self.table.log.last_store_ms = message.fields.store_ms
+        if (<QueueTail>message.queue).is_watched:
+            self.is_urgent = True
+
+    cdef Verdict reply(
+        self, const Frame *frame, Conn *conn, const Sending *message
+    ) noexcept nogil:
+        """Answer now, or once the record is durable."""
+        if frame.flag & ONEWAY_FLAG:
+            return SERVED
+        if self.table.waits_for_disk and message.waits:
+            conn.watermark = message.end_offset
+            conn.held.end = self.put_reply(conn.held.end, frame, message)
+            return HELD
+        conn.ready.end = self.put_reply(conn.ready.end, frame, message)
+        return SERVED
+
+    cdef bint end_of_poll(self) noexcept nogil:
         """Write the messages of this poll."""
         return self.table.commit()
 
     cdef uint8_t *put_reply(
-        self, uint8_t *out, const Frame *frame, const Sent *sent
+        self, uint8_t *out, const Frame *frame, const Sending *message
     ) noexcept nogil:
         """Write the answer in the form of its request; the end of it."""
         cdef uint8_t *end
         if frame.serialize_type == JSON_TYPE:
-            end = self.put_json(out + 8, frame, sent)
-            put32(out + 4, <uint32_t>(end - out - 8))
+            end = self.put_json(out + 8, frame, message)
         else:
-            end = self.put_binary(out + 8, frame, sent)
-            put32(out + 4, <uint32_t>(end - out - 8) | 1 << 24)
-        put32(out, <uint32_t>(end - out - 4))
-        return end
+            end = self.put_binary(out + 8, frame, message)
+        end_header(out, end, frame.serialize_type)
+        return end_frame(out, end)
 
     cdef uint8_t *put_json(
-        self, uint8_t *out, const Frame *frame, const Sent *sent
+        self, uint8_t *out, const Frame *frame, const Sending *message
     ) noexcept nogil:
-        out = put_text(out, b'{"code":0,"extFields":{"msgId":"', 32)
-        out = self.put_message_id(out, sent.offset)
-        out = put_text(out, b'","queueId":"', 13)
-        out = put_integer(out, sent.queue_id)
-        out = put_text(out, b'","queueOffset":"', 17)
-        out = put_integer(out, sent.queue_offset)
-        out = put_text(out, b'","transactionId":"', 19)
-        out = put_text(out, <const char *>sent.unique_key, sent.unique_key_size)
-        out = put_text(out, b'"', 1)
-        out = put_text(out, self.table.facts_text, self.table.facts_size)
-        out = put_text(out, b'},"flag":1,"language":"PYTHON","opaque":', 40)
-        out = put_signed(out, frame.opaque)
-        out = put_text(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
-        out = put_integer(out, self.table.version)
-        return put_text(out, b"}", 1)
+        out = put_literal(out, b'{"code":0,"extFields":{"msgId":"')
+        out = self.put_message_id(out, message.fields.physical_offset)
+        out = put_literal(out, b'","queueId":"')
+        out = put_integer(out, message.fields.queue_id)
+        out = put_literal(out, b'","queueOffset":"')
+        out = put_integer(out, message.fields.queue_offset)
+        out = put_literal(out, b'","transactionId":"')
+        out = put_text(
+            out, <const char *>message.unique_key, message.unique_key_size
+        )
+        out = put_literal(out, b'"')
+        out = put_text(out, self.table.facts.json_text, self.table.facts.json_size)
+        return end_json(out, frame, b"", self.table.version)
 
     cdef uint8_t *put_binary(
-        self, uint8_t *out, const Frame *frame, const Sent *sent
+        self, uint8_t *out, const Frame *frame, const Sending *message
     ) noexcept nogil:
-        cdef uint8_t *fields = out + 21
-        cdef uint8_t *end = fields
+        cdef uint8_t *fields = begin_binary(out, frame, b"", self.table.version)
         cdef uint8_t *start
-        put16(out, 0)
-        out[2] = LANGUAGE_PYTHON
-        put16(out + 3, self.table.version)
-        put32(out + 5, <uint32_t>frame.opaque)
-        put32(out + 9, 1)
-        put32(out + 13, 0)
-        start = put_name(end, b"msgId", 5)
-        end = end_value(start, self.put_message_id(start, sent.offset))
-        start = put_name(end, b"queueId", 7)
-        end = end_value(start, put_integer(start, sent.queue_id))
-        start = put_name(end, b"queueOffset", 11)
-        end = end_value(start, put_integer(start, sent.queue_offset))
-        start = put_name(end, b"transactionId", 13)
+        cdef uint8_t *end
+        start = begin_value(fields, b"msgId")
         end = end_value(
-            start, put_text(start, <const char *>sent.unique_key, sent.unique_key_size)
+            start, self.put_message_id(start, message.fields.physical_offset)
         )
-        end = put_text(end, self.table.binary_facts_text, self.table.binary_facts_size)
-        put32(out + 17, <uint32_t>(end - fields))
+        start = begin_value(end, b"queueId")
+        end = end_value(start, put_integer(start, message.fields.queue_id))
+        start = begin_value(end, b"queueOffset")
+        end = end_value(start, put_integer(start, message.fields.queue_offset))
+        start = begin_value(end, b"transactionId")
+        end = put_text(
+            start, <const char *>message.unique_key, message.unique_key_size
+        )
+        end = end_value(start, end)
+        end = put_text(end, self.table.facts.binary_text, self.table.facts.binary_size)
+        end_value(fields, end)
         return end
 
     cdef uint8_t *put_message_id(self, uint8_t *out, int64_t offset) noexcept nogil:

@@ -1,6 +1,8 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.append cimport RecordFields
+from rmq._fastpath.name_table cimport Name, NameTable
+from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.tail cimport LogTail
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
@@ -9,13 +11,9 @@ cdef enum:
     UNIQUE_KEY_LIMIT = 256
     PENDING_LIMIT = 8192        # messages of one poll
     TOPIC_LIMIT = 8192          # topics that are known at the same time
-    SLOT_COUNT = 32768          # a power of two, so that most slots are free
+    SLOT_COUNT = 32768          # of the table of topics
     QUEUE_LIMIT = 1024          # queues of a topic
     SPECIAL_LIMIT = 64
-
-cdef struct Name:
-    const uint8_t *data
-    int32_t size
 
 cdef struct Pending:            # a message of this poll, staged and not yet written
     void *queue
@@ -30,10 +28,7 @@ cdef struct Properties:         # what a scan of the stored text found
     bint waits                  # for the disk, unless WAIT says otherwise
 
 cdef class SendTopic:
-    cdef bytes name
-    cdef const uint8_t *text
-    cdef int32_t size
-    cdef uint32_t hash
+    cdef bytes key
     cdef int32_t queue_count
     cdef int32_t flags          # system flags that the broker adds
     cdef list queues            # keeps the tails alive
@@ -51,29 +46,22 @@ cdef class SendTable:
     cdef int32_t host_size
     cdef bytes id_prefix        # of a message id: the store host in hexadecimal
     cdef const uint8_t *id_text
-    cdef bytes added            # properties of the broker's own, behind each text
+    cdef bytes added            # properties of the broker's own, after each text
     cdef const char *added_text
     cdef int64_t added_size
     cdef UniqueKeys keys        # for messages that came without one
-    cdef int64_t extra_size     # the most that is stored behind a text
-    cdef bytes facts            # ext fields of every reply, as JSON
-    cdef const char *facts_text
-    cdef int64_t facts_size
-    cdef bytes binary_facts
-    cdef const char *binary_facts_text
-    cdef int64_t binary_facts_size
+    cdef int64_t extra_size     # the most that is stored after a text
+    cdef ReplyFields facts      # ext fields of every reply
     cdef dict topics
+    cdef NameTable names        # of the topics
     cdef list specials
     cdef Name special_names[SPECIAL_LIMIT]
     cdef int32_t special_count
     cdef uint64_t special_sizes[256]    # bit n: one of n bytes begins with this byte
-    cdef void **slots           # open addressing over the topics
     cdef Pending *pending
     cdef int32_t pending_count
     cdef int64_t store_ms       # of this poll, 0 between polls
 
-    cdef int insert(self, SendTopic topic) except -1
-    cdef int rebuild(self) except -1
     cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil
     cdef void read_clock(self) noexcept nogil
     cdef bint read_properties(
@@ -82,6 +70,10 @@ cdef class SendTable:
     cdef bint end_properties(
         self, RecordFields *fields, Properties *found
     ) noexcept nogil
+    cdef int set_specials(self, list names) except -1
     cdef bint is_special(self, const uint8_t *name, int64_t size) noexcept nogil
+    cdef bint read_meaning(
+        self, const Name *name, const uint8_t *value, int64_t size, Properties *found
+    ) noexcept nogil
     cdef bint commit(self) noexcept nogil
     cdef int write(self) except -1

@@ -8,14 +8,18 @@ Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp
 
 from rmq._fastpath.append cimport RecordFields
 from rmq._fastpath.hashing cimport java_hash_of
-from rmq._fastpath.header_text cimport put_text
+from rmq._fastpath.header_text cimport is_literal, put_literal, put_text
 from rmq._fastpath.layout cimport RecordLayout
+from rmq._fastpath.name_table cimport (
+    Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
+)
+from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.tail cimport LogTail, QueueTail
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
@@ -45,28 +49,13 @@ cdef extern from *:
         const uint8_t *p, const uint8_t *end, uint8_t byte
     ) noexcept nogil
 
-cdef enum:
-    FACTS_LIMIT = 256           # bytes of facts, so that a reply fits its room
-
-
-cdef uint32_t _hash(const uint8_t *data, int64_t size) noexcept nogil:
-    """FNV-1a."""
-    cdef uint32_t value = 2166136261
-    cdef int64_t i
-    for i in range(size):
-        value = (value ^ data[i]) * 16777619
-    return value
-
 
 @cython.final
 cdef class SendTopic:
     """A topic as the Python handler last saw it."""
 
-    def __cinit__(self, bytes name not None, int32_t queue_count, int32_t flags):
-        self.name = name
-        self.text = name
-        self.size = <int32_t>len(name)
-        self.hash = _hash(name, len(name))
+    def __cinit__(self, bytes key not None, int32_t queue_count, int32_t flags):
+        self.key = key
         self.queue_count = queue_count
         self.flags = flags
         self.queues = []
@@ -110,41 +99,21 @@ cdef class SendTable:
         self.version = version
         self.store_host = store_host
         self.added = added
-        self.facts = b"".join(
-            f',"{name}":"{value}"'.encode() for name, value in facts.items()
-        )
-        self.binary_facts = b"".join(
-            len(name).to_bytes(2, "big") + name.encode()
-            + len(value).to_bytes(4, "big") + value.encode()
-            for name, value in facts.items()
-        )
-        if len(self.facts) > FACTS_LIMIT or len(self.binary_facts) > FACTS_LIMIT:
-            raise ValueError(f"{facts} are too long for a reply")
+        self.facts = ReplyFields(facts)
         self.topics = {}
-        self.specials = [name.encode() for name in specials]
-        if len(self.specials) > SPECIAL_LIMIT:
-            raise ValueError(f"{len(self.specials)} special properties")
-        for i, name in enumerate(self.specials):
-            self.special_names[i].data = <bytes>name
-            self.special_names[i].size = len(name)
-            self.special_sizes[(<bytes>name)[0]] |= <uint64_t>1 << (len(name) & 63)
-        self.special_count = len(self.specials)
+        self.set_specials([name.encode() for name in specials])
         self.id_prefix = store_host.hex().upper().encode()
         self.host, self.host_size = store_host, <int32_t>len(store_host)
         self.id_text = self.id_prefix
         self.added_text, self.added_size = self.added, len(added)
         self.keys = keys
         self.extra_size = 1 + len(b"UNIQ_KEY\1") + keys.size + 1 + len(added)
-        self.facts_text, self.facts_size = self.facts, len(self.facts)
-        self.binary_facts_text = self.binary_facts
-        self.binary_facts_size = len(self.binary_facts)
-        self.slots = <void **>calloc(SLOT_COUNT, sizeof(void *))
         self.pending = <Pending *>malloc(PENDING_LIMIT * sizeof(Pending))
-        if self.slots == NULL or self.pending == NULL:
+        if not init_names(&self.names, SLOT_COUNT) or self.pending == NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.slots)
+        free(self.names.slots)
         free(self.pending)
 
     # -- topics
@@ -156,57 +125,36 @@ cdef class SendTable:
         topics.
         """
         cdef SendTopic known
-        cdef bytes name = topic.encode()
-        if len(name) > RecordLayout.V1_TOPIC_LIMIT or queue is None:
+        cdef bytes key = name_key([topic])
+        if len(key) - 1 > RecordLayout.V1_TOPIC_LIMIT or queue is None:
             return
         if not 0 <= queue.queue_id < queue_count <= QUEUE_LIMIT:
             return
-        known = self.topics.get(name)
+        known = self.topics.get(topic)
         if known is None:
             if len(self.topics) >= TOPIC_LIMIT:
                 raise ValueError(f"more than {TOPIC_LIMIT} topics")
-            known = self.topics[name] = SendTopic(name, queue_count, flags)
-            self.insert(known)
+            known = self.topics[topic] = SendTopic(key, queue_count, flags)
+            insert_name(&self.names, key, <void *>known)
         if known.tails[queue.queue_id] != <void *>queue:
             known.queues.append(queue)
             known.tails[queue.queue_id] = <void *>queue
 
     def forget(self, str topic not None):
         """Leave the topic to the Python handler until it is shown again."""
-        if self.topics.pop(topic.encode(), None) is not None:
-            self.rebuild()
+        cdef SendTopic known = self.topics.pop(topic, None)
+        if known is not None:
+            remove_name(&self.names, known.key, <void *>known)
 
     def forget_all(self):
         """Leave every topic to the Python handler until it is shown again."""
         self.topics.clear()
-        self.rebuild()
-
-    cdef int rebuild(self) except -1:
-        cdef SendTopic topic
-        memset(self.slots, 0, SLOT_COUNT * sizeof(void *))
-        for topic in self.topics.values():
-            self.insert(topic)
-        return 0
-
-    cdef int insert(self, SendTopic topic) except -1:
-        cdef uint32_t i = topic.hash % SLOT_COUNT
-        while self.slots[i] != NULL:
-            i = (i + 1) % SLOT_COUNT
-        self.slots[i] = <void *>topic
-        return 0
+        clear_names(&self.names)
 
     cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil:
-        cdef uint32_t hashed = _hash(name, size)
-        cdef uint32_t i = hashed % SLOT_COUNT
-        while self.slots[i] != NULL:
-            if (
-                (<SendTopic>self.slots[i]).hash == hashed
-                and (<SendTopic>self.slots[i]).size == size
-                and memcmp((<SendTopic>self.slots[i]).text, name, size) == 0
-            ):
-                return self.slots[i]
-            i = (i + 1) % SLOT_COUNT
-        return NULL
+        cdef Name wanted
+        wanted.data, wanted.size = name, size
+        return find_name(&self.names, &wanted, 1)
 
     # -- one message
 
@@ -214,6 +162,19 @@ cdef class SendTable:
         """Read the clock once per poll."""
         with gil:
             self.store_ms = self.now_ms()
+
+    cdef int set_specials(self, list names) except -1:
+        """Decline messages with one of these properties."""
+        cdef bytes name
+        self.specials = names
+        if len(names) > SPECIAL_LIMIT:
+            raise ValueError(f"{len(names)} special properties")
+        for i, name in enumerate(names):
+            self.special_names[i].data = name
+            self.special_names[i].size = len(name)
+            self.special_sizes[name[0]] |= <uint64_t>1 << (len(name) & 63)
+        self.special_count = len(names)
+        return 0
 
     cdef bint is_special(self, const uint8_t *name, int64_t size) noexcept nogil:
         cdef int32_t i
@@ -234,8 +195,8 @@ cdef class SendTable:
         The last pair may lack its end.
         """
         cdef Name names[PROPERTY_LIMIT]
-        cdef int32_t count = 0, i, name_size
-        cdef int64_t value_size
+        cdef Name *name
+        cdef int32_t count = 0, i
         cdef const uint8_t *end = text + size
         cdef const uint8_t *middle
         cdef const uint8_t *stop
@@ -250,49 +211,52 @@ cdef class SendTable:
             middle = rmq_find_byte(text, stop, 1)
             if middle == stop or middle == text or middle + 1 == stop:
                 return False
-            name_size = <int32_t>(middle - text)
-            value_size = stop - middle - 1
-            if self.is_special(text, name_size):
-                return False
+            name = &names[count]
+            name.data, name.size = text, middle - text
             for i in range(count):
-                if names[i].size == name_size and (
-                    memcmp(names[i].data, text, name_size) == 0
+                if names[i].size == name.size and (
+                    memcmp(names[i].data, name.data, name.size) == 0
                 ):
                     return False
-            names[count].data = text
-            names[count].size = name_size
             count += 1
-            if name_size == 4:
-                if memcmp(text, b"TAGS", 4) == 0:
-                    found.tags_code = java_hash_of(middle + 1, value_size)
-                elif memcmp(text, b"WAIT", 4) == 0:
-                    if value_size != 4 or memcmp(middle + 1, b"true", 4) != 0:
-                        if value_size != 5 or memcmp(middle + 1, b"false", 5) != 0:
-                            return False
-                        found.waits = False
-            elif name_size == 8 and memcmp(text, b"UNIQ_KEY", 8) == 0:
-                if value_size > UNIQUE_KEY_LIMIT:
-                    return False
-                found.unique_key = middle + 1
-                found.unique_key_size = <int32_t>value_size
+            if not self.read_meaning(name, middle + 1, stop - middle - 1, found):
+                return False
             text = stop + 1
+        return True
+
+    cdef bint read_meaning(
+        self, const Name *name, const uint8_t *value, int64_t size, Properties *found
+    ) noexcept nogil:
+        """Note what a property says to this path; False if it is not for it."""
+        if self.is_special(name.data, name.size):
+            return False
+        if is_literal(name.data, name.size, b"TAGS"):
+            found.tags_code = java_hash_of(value, size)
+        elif is_literal(name.data, name.size, b"WAIT"):
+            found.waits = not is_literal(value, size, b"false")
+            return is_literal(value, size, b"true") or not found.waits
+        elif is_literal(name.data, name.size, b"UNIQ_KEY"):
+            if size > UNIQUE_KEY_LIMIT:
+                return False
+            found.unique_key = value
+            found.unique_key_size = <int32_t>size
         return True
 
     cdef bint end_properties(
         self, RecordFields *fields, Properties *found
     ) noexcept nogil:
-        """Write what the broker adds behind a text; False if it can make no key."""
+        """Write what the broker adds after a text; False if it can make no key."""
         cdef uint8_t *start = <uint8_t *>fields.properties
         cdef uint8_t *end = start + fields.properties_size
         if end > start and (end - 1)[0] != 2:
-            end = put_text(end, b"\2", 1)
+            end = put_literal(end, b"\2")
         if found.unique_key == NULL:
-            end = put_text(end, b"UNIQ_KEY\1", 9)
+            end = put_literal(end, b"UNIQ_KEY\1")
             if not self.keys.write(end, self.store_ms):
                 return False
             found.unique_key = end
             found.unique_key_size = self.keys.size
-            end = put_text(end + self.keys.size, b"\2", 1)
+            end = put_literal(end + self.keys.size, b"\2")
         end = put_text(end, self.added_text, self.added_size)
         fields.properties_size = <int32_t>(end - start)
         return True

@@ -1,11 +1,12 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from rmq._fastpath.frames cimport RawHeader
+from rmq._fastpath.header_scan cimport RawHeader
 from rmq._fastpath.native cimport FIELD_LIMIT, Frame
 
 cdef enum:
     HOLE_LIMIT = 8
     OPAQUE_HOLE = -1
+    TEMPLATES_PER_CONNECTION = 4
 
 cdef struct Hole:
     int32_t start               # in the learned header
@@ -21,6 +22,12 @@ cdef struct Template:
     int32_t size
     uint8_t header[1]           # `size` bytes
 
+cdef struct LearnedHeaders:     # of one connection
+    Template *templates[TEMPLATES_PER_CONNECTION]
+    uint32_t learned            # so far: the oldest makes room
+    uint64_t matched            # headers that a template has read
+
+cdef void forget_headers(LearnedHeaders *known) noexcept nogil
 cdef Template *learn_template(
     const uint8_t *header,
     int64_t size,

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rmq._fastpath.frames cimport (
+from rmq._fastpath.header_scan cimport (
     RawHeader,
     scan_header,
     scan_integer,
@@ -22,6 +22,15 @@ from rmq._fastpath.native cimport Frame, Text
 
 cdef enum:
     TEMPLATE_SIZE_LIMIT = 2000
+
+
+cdef void forget_headers(LearnedHeaders *known) noexcept nogil:
+    """Free what a connection has taught."""
+    cdef int32_t i
+    for i in range(TEMPLATES_PER_CONNECTION):
+        free(known.templates[i])
+        known.templates[i] = NULL
+    known.learned = known.matched = 0
 
 
 cdef Template *learn_template(

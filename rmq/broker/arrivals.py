@@ -1,6 +1,6 @@
 """Arrivals: tells who waits for messages which queues have new ones.
 
-The store lists the queues with new entries; listeners are called once per drain with
+The store lists the queues with new entries; listeners are called once per poll with
 all of them.  Where messages are not visible at once (under SYNC_FLUSH, and with a
 transient store pool) a queue is reported when the watermark of what readers may see has
 passed its new message.  Work outside a request calls `flush` itself.
@@ -54,7 +54,7 @@ class Arrivals:
     async def follow_visible(self) -> None:
         """Report again whenever the watermark of what is visible moved.
 
-        For one that the reactor does not watch: its own ends a drain at each move.
+        For one that the reactor does not watch: its own ends a poll at each move.
         """
         watermark = self._store.durability.confirm
         assert watermark is not None, "everything is visible at once"

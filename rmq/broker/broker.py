@@ -100,7 +100,7 @@ class Broker:
             self._server.attach_watermark(
                 store.durability.durable, self.store_config.sync_flush_timeout_ms
             )
-            self._server.after_drain.append(context.arrivals.flush)
+            self._server.after_poll.append(context.arrivals.flush)
             async with trio.open_nursery() as nursery:
                 await self._start_services(nursery)
                 for name in tables:
@@ -274,8 +274,8 @@ class Broker:
         self._server.detach_watermark()
         context = getattr(self, "context", None)
         if context is not None:
-            if context.arrivals.flush in self._server.after_drain:
-                self._server.after_drain.remove(context.arrivals.flush)
+            if context.arrivals.flush in self._server.after_poll:
+                self._server.after_poll.remove(context.arrivals.flush)
             tables = (
                 context.topics,
                 context.groups,

@@ -4,7 +4,7 @@ An item is a sum and a count of additions that only grow. Its value is noted eve
 10 minutes and hour; a window is what was added since the oldest note that it keeps (one
 minute, one hour, one day), up to the moment of asking.
 
-Puts cost one dictionary update per drain: how far each queue grew is counted once a
+Puts cost one dictionary update per poll: how far each queue grew is counted once a
 second, and before anybody looks, from the queues' entries. Gets are counted once per
 pull. Whoever adds is on the trio thread.
 """

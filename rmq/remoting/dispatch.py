@@ -219,7 +219,12 @@ class Dispatcher:
         self.running += 1
         self.running_bytes += size
         self._nursery.start_soon(
-            self._run, connection, command, work, entry, self._reactor.begun_ns
+            self._run,
+            connection,
+            command,
+            work,
+            entry,
+            self._reactor.connections.begun_ns,
         )
 
     async def _run(

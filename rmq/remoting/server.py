@@ -103,7 +103,7 @@ class RemotingServer:
         self.tls = server_context(tls or TlsConfig())
         self._tls_mode = (tls or TlsConfig()).mode
         self._is_own = is_own
-        self.after_drain: list[Callable[[], None]] = []
+        self.after_poll: list[Callable[[], None]] = []
         self._reactor = Reactor(
             max_frame_size=max_frame_size,
             max_buffer_bytes=max_buffer_bytes,
@@ -124,7 +124,7 @@ class RemotingServer:
                 self._nursery = nursery
                 self._dispatcher.start(nursery)
                 nursery.start_soon(
-                    serve_reactor, self._reactor, self._handle_events, self.after_drain
+                    serve_reactor, self._reactor, self._handle_events, self.after_poll
                 )
                 nursery.start_soon(self._scan)
                 if self.tls is not None:
@@ -220,7 +220,7 @@ class RemotingServer:
     ) -> None:
         try:
             host = host_bytes(*remote)
-            token = self._reactor.add(plain.fileno(), listener.index, host)
+            token = self._reactor.connections.add(plain.fileno(), listener.index, host)
         except OSError as error:
             plain.close()
             logger.error(
@@ -261,7 +261,7 @@ class RemotingServer:
             return
         assert connection.is_open, connection
         connection.mark_closed(reason)
-        self._reactor.close(connection.token)
+        self._reactor.connections.close(connection.token)
         if connection.listener.on_close is not None:
             connection.listener.on_close(connection)
 
@@ -277,7 +277,8 @@ class RemotingServer:
                 continue
             for listener in self._listeners:
                 before = now_ms() - listener.idle_timeout_ms
-                for token in self._reactor.idle_since(before, listener.index):
+                idle = self._reactor.connections.idle_since(before, listener.index)
+                for token in idle:
                     connection = self._connections.get(token)
                     if connection is not None:
                         self._close(connection, "idle for too long")
@@ -318,11 +319,11 @@ class RemotingServer:
 
     def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:
         """Release held answers by it; compiled ones wait at most `timeout_ms`."""
-        self._reactor.attach_watermark(watermark, timeout_ms)
+        self._reactor.held.attach(watermark, timeout_ms)
 
     def detach_watermark(self) -> None:
         """Forget the watermark before its store is closed."""
-        self._reactor.detach_watermark()
+        self._reactor.held.detach()
 
     def connections(self, name: str) -> Iterator[Connection]:
         """Yield the open connections of a listener."""

@@ -237,7 +237,7 @@ class StoreWriter:
         Also wakes who works behind the log, and gives blocks ahead of their writer to
         busy queues.
 
-        Called after each drain and by whoever puts outside of one.
+        Called after each poll and by whoever puts outside of one.
         """
         touched = self._log.take_touched()
         for queue in touched:

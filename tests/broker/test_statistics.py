@@ -40,8 +40,8 @@ def put(store, topic="T", queue_id=0, count=1, body=b"x"):
     return store.statistics().put_bytes - before
 
 
-def drain(store, statistics):
-    """Report what came, as the end of a drain does."""
+def end_poll(store, statistics):
+    """Report what came, as the end of a poll does."""
     touched = store.writes.end_batch()
     statistics.on_arrivals({(q.topic, q.queue_id): q.next_offset for q in touched})
 
@@ -50,7 +50,7 @@ def test_puts_are_counted_with_their_bytes(store, statistics):
     first = put(store, "T", 0, count=3, body=b"x" * 10)
     second = put(store, "T", 1, count=2, body=b"x" * 1000)
     other = put(store, "U", 0, count=25)
-    drain(store, statistics)
+    end_poll(store, statistics)
     statistics.count_up()
     sums = {
         (name, key): statistics.view(name, key).stats_day.sum
@@ -78,19 +78,19 @@ def test_messages_from_before_the_start_do_not_count(store, clock):
     store.writes.end_batch()
     statistics = BrokerStatistics(store, clock, "C")
     put(store, count=3)
-    drain(store, statistics)
+    end_poll(store, statistics)
     put(store, count=2)
-    drain(store, statistics)
+    end_poll(store, statistics)
     assert statistics.view("TOPIC_PUT_NUMS", "T").stats_day.sum == 5
 
 
 def test_a_topic_that_begins_anew(store, statistics):
     put(store, count=5)
-    drain(store, statistics)
+    end_poll(store, statistics)
     statistics.count_up()
     store.delete_topic("T")
     put(store, count=2)
-    drain(store, statistics)
+    end_poll(store, statistics)
     assert statistics.view("TOPIC_PUT_NUMS", "T").stats_day.sum == 7
 
 
@@ -144,7 +144,7 @@ def test_items_idle_for_a_day_are_dropped(statistics, clock):
 
 def test_what_is_deleted_is_forgotten(store, statistics):
     put(store)
-    drain(store, statistics)
+    end_poll(store, statistics)
     statistics.count_get("G", "T", 0, 1, 1, 1, 200)
     statistics.count_get("G", "U", 0, 1, 1, 1, 200)
     statistics.count_get("H", "U", 0, 1, 1, 1, 200)

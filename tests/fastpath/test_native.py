@@ -23,7 +23,7 @@ from rmq._fastpath.native cimport (
 
 cdef class Echo(NativeHandler):
     cdef public bytes reply
-    cdef readonly int drains
+    cdef readonly int polls
     cdef public bint is_broken
     cdef public long watermark
 
@@ -46,8 +46,8 @@ cdef class Echo(NativeHandler):
             return HELD
         return DECLINED
 
-    cdef bint end_of_drain(self) noexcept nogil:
-        self.drains += 1
+    cdef bint end_of_poll(self) noexcept nogil:
+        self.polls += 1
         return not self.is_broken
 """
 
@@ -102,9 +102,9 @@ def answer(text: str) -> bytes:
 def test_served_held_and_declined(echo_class, pair, code):
     ours, theirs = pair
     reactor, handler, durable = Reactor(), echo_class(), Watermark()
-    reactor.attach_watermark(durable)
+    reactor.held.attach(durable)
     reactor.natives.register(0, code, handler)
-    reactor.add(ours.detach())
+    reactor.connections.add(ours.detach())
     theirs.sendall(
         request("s", "one", answer("served"), code)
         + request("h", "two", answer("held"), code)
@@ -121,7 +121,7 @@ def test_served_held_and_declined(echo_class, pair, code):
     durable.advance(100)
     reactor.poll(1)
     assert [c.remark for c in FrameDecoder().feed(theirs.recv(4096))] == ["held"]
-    assert handler.drains == 1
+    assert handler.polls == 1
     assert reactor.natives.counts() == {(0, code): (2, {"unusual": 1})}
 
 
@@ -129,9 +129,9 @@ def test_served_held_and_declined(echo_class, pair, code):
 def test_held_too_long_is_handed_back(echo_class, pair):
     ours, theirs = pair
     reactor = Reactor()
-    reactor.attach_watermark(Watermark(), 70)
+    reactor.held.attach(Watermark(), 70)
     reactor.natives.register(0, 77, echo_class())
-    token = reactor.add(ours.detach())
+    token = reactor.connections.add(ours.detach())
     theirs.sendall(request("h", "x", answer("late")))
     reactor.poll(0)
     assert reactor.expire_held(69) == []
@@ -144,7 +144,7 @@ def test_many_served_frames_leave_no_buffer_behind(echo_class, pair):
     ours, theirs = pair
     reactor = Reactor()
     reactor.natives.register(0, 77, echo_class())
-    reactor.add(ours.detach())
+    reactor.connections.add(ours.detach())
     frame, reply = request("s", "x", answer("ok")), answer("ok")
     for _ in range(200):
         theirs.sendall(frame * 50)
@@ -174,7 +174,7 @@ def test_base_handler_declines(pair):
     reactor.natives.register(0, 77, NativeHandler(("mode",), (), 2))
     with pytest.raises(ValueError, match="already"):
         reactor.natives.register(0, 77, NativeHandler((), (), 2))
-    reactor.add(ours.detach())
+    reactor.connections.add(ours.detach())
     theirs.sendall(request("s", "x", b"") + request("s", "y", b"", code=78))
     reactor.poll(0)
     assert len(reactor.take_events()) == 2

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath.frames import scan
+from rmq._fastpath.header_scan import scan
 from rmq._fastpath.template import Templates
 
 NAMES = ("a", "b", "e", "i")

@@ -4,6 +4,7 @@ import ast
 import re
 import statistics
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ NOT_COUNTED = (
     "rmq/client", "rmq/cli/admin", "rmq/cli/diagnosis", "rmq/testing", "rmq/tools",
     "rmq/http",
 )  # fmt: skip
+COMPILED_HEAD = re.compile(r"( *)(?:cdef|cpdef|def) (?!class\b)[^=]*?(\w+)\(")
 MARKS = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 
@@ -65,6 +67,37 @@ def test_file_sizes():
     assert not too_long
     sizes = [lines_of(path) for path in product(".py")]
     assert statistics.median(sizes) <= 150
+
+
+def compiled_functions(path: Path) -> Iterator[tuple[str, int, str]]:
+    """(name, lines, first line) of each function: it ends where the indent does."""
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if not (match := COMPILED_HEAD.match(line)):
+            continue
+        body = number
+        while not lines[body].split("#")[0].rstrip().endswith(":"):
+            body += 1
+        indent = len(match[1])
+        size = last = body - number + 1
+        for following in lines[body + 1 :]:
+            size += 1
+            if following.strip():
+                if len(following) - len(following.lstrip()) <= indent:
+                    break
+                last = size
+        yield match[2], last, line
+
+
+def test_function_sizes_of_compiled_modules():
+    too_long, names = [], []
+    for path in product(".pyx"):
+        for name, size, line in compiled_functions(path):
+            names.append(name)
+            if size > FUNCTION_LINES and not LIFT.search(line):
+                too_long.append(f"{path.relative_to(ROOT)}:{name} {size}")
+    assert {"serve_ready", "split_record", "java_hash"} < set(names)
+    assert not too_long
 
 
 @pytest.mark.parametrize("share", range(4))

@@ -124,7 +124,7 @@ class Caller:
         return [each for call in hooks if call for each in call(self.broker)]
 
     def report_arrivals(self) -> None:
-        """Tell the listeners what came, as the end of a drain does."""
+        """Tell the listeners what came, as the end of a poll does."""
         if not self.is_listening:
             listeners = self.gather("rmq_arrival_listeners")
             self.broker.arrivals.listen(tuple(listeners))

@@ -35,7 +35,7 @@ def without_maker(data):
 class Side:
     """One broker behind a reactor, with or without compiled handlers."""
 
-    def __init__(self, folder, *, compiled, **store_options):
+    def __init__(self, folder, *, compiled, region="DefaultRegion", **store_options):
         config = StoreConfig(
             root_dir=str(folder),
             **{
@@ -50,11 +50,11 @@ class Side:
             config, clock=clock, store_host=host_bytes("127.0.0.1", 10_911)
         )
         self.broker = build_context(
-            BrokerConfig(broker_name="broker-a"), self.store, clock
+            BrokerConfig(broker_name="broker-a", region_id=region), self.store, clock
         )
         self.caller = Caller(self.broker)
         self.reactor = Reactor()
-        self.reactor.attach_watermark(self.store.durability.durable)
+        self.reactor.held.attach(self.store.durability.durable)
         if compiled:
             for plugin in (rmq_plugins.send, rmq_plugins.pull):
                 plugin.rmq_native_handlers(self.broker, self.register)
@@ -64,7 +64,7 @@ class Side:
         self.peer.setblocking(False)
         ours.setblocking(False)
         self.connection = RecordingConnection()
-        self.reactor.add(ours.detach(), MAIN, self.connection.remote_host)
+        self.reactor.connections.add(ours.detach(), MAIN, self.connection.remote_host)
         self.decoder = FrameDecoder()
         self.replies = {}
 
@@ -119,7 +119,7 @@ class Side:
 
     def close(self):
         self.peer.close()
-        self.reactor.detach_watermark()
+        self.reactor.held.detach()
         self.store.close()
 
 

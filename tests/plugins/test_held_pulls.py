@@ -23,7 +23,7 @@ def held(caller):
 
 @pytest.fixture
 def arrive(caller, held):
-    """Return a function that reports the queues touched so far, as a drain does."""
+    """Return a function that reports the queues touched so far, as a poll does."""
     listeners = rmq_plugins.pull.rmq_arrival_listeners(caller.broker)
     caller.broker.arrivals.listen(tuple(listeners))
 

@@ -291,9 +291,9 @@ async def test_a_silent_connection_is_closed_after_its_listeners_time(
 # -- around
 
 
-async def test_callbacks_run_after_each_drain(server, client, request_of):
+async def test_callbacks_run_after_each_poll(server, client, request_of):
     calls = []
-    server.server.after_drain.append(lambda: calls.append(len(calls)))
+    server.server.after_poll.append(lambda: calls.append(len(calls)))
     await client.call(request_of(PROBE))
     assert calls
 

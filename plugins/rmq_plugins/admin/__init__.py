@@ -110,5 +110,5 @@ def rmq_services(broker: BrokerContext) -> Sequence[Service]:
 
 @hookimpl
 def rmq_arrival_listeners(broker: BrokerContext) -> Sequence[ArrivalListener]:
-    """Count what is stored, once per drain."""
+    """Count what is stored, once per poll."""
     return [broker.statistics.on_arrivals]

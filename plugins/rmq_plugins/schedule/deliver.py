@@ -6,7 +6,7 @@ the head of each queue is the next one due. Delivery stores a new record with th
 properties and only then moves the offset: a crash delivers twice, never too seldom.
 
 One task sleeps until the earliest head is due. With nothing put aside it sleeps until
-an arrival; an ordinary message costs it one test per drain.
+an arrival; an ordinary message costs it one test per poll.
 """
 
 import logging

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath.frames import scan
+from rmq._fastpath.header_scan import scan
 from rmq.errors import RemoteProtocolError
 from rmq.protocol.codes import LanguageCode, SerializeType
 from rmq.protocol.command import Command

@@ -1,0 +1,7 @@
+"""Fields that every reply carries, written once for each view of a topic."""
+
+from rmq._fastpath.reply_fields import ReplyFields
+
+
+def bench_write(benchmark):
+    benchmark(ReplyFields, {"topicSysFlag": "0", "groupSysFlag": "0"})

@@ -1,0 +1,121 @@
+"""NameTable: what compiled handlers look up by the bytes of names, without Python.
+
+Open addressing with FNV-1a.  A key is one or more names, each followed by a byte 0xFF,
+which UTF-8 never contains: a look-up need not join them.
+The table owns its slots only: its user keeps keys and values alive until `remove_name`,
+and has a limit of at most half the slots, so that a search always ends at a free one.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc
+from libc.string cimport memcmp, memset
+
+cdef enum:
+    NAME_END = 0xFF
+
+cdef struct Name:
+    const uint8_t *data
+    int64_t size
+
+cdef struct NameSlot:
+    const uint8_t *key
+    int64_t size
+    uint32_t hash
+    void *value                 # NULL: the slot is free
+
+cdef struct NameTable:
+    NameSlot *slots
+    uint32_t mask               # their count, a power of two, minus one
+
+
+cdef inline bytes name_key(list names):
+    """Join names to a key."""
+    return b"".join([name.encode() + b"\xff" for name in names])
+
+
+cdef inline bint init_names(NameTable *table, uint32_t slot_count) noexcept nogil:
+    """Make an empty table; False without memory."""
+    table.slots = <NameSlot *>calloc(slot_count, sizeof(NameSlot))
+    table.mask = slot_count - 1
+    return table.slots != NULL
+
+
+cdef inline uint32_t hash_bytes(
+    uint32_t value, const uint8_t *data, int64_t size
+) noexcept nogil:
+    cdef int64_t i
+    for i in range(size):
+        value = (value ^ data[i]) * 16777619
+    return value
+
+
+cdef inline bint is_key(
+    const NameSlot *slot, const Name *names, int32_t count
+) noexcept nogil:
+    cdef const uint8_t *key = slot.key
+    cdef int32_t i
+    for i in range(count):
+        if memcmp(key, names[i].data, names[i].size) != 0:
+            return False
+        key += names[i].size
+        if key[0] != NAME_END:
+            return False
+        key += 1
+    return True
+
+
+cdef inline void *find_name(
+    const NameTable *table, const Name *names, int32_t count
+) noexcept nogil:
+    """The value whose key has these names, or NULL."""
+    cdef uint32_t hashed = 2166136261
+    cdef uint32_t i
+    cdef int64_t size = 0
+    for i in range(<uint32_t>count):
+        hashed = hash_bytes(hashed, names[i].data, names[i].size)
+        hashed = (hashed ^ NAME_END) * 16777619
+        size += names[i].size + 1
+    i = hashed & table.mask
+    while table.slots[i].value != NULL:
+        if table.slots[i].hash == hashed and table.slots[i].size == size:
+            if is_key(&table.slots[i], names, count):
+                return table.slots[i].value
+        i = (i + 1) & table.mask
+    return NULL
+
+
+cdef inline void insert_slot(NameTable *table, const NameSlot *slot) noexcept nogil:
+    cdef uint32_t i = slot.hash & table.mask
+    while table.slots[i].value != NULL:
+        i = (i + 1) & table.mask
+    table.slots[i] = slot[0]
+
+
+cdef inline void insert_name(NameTable *table, bytes key, void *value):
+    """Add a value; its key must not be there."""
+    cdef NameSlot slot
+    slot.key = key
+    slot.size = len(key)
+    slot.hash = hash_bytes(2166136261, slot.key, slot.size)
+    slot.value = value
+    insert_slot(table, &slot)
+
+
+cdef inline void remove_name(NameTable *table, bytes key, void *value):
+    """Remove a value; those after it move up, so that a search still ends where it may.
+    """
+    cdef uint32_t i = hash_bytes(2166136261, key, len(key)) & table.mask
+    cdef NameSlot moved
+    while table.slots[i].value != value:
+        i = (i + 1) & table.mask
+    table.slots[i].value = NULL
+    i = (i + 1) & table.mask
+    while table.slots[i].value != NULL:
+        moved = table.slots[i]
+        table.slots[i].value = NULL
+        insert_slot(table, &moved)
+        i = (i + 1) & table.mask
+
+
+cdef inline void clear_names(NameTable *table) noexcept nogil:
+    memset(table.slots, 0, (<size_t>table.mask + 1) * sizeof(NameSlot))

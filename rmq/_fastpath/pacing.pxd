@@ -1,0 +1,73 @@
+"""How long a poll goes on, and how many frames Python gets of one connection.
+
+A client with one request in flight sends the next one some microseconds after its
+answer: to wait busily for it costs less than to sleep and wake up.  Where that was in
+vain SPIN_MISSES times in a row, only one poll in SPIN_TRY tries it.
+Python gets fewer frames of a connection at once while each of them takes long, because
+all other connections wait until it has served them.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from rmq._fastpath.syscalls cimport monotonic_ns
+
+cdef enum:
+    SPIN_MISSES = 8
+    SPIN_TRY = 16
+    HANDED_PER_CONNECTION = 16          # frames; fewer if they take long
+    HANDED_NS = 500_000                 # what those of one connection may take
+
+cdef struct Pacing:
+    int64_t busy_poll_ns        # for how long to wait busily; 0: never
+    int64_t active_ns           # when the last of what was ready was served
+    int64_t spins               # busy waits in which something came
+    int32_t misses              # busy waits in a row in which nothing came
+    bint is_hurried             # the next poll must not wait
+    int32_t handed_limit        # frames of one connection handed over in one poll
+    int32_t taken_count         # events that Python took and has not finished
+    int64_t taken_ns            # since when
+    int64_t frame_ns            # what Python lately took for one, on average
+
+
+cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogil:
+    pacing.busy_poll_ns = busy_poll_ns
+    pacing.handed_limit = HANDED_PER_CONNECTION
+
+
+cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
+    """True if busy waits lately brought something, or one should be tried again."""
+    return pacing.misses < SPIN_MISSES or polls % SPIN_TRY == 0
+
+
+cdef inline int64_t spin_end(const Pacing *pacing) noexcept nogil:
+    """When a busy wait ends."""
+    return pacing.active_ns + pacing.busy_poll_ns
+
+
+cdef inline void note_spin(Pacing *pacing, bint came) noexcept nogil:
+    """Count a busy wait."""
+    if came:
+        pacing.spins += 1
+        pacing.misses = 0
+    else:
+        pacing.misses += 1
+
+
+cdef inline void note_taken(Pacing *pacing, int32_t count) noexcept nogil:
+    """Python begins with so many events."""
+    pacing.taken_count = count
+    pacing.taken_ns = monotonic_ns()
+
+
+cdef inline void note_finished(Pacing *pacing) noexcept nogil:
+    """Python has finished what it took: hand over less at a time if that took long."""
+    cdef int64_t mean_ns
+    if pacing.taken_count == 0:
+        return
+    mean_ns = (monotonic_ns() - pacing.taken_ns) // pacing.taken_count
+    pacing.frame_ns += (mean_ns - pacing.frame_ns) // 4
+    pacing.handed_limit = <int32_t>min(
+        max(HANDED_NS // max(pacing.frame_ns, <int64_t>1), <int64_t>1),
+        <int64_t>HANDED_PER_CONNECTION,
+    )
+    pacing.taken_count = 0

@@ -1,0 +1,78 @@
+"""How long a poll goes on, and how much of a connection Python gets at once."""
+
+import threading
+import time
+
+from tests.fastpath.wire import Wire, frame
+
+
+def test_frames_that_take_long_are_handed_over_one_by_one():
+    """Others are served in between; when Python is quick again it gets many."""
+    wire = Wire()
+    _, peer = wire.connect()
+    handed = []
+    peer.sendall(frame(1) * 640)
+    while wire.reactor.poll(0):
+        handed.append(len(wire.reactor.take_events()))
+        if len(handed) < 10:
+            time.sleep(0.002 * handed[-1])
+        wire.reactor.flush()
+    assert sum(handed) == 640
+    assert handed[0] == handed[-2] == 16
+    assert handed[9] == 1
+    wire.close()
+
+
+def test_a_busy_poll_takes_what_comes_a_little_later():
+    """Half a frame is work without an event: the poll stays for the other half."""
+    wire = Wire(busy_poll_us=5_000_000)
+    _, peer = wire.connect()
+    data = frame(100)
+    peer.sendall(data[:50])
+    later = threading.Timer(0.02, peer.sendall, [data[50:]])
+    later.start()
+    assert wire.reactor.poll(0)
+    later.join()
+    assert wire.reactor.has_events
+    assert wire.reactor.statistics().spins == 1
+    wire.close()
+
+
+def test_a_busy_poll_looks_again_after_work_that_took_longer_than_it_waits():
+    """One round does not get to all of 300 connections, and takes more than 50 us."""
+    wire = Wire(busy_poll_us=50)
+    try:
+        for _ in range(300):
+            wire.connect()[1].sendall(frame(100)[:50])
+        assert wire.reactor.poll(0)
+        assert wire.reactor.statistics().spins > 0
+    finally:
+        wire.close()
+
+
+def test_a_poll_in_a_hurry_serves_what_is_there_and_waits_for_nothing():
+    wire = Wire(busy_poll_us=5_000_000)
+    _, peer = wire.connect()
+    peer.sendall(frame(100)[:50])
+    wire.reactor.hurry()
+    began = time.monotonic()
+    assert wire.reactor.poll(0)
+    assert time.monotonic() - began < 1
+    assert wire.reactor.statistics().bytes_in == 50
+    wire.close()
+
+
+def test_a_busy_poll_ends_and_others_follow_less_often():
+    wire = Wire(busy_poll_us=20_000)
+    _, peer = wire.connect()
+    times = []
+    for byte in frame(100)[:24]:
+        peer.sendall(bytes([byte]))
+        began, used = time.monotonic(), time.thread_time()
+        assert wire.reactor.poll(0)
+        times.append((time.monotonic() - began, time.thread_time() - used))
+    assert not wire.reactor.has_events
+    assert wire.reactor.statistics().spins == 0
+    assert min(elapsed for elapsed, _ in times[:8]) > 0.02
+    assert sum(used > 0.01 for _, used in times[8:]) < 8
+    wire.close()
