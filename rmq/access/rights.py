@@ -48,7 +48,10 @@ class Rights:
 
         `source` is the caller's address without its port.
         """
-        name = request.ext_fields.get(ACCESS_KEY)
+        self.authorize_user(request.ext_fields.get(ACCESS_KEY, ""), needs, source)
+
+    def authorize_user(self, name: str, needs: Iterable[Need], source: str) -> None:
+        """Raise `RequestRejected` unless the user has all these rights."""
         if not name:
             raise refused(
                 "Authorization failed. Please verify your access rights and try again."

@@ -35,6 +35,9 @@ TAG_SIZE = 64
 
 _ADVICE = "spread clients over more brokers"
 
+SHARED_GROUPS = frozenset({"CLIENT_INNER_PRODUCER", "_INNER_TRACE_PRODUCER"})
+"""Producer groups that Java's clients join by themselves, whoever their users are."""
+
 
 class Member(msgspec.Struct):
     """A client in a group."""
@@ -43,6 +46,8 @@ class Member(msgspec.Struct):
     language: int | str | None
     version: int
     last_heartbeat_ms: int
+    user: str = ""
+    """Who signed the heartbeats; empty without access control."""
 
 
 class ConsumerGroup(msgspec.Struct):
@@ -62,12 +67,17 @@ class ConsumerGroup(msgspec.Struct):
 
 
 class ProducerTable:
-    """Known in Java as `ProducerManager`."""
+    """Known in Java as `ProducerManager`.
+
+    A group and a client id belong to the user who registered them first, as long as
+    that producer is online: halves to check and replies go to their connections.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, Member]] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._connections: dict[str, Connection] = {}
+        self._users: dict[str, str] = {}
         self._clients_of: dict[Connection, set[str]] = {}
         self._places = Quota(MAX_MEMBERS, "members of producer groups", _ADVICE)
 
@@ -79,6 +89,7 @@ class ProducerTable:
         language: int | str | None,
         version: int,
         now_ms: int,
+        user: str = "",
     ) -> None:
         """Note a producer, or that it still lives."""
         assert connection.is_open, f"{client_id} registered over a closed connection"
@@ -89,12 +100,26 @@ class ProducerTable:
             _check_groups(groups)
             self._places.check(peer_of(connection))
         self._note_client(client_id, connection)
+        self._users[client_id] = user
         if is_new:
             self._places.add(peer_of(connection), 1)
-        members[connection] = Member(client_id, language, version, now_ms)
+        members[connection] = Member(client_id, language, version, now_ms, user)
         self._groups[group] = members
         self._groups_of[connection] = groups
         groups.add(group)
+
+    def check_group(self, group: str, user: str) -> None:
+        """Refuse a user who wants a group that belongs to another."""
+        if group in SHARED_GROUPS:
+            return
+        first = next(iter(self._groups.get(group, {}).values()), None)
+        if first is not None and first.user and first.user != user:
+            raise _taken(f"producer group {group}")
+
+    def check_client(self, client_id: str, user: str) -> None:
+        """Refuse a user who wants a client id that belongs to another."""
+        if self._users.get(client_id, "") not in ("", user):
+            raise _taken(f"client id {client_id}")
 
     def _note_client(self, client_id: str, connection: Connection) -> None:
         """Remember where a client is reached; it may come back elsewhere."""
@@ -129,6 +154,7 @@ class ProducerTable:
                 del self._groups[group]
         for client_id in self._clients_of.pop(connection, ()):
             del self._connections[client_id]
+            del self._users[client_id]
 
     def members(self, group: str) -> dict[Connection, Member]:
         """Return the producers of a group."""
@@ -343,3 +369,11 @@ def _check_groups(groups: set[str]) -> None:
 
 def _refused(reason: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, f"{reason}: {_ADVICE}")
+
+
+def _taken(what: str) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.NO_PERMISSION,
+        f"the {what} belongs to another user as long as its producers are online: use "
+        "a name of your own",
+    )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import trio
 from msgspec import Struct, field
 
+from rmq.access.policies import Action
 from rmq.broker.arrivals import ArrivalListener, Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
@@ -16,6 +17,7 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.rights import AllRights, RequestRights
 from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
@@ -33,6 +35,7 @@ from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
 __all__ = [
+    "Action",
     "ArrivalListener",
     "BrokerContext",
     "Connection",
@@ -44,6 +47,7 @@ __all__ = [
     "PutInterceptor",
     "RegisterHandler",
     "RegisterNative",
+    "RequestRights",
     "Service",
 ]
 
@@ -99,6 +103,8 @@ class BrokerContext(Struct, eq=False, weakref=True, kw_only=True):
     address: str
     boot_ms: int
     statistics: BrokerStatistics
+    rights: RequestRights = field(default_factory=AllRights)
+    """Who may do what; ask it while serving, as a plugin may put another here."""
     native_counts: Callable[[], NativeCounts] = dict
     """What compiled handlers served and declined, by port and request code."""
     next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint

@@ -1,4 +1,6 @@
-"""The fixtures of the built-in plugins: a broker context on a real store."""
+"""The fixtures of the built-in plugins, and a broker that belongs to somebody."""
+
+import pytest
 
 from tests.plugins.conftest import (
     broker,
@@ -8,5 +10,17 @@ from tests.plugins.conftest import (
     make_connection,
     open_broker,
 )
+from tests.security.estate import Estate
 
 __all__ = ["broker", "caller", "clock", "make_caller", "make_connection", "open_broker"]
+
+
+@pytest.fixture
+def estate(open_broker):
+    return Estate(open_broker())
+
+
+@pytest.fixture
+def make_estate(open_broker):
+    """Return a function that makes an estate with these keys of access control."""
+    return lambda **auth: Estate(open_broker(), **auth)

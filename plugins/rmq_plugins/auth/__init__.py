@@ -97,4 +97,5 @@ def rmq_request_guards(broker: BrokerContext) -> Sequence[Guard]:
     access = access_of(broker)
     if not access.config.authentication_enabled:
         return ()
-    return (AuthGuard(broker, access.config, access.users, access.acls).check,)
+    broker.rights = guard = AuthGuard(broker, access.config, access.users, access.acls)
+    return (guard.check,)

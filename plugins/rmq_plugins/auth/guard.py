@@ -5,9 +5,13 @@ and source of every refusal, never a password or a signature.
 """
 
 import logging
+from collections.abc import Iterable
 
+from rmq.access import resources
 from rmq.access.config import AuthConfig, codes_of
-from rmq.access.rights import Rights
+from rmq.access.policies import Action
+from rmq.access.rights import Need, Rights
+from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
 from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import ConfigError, RequestRejected
@@ -20,7 +24,10 @@ logger.addFilter(SparseLog())
 
 
 class AuthGuard:
-    """Known in Java as `AuthenticationPipeline` and `AuthorizationPipeline`."""
+    """Known in Java as `AuthenticationPipeline` and `AuthorizationPipeline`.
+
+    A code that needs no signature has no user: its access key is only a claim.
+    """
 
     def __init__(
         self,
@@ -47,17 +54,47 @@ class AuthGuard:
             if self._authorizes and request.code not in self._unasked:
                 needs = needs_of(request, self._cluster)
                 if needs:
-                    source = connection.remote_address.rpartition(":")[0]
-                    self._rights.authorize(request, needs, source)
+                    self._authorize(self.user_of(request), needs, connection)
         except RequestRejected as refusal:
-            logger.info(
-                "request %d of %s is refused: %s",
-                request.code,
-                connection.remote_address,
-                Foreign(refusal.remark),
-                extra=caused_by(connection.remote_address),
-            )
+            _log(request, connection, refusal)
             raise
+
+    def user_of(self, request: Command) -> str:
+        """Return the user who signed; nobody for a code that needs no signature."""
+        if request.code in self._unsigned:
+            return ""
+        return request.ext_fields.get(ACCESS_KEY, "")
+
+    def require(
+        self, request: Command, connection: Connection, topic: str, *actions: Action
+    ) -> None:
+        """Raise `RequestRejected` unless the user may do one of the actions."""
+        if not self._authorizes or request.code in self._unasked:
+            return
+        need = Need(resources.topic(topic), actions)
+        try:
+            self._authorize(self.user_of(request), [need], connection)
+        except RequestRejected as refusal:
+            _log(request, connection, refusal)
+            raise
+
+    def may(
+        self, user: str, connection: Connection, topic: str, *actions: Action
+    ) -> bool:
+        """Whether a user at this connection may do one of the actions."""
+        if not self._authorizes:
+            return True
+        try:
+            self._authorize(user, [Need(resources.topic(topic), actions)], connection)
+        except RequestRejected:
+            return False
+        return True
+
+    def _authorize(
+        self, user: str, needs: Iterable[Need], connection: Connection
+    ) -> None:
+        source = connection.remote_address.rpartition(":")[0]
+        self._rights.authorize_user(user, needs, source)
 
 
 def _whitelist(key: str, text: str) -> frozenset[int]:
@@ -70,3 +107,13 @@ def _whitelist(key: str, text: str) -> frozenset[int]:
                 "checked; take it off the list"
             )
     return codes
+
+
+def _log(request: Command, connection: Connection, refusal: RequestRejected) -> None:
+    logger.info(
+        "request %d of %s is refused: %s",
+        request.code,
+        connection.remote_address,
+        Foreign(refusal.remark),
+        extra=caused_by(connection.remote_address),
+    )

@@ -1,9 +1,14 @@
+# tidy: long — tables of codes, one per line
 """Needs: which resources a request touches, and what it wants to do with them.
 
-Java reads this off annotations of its header classes and asks nothing for requests
-without one, such as 25 UPDATE_BROKER_CONFIG. Here such a request needs a right on the
-cluster unless it stands in `OPEN`, and so does every code of a plugin of your own. A
-retry topic always needs the right on its group, whatever group the request names.
+Every request code is in one table: what its fields name, what it names in its own way,
+Get on the cluster, Update on the cluster, not ours. Java reads this off annotations of
+its header classes and asks nothing for requests without one, such as 25
+UPDATE_BROKER_CONFIG; here a code in no table, of a plugin of your own, needs Update on
+the cluster. A retry topic always needs the right on its group, whatever group the
+request names.
+
+`LATER` names what the handlers themselves ask for once they have found a record.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,9 +20,13 @@ from rmq.access.resources import Resource
 from rmq.access.rights import Need
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
-from rmq.protocol.bodies.heartbeat import HeartbeatData
-from rmq.protocol.bodies.queues import LockBatchRequestBody
+from rmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
+from rmq.protocol.bodies.queues import (
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+)
 from rmq.protocol.bodies.topics import CreateTopicListRequestBody
+from rmq.protocol.codes import OwnRequestCode as OwnCode
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -33,16 +42,6 @@ CREATE = (Action.CREATE,)
 UPDATE = (Action.UPDATE,)
 DELETE = (Action.DELETE,)
 GET = (Action.GET,)
-
-OPEN: Final = frozenset(
-    {
-        Code.CHECK_CLIENT_CONFIG,
-        Code.QUERY_ASSIGNMENT,
-        Code.SEND_REPLY_MESSAGE,
-        Code.SEND_REPLY_MESSAGE_V2,
-    }
-)
-"""What every client does: every user may, as in Java."""
 
 CLUSTER_READS: Final = frozenset(
     {
@@ -70,8 +69,118 @@ CLUSTER_READS: Final = frozenset(
 )
 """Requests that show what belongs to nobody in particular: Get on the cluster."""
 
+CLUSTER_CHANGES: Final = frozenset(
+    {
+        Code.AUTH_CREATE_ACL,
+        Code.AUTH_CREATE_USER,
+        Code.AUTH_DELETE_ACL,
+        Code.AUTH_DELETE_USER,
+        Code.AUTH_UPDATE_ACL,
+        Code.AUTH_UPDATE_USER,
+        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+        Code.CLEAN_UNUSED_TOPIC,
+        Code.DELETE_EXPIRED_COMMITLOG,
+        Code.EXCHANGE_BROKER_HA_INFO,
+        Code.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+        Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        Code.RESET_MASTER_FLUSH_OFFSET,
+        Code.SET_COMMITLOG_READ_MODE,
+        Code.SET_MESSAGE_REQUEST_MODE,
+        Code.SWITCH_TIMER_ENGINE,
+        Code.TRIGGER_DELETE_FILES,
+        Code.UPDATE_AND_CREATE_STATIC_TOPIC,
+        Code.UPDATE_BROKER_CONFIG,
+        Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        OwnCode.GET_LOADED_PLUGINS,
+        OwnCode.REPORT_EXPORT,
+    }
+)
+"""Requests that change what belongs to all: Update on the cluster."""
+
+NOT_OURS: Final = frozenset(
+    {
+        Code.QUERY_BROKER_OFFSET,
+        Code.GET_TOPIC_CONFIG_LIST,
+        Code.GET_TOPIC_NAME_LIST,
+        Code.CHECK_TRANSACTION_STATE,
+        Code.NOTIFY_CONSUMER_IDS_CHANGED,
+        Code.GET_CLIENT_CONFIG,
+        Code.PUT_KV_CONFIG,
+        Code.GET_KV_CONFIG,
+        Code.DELETE_KV_CONFIG,
+        Code.REGISTER_BROKER,
+        Code.UNREGISTER_BROKER,
+        Code.GET_ROUTEINFO_BY_TOPIC,
+        Code.GET_BROKER_CLUSTER_INFO,
+        Code.WIPE_WRITE_PERM_OF_BROKER,
+        Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        Code.SUSPEND_CONSUMER,
+        Code.RESUME_CONSUMER,
+        Code.RESET_CONSUMER_OFFSET_IN_CONSUMER,
+        Code.RESET_CONSUMER_OFFSET_IN_BROKER,
+        Code.ADJUST_CONSUMER_THREAD_POOL,
+        Code.WHO_CONSUME_THE_MESSAGE,
+        Code.DELETE_TOPIC_IN_NAMESRV,
+        Code.REGISTER_TOPIC_IN_NAMESRV,
+        Code.GET_KVLIST_BY_NAMESPACE,
+        Code.RESET_CONSUMER_CLIENT_OFFSET,
+        Code.GET_CONSUMER_STATUS_FROM_CLIENT,
+        Code.GET_TOPICS_BY_CLUSTER,
+        Code.REGISTER_FILTER_SERVER,
+        Code.REGISTER_MESSAGE_FILTER_CLASS,
+        Code.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        Code.GET_UNIT_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        Code.UPDATE_NAMESRV_CONFIG,
+        Code.GET_NAMESRV_CONFIG,
+        Code.QUERY_DATA_VERSION,
+        Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        Code.ADD_WRITE_PERM_OF_BROKER,
+        Code.GET_BROKER_MEMBER_GROUP,
+        Code.ADD_BROKER,
+        Code.REMOVE_BROKER,
+        Code.BROKER_HEARTBEAT,
+        Code.NOTIFY_MIN_BROKER_ID_CHANGE,
+        Code.CONTROLLER_ALTER_SYNC_STATE_SET,
+        Code.CONTROLLER_ELECT_MASTER,
+        Code.CONTROLLER_REGISTER_BROKER,
+        Code.CONTROLLER_GET_REPLICA_INFO,
+        Code.CONTROLLER_GET_METADATA_INFO,
+        Code.CONTROLLER_GET_SYNC_STATE_DATA,
+        Code.NOTIFY_BROKER_ROLE_CHANGED,
+        Code.UPDATE_CONTROLLER_CONFIG,
+        Code.GET_CONTROLLER_CONFIG,
+        Code.CLEAN_BROKER_DATA,
+        Code.CONTROLLER_GET_NEXT_BROKER_ID,
+        Code.CONTROLLER_APPLY_BROKER_ID,
+        Code.BROKER_CLOSE_CHANNEL_REQUEST,
+        Code.CHECK_NOT_ACTIVE_BROKER_REQUEST,
+        Code.GET_BROKER_LIVE_INFO_REQUEST,
+        Code.GET_SYNC_STATE_DATA_REQUEST,
+        Code.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
+        Code.GET_COLD_DATA_FLOW_CTR_INFO,
+        Code.POP_ROLLBACK,
+        Code.POP_LITE_MESSAGE,
+        Code.LITE_SUBSCRIPTION_CTL,
+        Code.ACK_LITE_MESSAGE,
+        Code.NOTIFY_UNSUBSCRIBE_LITE,
+        Code.GET_BROKER_LITE_INFO,
+        Code.GET_PARENT_TOPIC_INFO,
+        Code.GET_LITE_TOPIC_INFO,
+        Code.GET_LITE_CLIENT_INFO,
+        Code.GET_LITE_GROUP_INFO,
+        Code.TRIGGER_LITE_DISPATCH,
+        Code.BATCH_ACK_MESSAGE,
+    }
+)
+"""Requests to name servers, controllers and clients, and those that nobody serves yet.
+
+Update on the cluster, should a plugin take one: refused until somebody decides.
+"""
+
 _T, _G = resources.TOPIC, resources.GROUP
-_FIELDS: Final[Mapping[int, tuple[tuple[Action, ...], tuple[tuple[str, str], ...]]]] = {
+FIELDS: Final[Mapping[int, tuple[tuple[Action, ...], tuple[tuple[str, str], ...]]]] = {
     Code.VIEW_MESSAGE_BY_ID: (GET, ((_T, "topic"),)),
     Code.SEARCH_OFFSET_BY_TIMESTAMP: (GET, ((_T, "topic"),)),
     Code.GET_MAX_OFFSET: (GET, ((_T, "topic"),)),
@@ -117,7 +226,6 @@ _FIELDS: Final[Mapping[int, tuple[tuple[Action, ...], tuple[tuple[str, str], ...
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (GET, ((_T, "topic"), (_G, "group"))),
     Code.INVOKE_BROKER_TO_RESET_OFFSET: (UPDATE, ((_G, "group"), (_T, "topic"))),
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (UPDATE, ((_G, "group"), (_T, "topic"))),
-    Code.CLONE_GROUP_OFFSET: (UPDATE, ((_G, "destGroup"), (_T, "topic"))),
     Code.QUERY_CORRECTION_OFFSET: (
         GET,
         ((_G, "filterGroups"), (_G, "compareGroup"), (_T, "topic")),
@@ -131,14 +239,12 @@ _UNREADABLE: Final = "parse authorization context error."
 
 
 def needs_of(request: Command, cluster: str) -> list[Need]:
-    """Return every right that the request needs; an empty list for an open one."""
+    """Return every right that the request needs; a mere producer needs none."""
     code = request.code
-    if code in OPEN:
-        return []
-    special = _SPECIAL.get(code)
+    special = SPECIAL.get(code)
     if special is not None:
         needs = list(special(request))
-    elif code in _FIELDS:
+    elif code in FIELDS:
         needs = list(_from_fields(request))
         if not needs:
             raise RequestRejected(ResponseCode.NO_PERMISSION, _UNREADABLE)
@@ -152,11 +258,11 @@ def needs_of(request: Command, cluster: str) -> list[Need]:
 
 def is_administrative(code: int) -> bool:
     """Whether the request needs a right on the cluster as a whole."""
-    return not (code in OPEN or code in _FIELDS or code in _SPECIAL)
+    return not (code in FIELDS or code in SPECIAL)
 
 
 def _from_fields(request: Command) -> Iterator[Need]:
-    actions, places = _FIELDS[request.code]
+    actions, places = FIELDS[request.code]
     for kind, name in places:
         text = request.ext_fields.get(name)
         if text is None:
@@ -171,10 +277,12 @@ def _resource(kind: str, name: str) -> Resource:
 
 
 def _send(request: Command) -> Needs:
+    """Pub on Topic `topic`; Sub on the group of a retry topic."""
     return _publish(request.ext_fields.get("topic", ""))
 
 
 def _send_short(request: Command) -> Needs:
+    """Pub on Topic `b`; Sub on the group of a retry topic."""
     return _publish(request.ext_fields.get("b", ""))
 
 
@@ -184,13 +292,14 @@ def _publish(topic: str) -> Needs:
 
 
 def _end_transaction(request: Command) -> Needs:
-    """Older clients do not say which topic it is."""
+    """Pub on Topic `topic`, which older clients leave out."""
     topic = request.ext_fields.get("topic", "")
     if topic.strip():
         yield Need(resources.topic(topic), PUB)
 
 
 def _heartbeat(request: Command) -> Needs:
+    """Sub on each consumer group and its topics; nothing for a producer."""
     for consumer in HeartbeatData.decode(request.body).consumer_data_set:
         yield Need(resources.group(consumer.group_name or ""), SUB)
         for subscription in consumer.subscription_data_set:
@@ -198,41 +307,74 @@ def _heartbeat(request: Command) -> Needs:
 
 
 def _unregister(request: Command) -> Needs:
+    """Sub on Group `consumerGroup`; nothing for a producer."""
     group = request.ext_fields.get("consumerGroup", "")
     if group.strip():
         yield Need(resources.group(group), SUB)
 
 
+def _check_client(request: Command) -> Needs:
+    """Sub on the group and the topic of the body."""
+    body = CheckClientRequestBody.decode(request.body)
+    yield Need(resources.group(body.group or ""), SUB)
+    if body.subscription_data is not None:
+        yield Need(resources.topic(body.subscription_data.topic or ""), SUB)
+
+
+def _assignment(request: Command) -> Needs:
+    """Sub on the group and the topic of the body."""
+    body = QueryAssignmentRequestBody.decode(request.body)
+    yield Need(resources.group(body.consumer_group or ""), SUB)
+    yield Need(resources.topic(body.topic or ""), SUB)
+
+
 def _lock(request: Command) -> Needs:
+    """Sub on the group and each topic of the body."""
     body = LockBatchRequestBody.decode(request.body)
     yield Need(resources.group(body.consumer_group or ""), SUB)
     for queue in body.mq_set:
         yield Need(resources.topic(queue.topic or ""), SUB)
 
 
+def _clone(request: Command) -> Needs:
+    """Update on Group `destGroup` and Topic `topic`, Get on Group `srcGroup`."""
+    fields = request.ext_fields
+    yield Need(resources.group(fields.get("destGroup", "")), UPDATE)
+    yield Need(resources.topic(fields.get("topic", "")), UPDATE)
+    yield Need(resources.group(fields.get("srcGroup", "")), GET)
+
+
 def _create_topics(request: Command) -> Needs:
+    """Create on each topic of the body."""
     body = CreateTopicListRequestBody.decode(request.body)
     for topic in body.topic_config_list:
         yield Need(resources.topic(topic.topic_name or ""), CREATE)
 
 
 def _create_group(request: Command) -> Needs:
+    """Create on the group of the body."""
     config = SubscriptionGroupConfig.decode(request.body)
     yield Need(resources.group(config.group_name or ""), CREATE)
 
 
 def _create_groups(request: Command) -> Needs:
+    """Create on each group of the body."""
     for config in SubscriptionGroupList.decode(request.body).group_config_list:
         yield Need(resources.group(config.group_name or ""), CREATE)
 
 
-_SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
+SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
     Code.SEND_MESSAGE: _send,
     Code.SEND_MESSAGE_V2: _send_short,
     Code.SEND_BATCH_MESSAGE: _send_short,
+    Code.SEND_REPLY_MESSAGE: _send,
+    Code.SEND_REPLY_MESSAGE_V2: _send_short,
     Code.END_TRANSACTION: _end_transaction,
     Code.HEART_BEAT: _heartbeat,
     Code.UNREGISTER_CLIENT: _unregister,
+    Code.CHECK_CLIENT_CONFIG: _check_client,
+    Code.QUERY_ASSIGNMENT: _assignment,
+    Code.CLONE_GROUP_OFFSET: _clone,
     Code.LOCK_BATCH_MQ: _lock,
     Code.UNLOCK_BATCH_MQ: _lock,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _create_topics,
@@ -240,3 +382,14 @@ _SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _create_groups,
 }
 """Requests that say what they touch in their own way, or in the body."""
+
+LATER: Final[Mapping[int, str]] = {
+    Code.VIEW_MESSAGE_BY_ID: "Get on the topic of the message",
+    Code.CONSUMER_SEND_MSG_BACK: "Sub on the topic of the message",
+    Code.CONSUME_MESSAGE_DIRECTLY: "Sub on the topic of the message",
+    Code.END_TRANSACTION: "Pub on the topic of the transaction, in a producer group "
+    "that is the user's",
+    Code.RESUME_CHECK_HALF_MESSAGE: "Update on the topic of the transaction",
+    Code.HEART_BEAT: "a client id and producer groups that are the user's",
+}
+"""What handlers ask for through `BrokerContext.rights`."""

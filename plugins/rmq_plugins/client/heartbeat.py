@@ -48,11 +48,16 @@ class HeartbeatHandler:
         self._producers = broker.producers
         self._filters = broker.filters
         self._config = broker.config
+        self._broker = broker
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
         """Note a client with all its groups."""
         data = HeartbeatData.decode(request.body)
         client_id = _check(data)
+        user = self._broker.rights.user_of(request)
+        self._producers.check_client(client_id, user)
+        for producer in data.producer_data_set:
+            self._producers.check_group(producer.group_name or "", user)
         wants_subscriptions = False
         for consumer in data.consumer_data_set:
             if data.without_sub and data.heartbeat_fingerprint:
@@ -159,6 +164,7 @@ class HeartbeatHandler:
                 request.language,
                 request.version,
                 self._clock.now_ms(),
+                self._broker.rights.user_of(request),
             )
 
     def _refresh(

@@ -5,7 +5,7 @@ The answer's body is the records as stored, one after the other.  Clients look f
 unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages, whatever they ask.
 """
 
-from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.context import Action, BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.query import (
@@ -25,6 +25,7 @@ class QueryHandler:
     """Known in Java as `QueryMessageProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
         self._store = broker.store
 
     def by_key(self, request: Command, connection: Connection) -> Command:
@@ -59,6 +60,7 @@ class QueryHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {header.offset}",
             )
+        self._broker.rights.require(request, connection, found.topic, Action.GET)
         record = self._store.reads.record_at(header.offset)
         assert record is not None, f"{header.offset} was there a moment ago"
         return request.reply(body=record)

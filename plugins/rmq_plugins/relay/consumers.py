@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from rmq.broker.clients import Member
-from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.context import Action, BrokerContext, Connection
 from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -31,6 +31,7 @@ class ConsumerRelay:
         self._consumers = broker.consumers
         self._groups = broker.groups
         self._topics = broker.topics
+        self._broker = broker
         self._store = broker.store
         self._name = broker.config.broker_name
 
@@ -45,7 +46,7 @@ class ConsumerRelay:
         )
 
     async def consume_directly(
-        self, request: Command, _connection: Connection
+        self, request: Command, connection: Connection
     ) -> Command:
         """Let a consumer consume one message, and say how that went."""
         header = request.header(ConsumeMessageDirectlyResultRequestHeader)
@@ -56,14 +57,17 @@ class ConsumerRelay:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
+        record = self._message(header.msg_id or "", request, connection)
         return await self._call(
             request,
             header.consumer_group,
             header.client_id or "",
-            Command(request.code, fields, self._message(header.msg_id or "")),
+            Command(request.code, fields, record),
         )
 
-    def _message(self, message_id: str) -> bytes:
+    def _message(
+        self, message_id: str, request: Command, connection: Connection
+    ) -> bytes:
         match = _MESSAGE_ID.fullmatch(message_id)
         if match is None:
             raise _failed(f"{message_id!r} is no message id, which has 32 or 56 digits")
@@ -71,6 +75,7 @@ class ConsumerRelay:
         found = self._store.reads.vouched_at(offset) if offset < 1 << 63 else None
         if found is None:
             raise _failed(f"there is no message {message_id}")
+        self._broker.rights.require(request, connection, found.topic, Action.SUB)
         record = self._store.reads.record_at(offset)
         assert record is not None, f"{offset} was there a moment ago"
         return record

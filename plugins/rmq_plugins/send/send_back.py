@@ -12,7 +12,7 @@ The retry policy of a group has no part in this: Java's broker stores it for pro
 import random
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.context import Action, BrokerContext, Connection
 from rmq.broker.statistics import SNDBCK2DLQ_TIMES
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
@@ -44,6 +44,7 @@ class SendBackHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
+        self._broker = broker
         self._vouched_at = broker.store.reads.vouched_at
         self._put = broker.put
         self._topics = broker.topics
@@ -52,14 +53,15 @@ class SendBackHandler:
         self._name = config.broker_ip1 or broker.address
         self._config = config
 
-    def send_back(self, request: Command, _connection: Connection) -> Command:
+    def send_back(self, request: Command, connection: Connection) -> Command:
         """Store the message again, for later or for good."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
         group = self._group(header.group)
         if group.retry_queue_nums <= 0:
             return request.reply()
-        retry = self._retry_topic(header, group.retry_queue_nums)
         record = self._find(header.offset)
+        self._broker.rights.require(request, connection, record.topic, Action.SUB)
+        retry = self._retry_topic(header, group.retry_queue_nums)
         message = _again(record)
         if self._is_last(record, header, group, request.version):
             dead = dlq_topic(header.group)

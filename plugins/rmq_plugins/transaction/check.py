@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from rmq.broker.context import BrokerContext, Connection
+from rmq.broker.context import Action, BrokerContext, Connection
 from rmq.logs import Foreign
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode
@@ -42,6 +42,7 @@ class Checker:
 
     def __init__(self, broker: BrokerContext, log: HalfLog) -> None:
         config = broker.config
+        self._broker = broker
         self._log = log
         self._producers = broker.producers
         self._arrivals = broker.arrivals
@@ -112,7 +113,10 @@ class Checker:
                 return False
         elif age_ms <= _number(immunity) * 1_000:
             return self._log.renew(record, times) is not None
-        producer = self._producer(properties.get(names.PRODUCER_GROUP, ""))
+        producer = self._producer(
+            properties.get(names.PRODUCER_GROUP, ""),
+            properties.get(names.REAL_TOPIC, ""),
+        )
         if producer is None:
             return self._log.renew(record, times) is not None
         renewed = self._log.renew(record, times + 1)
@@ -121,9 +125,14 @@ class Checker:
         producer.send_nowait(self._question(renewed))
         return True
 
-    def _producer(self, group: str) -> Connection | None:
-        """Choose a live producer of the group."""
-        members = [each for each in self._producers.members(group) if each.is_open]
+    def _producer(self, group: str, topic: str) -> Connection | None:
+        """Choose a live producer of the group that may see messages of the topic."""
+        may = self._broker.rights.may
+        members = [
+            connection
+            for connection, member in self._producers.members(group).items()
+            if connection.is_open and may(member.user, connection, topic, Action.PUB)
+        ]
         return random.choice(members) if members else None
 
     def _question(self, half: StoredMessage) -> Command:

@@ -9,7 +9,7 @@ the old half end nothing.
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection, Held
+from rmq.broker.context import Action, BrokerContext, Connection, Held
 from rmq.broker.statistics import COMMIT_NUMS, ROLLBACK_NUMS
 from rmq.errors import RequestRejected
 from rmq.protocol import properties as names
@@ -27,7 +27,11 @@ from rmq.protocol.headers.transaction import (
 )
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage, offset_of_message_id
-from rmq.protocol.topics import TRANS_CHECK_MAX_TIME_TOPIC, validate_topic
+from rmq.protocol.topics import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    is_sendable,
+    validate_topic,
+)
 from rmq.store.results import PutStatus
 from rmq_plugins.transaction.half_log import HalfLog
 
@@ -54,7 +58,9 @@ class TransactionHandler:
     """Known in Java as `EndTransactionProcessor`."""
 
     def __init__(self, broker: BrokerContext, log: HalfLog) -> None:
+        self._broker = broker
         self._log = log
+        self._producers = broker.producers
         self._put = broker.put.put
         self._topics = broker.topics
         self._clock = broker.clock
@@ -62,7 +68,7 @@ class TransactionHandler:
         self._statistics = broker.statistics
         self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
 
-    def end(self, request: Command, _connection: Connection) -> Command | Held | None:
+    def end(self, request: Command, connection: Connection) -> Command | Held | None:
         """Commit or roll back."""
         header = request.header(EndTransactionRequestHeader)
         if header.commit_or_rollback == TRANSACTION_NONE:
@@ -72,7 +78,7 @@ class TransactionHandler:
                 f"EndTransactionRequestHeader: {header.commit_or_rollback} is no end, "
                 "commitOrRollback field wrong"
             )
-        record = self._find(header)
+        record = self._find(header, request, connection)
         live = self._log.live(record)
         if self._log.is_ended(live):
             return request.reply()
@@ -85,7 +91,7 @@ class TransactionHandler:
         self._count(ROLLBACK_NUMS, record)
         return request.reply()
 
-    def resume(self, request: Command, _connection: Connection) -> Command:
+    def resume(self, request: Command, connection: Connection) -> Command:
         """Put a half message that was given up back where it is checked."""
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         offset = offset_of_message_id(header.msg_id)
@@ -95,17 +101,37 @@ class TransactionHandler:
                 f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}, where "
                 "transactions lie that nobody ended"
             )
+        self._require(request, connection, record, Action.UPDATE)
         status = self._log.resume(record)
         if status is not PutStatus.PUT_OK:
             unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
             raise RequestRejected(*_REFUSALS.get(status, unnamed))
         return request.reply()
 
-    def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
-        """Find the half message and check that the header means it."""
+    def _require(
+        self,
+        request: Command,
+        connection: Connection,
+        record: StoredMessage,
+        action: Action,
+    ) -> None:
+        """Refuse who may not do this with the topic that the half is for."""
+        topic = record.properties.get(names.REAL_TOPIC, "")
+        self._broker.rights.require(request, connection, topic, action)
+
+    def _find(
+        self,
+        header: EndTransactionRequestHeader,
+        request: Command,
+        connection: Connection,
+    ) -> StoredMessage:
+        """Find the half message; check that the header means it and the user may."""
         record = self._log.at(header.commit_log_offset)
         if record is None:
             raise _refused(_NOT_FOUND)
+        self._require(request, connection, record, Action.PUB)
+        user = self._broker.rights.user_of(request)
+        self._producers.check_group(header.producer_group, user)
         properties = record.properties
         immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
         if not header.from_transaction_check and immunity.isdecimal():
@@ -152,6 +178,11 @@ class TransactionHandler:
         message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
         if self._topics.get(topic) is None:
             validate_topic(topic)
+        if not is_sendable(topic):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"Sending message to topic[{topic}] is forbidden.",
+            )
         if not queue_id.isdecimal():
             raise _refused(f"the half message has REAL_QID {queue_id!r}")
         message.topic, message.queue_id = topic, int(queue_id[:9])

@@ -1,0 +1,51 @@
+"""Rights: what a handler may ask about the user who sent a request.
+
+The guard of access control checks the topics and groups that a request names. A handler
+that finds a record by its place in the log learns only then which topic it is, and asks
+for that topic too. Without access control everything is allowed and nobody has a name.
+"""
+
+from typing import Protocol
+
+from rmq.access.policies import Action
+from rmq.protocol.command import Command
+from rmq.remoting.connection import Connection
+
+
+class RequestRights(Protocol):
+    """The rights of users; a plugin of access control puts its own into the context."""
+
+    def user_of(self, request: Command) -> str:
+        """Return the user who signed the request; empty if nobody had to."""
+        ...
+
+    def require(
+        self, request: Command, connection: Connection, topic: str, *actions: Action
+    ) -> None:
+        """Raise `RequestRejected` unless the user may do one of the actions."""
+        ...
+
+    def may(
+        self, user: str, connection: Connection, topic: str, *actions: Action
+    ) -> bool:
+        """Whether a user at this connection may do one of the actions."""
+        ...
+
+
+class AllRights:
+    """A broker without access control."""
+
+    def user_of(self, _request: Command) -> str:
+        """Nobody has a name."""
+        return ""
+
+    def require(
+        self, _request: Command, _connection: Connection, _topic: str, *_actions: Action
+    ) -> None:
+        """Everything is allowed."""
+
+    def may(
+        self, _user: str, _connection: Connection, _topic: str, *_actions: Action
+    ) -> bool:
+        """Everything is allowed."""
+        return True
