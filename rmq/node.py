@@ -94,9 +94,8 @@ async def run_broker(
     """Run a broker, with a name server of its own if none is configured."""
     clock = clock or SystemClock()
     tls = read_tls_config(values or {})
-    client = RemotingClient(clock=clock, tls=tls)
+    client = RemotingClient(tls=tls)
     server = RemotingServer(
-        clock=clock,
         max_buffer_bytes=config.max_buffer_bytes,
         busy_poll_us=config.busy_poll_us,
         tls=tls,
@@ -203,8 +202,8 @@ async def run_name_server(
     """Run a name server alone, until cancelled."""
     clock = clock or SystemClock()
     tls = read_tls_config(values or {})
-    server = RemotingServer(clock=clock, tls=tls)
-    client = RemotingClient(clock=clock, tls=tls)
+    server = RemotingServer(tls=tls)
+    client = RemotingClient(tls=tls)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)

@@ -1,17 +1,22 @@
 """Channel: one outgoing connection, with a reader, a bounded outbox and a writer.
 
 The outbox is a bounded memory channel: a peer that does not read slows its callers down
-instead of filling memory.  Whoever waits for an answer is woken when the stream ends.
+instead of filling memory. Whoever waits for an answer is woken when the stream ends.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import trio
 
-from rmq.errors import InvokeTimeout, PeerClosed, RemoteProtocolError
+from rmq.errors import PeerClosed, RemoteProtocolError
+from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.protocol.command import Command
-from rmq.protocol.peer import Peer, RequestReceived, ResponseReceived, Role
-from rmq.remoting.connection import now_ms
+from rmq.protocol.peer import Role
+from rmq.remoting.calls import Calls
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 OUTBOX_FRAMES = 1024
 RECEIVE_SIZE = 65_536
@@ -32,55 +37,41 @@ class Channel:
         self.is_open = True
         self._stream = stream
         self._on_request = on_request
-        self._peer = Peer(Role.CLIENT, now_ms)
-        self._waiters: dict[int, tuple[trio.Event, list[Command]]] = {}
+        self._calls = Calls(Role.CLIENT, address)
         self._outbox, self._sending = trio.open_memory_channel[bytes](OUTBOX_FRAMES)
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Read and write until the stream ends or `close` is called."""
+        reason = "the stream ended"
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write)
                 task_status.started()
                 await self._read()
                 nursery.cancel_scope.cancel()
-        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, PeerClosed):
             pass
-        except* (RemoteProtocolError, PeerClosed):
-            pass
+        except* RemoteProtocolError as errors:
+            (error, *_) = errors.exceptions
+            reason = f"it does not speak the remoting protocol: {Foreign(error)}"
+            logger.warning(
+                "closing %s: %s", self.address, reason, extra=caused_by(self.address)
+            )
         finally:
             self.is_open = False
-            for event, _ in self._waiters.values():
-                event.set()
+            self._calls.end(reason)
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(self._stream)
 
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
         """Send a request and wait for its answer."""
-        data = self._peer.request(command, now_ms() + timeout_ms)
-        event, answer = trio.Event(), []  # type: trio.Event, list[Command]
-        self._waiters[command.opaque] = event, answer
-        try:
-            with trio.move_on_after(timeout_ms / 1000):
-                await self._send(data)
-                await event.wait()
-        finally:
-            self._waiters.pop(command.opaque, None)
-            self._peer.expire()
-        if answer:
-            return answer[0]
-        if not self.is_open:
-            raise PeerClosed(f"{self.address} closed before it answered")
-        raise InvokeTimeout(
-            f"{self.address} did not answer request {command.code} "
-            f"within {timeout_ms} ms"
-        )
+        return await self._calls.invoke(command, timeout_ms, self._send)
 
     async def oneway(self, command: Command) -> None:
         """Send a request that nobody answers."""
-        await self._send(self._peer.oneway(command))
+        await self._send(self._calls.peer.oneway(command))
 
     async def close(self) -> None:
         """End the stream; `run` returns."""
@@ -103,18 +94,12 @@ class Channel:
 
     async def _read(self) -> None:
         while data := await self._stream.receive_some(RECEIVE_SIZE):
-            for event in self._peer.receive(bytes(data)):
-                if isinstance(event, ResponseReceived):
-                    waiter = self._waiters.get(event.request.opaque)
-                    if waiter is not None:
-                        waiter[1].append(event.command)
-                        waiter[0].set()
-                elif isinstance(event, RequestReceived):
-                    await self._answer(event.command)
+            for request in self._calls.receive(bytes(data)):
+                await self._answer(request)
 
     async def _answer(self, request: Command) -> None:
         if self._on_request is None:
             return
         response = await self._on_request(self, request)
         if response is not None and not request.is_oneway:
-            await self._send(self._peer.respond(response))
+            await self._send(self._calls.peer.respond(response))

@@ -7,7 +7,6 @@ per call.
 
 import trio
 
-from rmq.clock import Clock
 from rmq.errors import ConnectFailed
 from rmq.protocol.command import Command
 from rmq.remoting.channel import Channel
@@ -24,11 +23,9 @@ class RemotingClient:
     def __init__(
         self,
         *,
-        clock: Clock,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         tls: TlsConfig | None = None,
     ) -> None:
-        self.clock = clock
         self.plain_addresses: set[str] = set()
         self._tls = client_context(tls or TlsConfig())
         self._own_ends: set[Address] = set()

@@ -8,14 +8,14 @@ Belongs to the trio thread.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import trio
-
 from rmq._fastpath import Reactor
-from rmq.errors import InvokeTimeout, PeerClosed
+from rmq.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.protocol.hosts import host_bytes
-from rmq.protocol.peer import Peer, ResponseReceived, Role
+from rmq.protocol.peer import Role
+from rmq.remoting.calls import Calls
+from rmq.remoting.loop_clock import now_ms
 
 if TYPE_CHECKING:
     from rmq.remoting.server import Listener
@@ -28,10 +28,9 @@ class Connection:
     """One accepted connection."""
 
     __slots__ = (
+        "_calls",
         "_close",
-        "_peer",
         "_reactor",
-        "_waiters",
         "close_reason",
         "is_open",
         "listener",
@@ -62,13 +61,12 @@ class Connection:
         self.close_reason = ""
         self._reactor = reactor
         self._close = close
-        self._peer: Peer | None = None
-        self._waiters: dict[int, tuple[trio.Event, list[Command]]] = {}
+        self._calls: Calls | None = None
 
     def send_nowait(self, command: Command) -> None:
         """Send a response, or a request that needs no answer; nothing if closed."""
         if not command.is_response:
-            self._send(self._own_peer().oneway(command))
+            self._send(self._own_calls().peer.oneway(command))
         else:
             self._send(encode(command))
 
@@ -80,35 +78,12 @@ class Connection:
         """Ask the peer and wait for its answer."""
         if not self.is_open:
             raise PeerClosed(f"{self.remote_address} is gone")
-        peer = self._own_peer()
-        self._send(peer.request(command, now_ms() + timeout_ms))
-        event, answer = trio.Event(), []  # type: trio.Event, list[Command]
-        self._waiters[command.opaque] = event, answer
-        try:
-            with trio.move_on_after(timeout_ms / 1000):
-                await event.wait()
-        finally:
-            self._waiters.pop(command.opaque, None)
-            peer.expire()
-        if answer:
-            return answer[0]
-        if not self.is_open:
-            raise PeerClosed(f"{self.remote_address} closed before it answered")
-        raise InvokeTimeout(
-            f"{self.remote_address} did not answer request {command.code} "
-            f"within {timeout_ms} ms"
-        )
+        return await self._own_calls().invoke(command, timeout_ms, self._deliver)
 
     def take_response(self, command: Command) -> None:
         """Give an answer of the peer to whoever waits for it."""
-        if self._peer is None:
-            return
-        for event in self._peer.receive(command):
-            if isinstance(event, ResponseReceived):
-                waiter = self._waiters.get(event.request.opaque)
-                if waiter is not None:
-                    waiter[1].append(event.command)
-                    waiter[0].set()
+        if self._calls is not None:
+            self._calls.receive(command)
 
     def close(self, reason: str = "closed by the broker") -> None:
         """End the connection; what the socket takes at once is still sent."""
@@ -119,23 +94,24 @@ class Connection:
         """Wake everybody who waits for this peer; the server calls this once."""
         self.is_open = False
         self.close_reason = reason
-        for event, _ in self._waiters.values():
-            event.set()
+        if self._calls is not None:
+            self._calls.end(reason)
 
     def _send(self, data: bytes) -> None:
         if self.is_open:
             self._reactor.send(self.token, data)
 
-    def _own_peer(self) -> Peer:
-        if self._peer is None:
-            self._peer = Peer(Role.SERVER, now_ms, max_pending=INVOKE_LIMIT)
-        return self._peer
+    async def _deliver(self, data: bytes) -> None:
+        self._send(data)
+
+    def _own_calls(self) -> Calls:
+        """Return the calls of ours; most connections never have one."""
+        if self._calls is None:
+            self._calls = Calls(
+                Role.SERVER, self.remote_address, max_pending=INVOKE_LIMIT
+            )
+        return self._calls
 
     def __repr__(self) -> str:
         """Name the peer for logs."""
         return f"<Connection {self.remote_address} on {self.listener.name}>"
-
-
-def now_ms() -> int:
-    """Milliseconds of trio's clock: what deadlines and idle times are measured by."""
-    return int(trio.current_time() * 1000)

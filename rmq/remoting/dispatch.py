@@ -1,21 +1,20 @@
 """Dispatch: a frame to its handler, and whatever comes of it to the wire.
 
-A handler is a function of (request, connection).  It returns
+A handler is a function of (request, connection). It returns one of
 
-    a Command       the answer
-    None            nobody answers now; the handler keeps the request and may answer
-    later Held            the answer, to be sent when the log is durable up to an offset
-    a coroutine     more work, run in the nursery; its result is treated the same way
+    a Command      the answer
+    None           no answer yet; the handler keeps the request and may answer later
+    a Held         an answer to be sent once the log is durable up to an offset
+    a coroutine    more work, run in the nursery; its result is one of the three above
 
-and raises `RequestRejected` for everything it refuses.  This module alone turns errors
-into responses and drops the answers of oneway requests.
-Called from the loop task.
+and raises `RequestRejected` for everything it refuses. This module alone turns errors
+into responses and drops the answers of oneway requests. Called from the loop task.
 """
 
 import logging
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import NamedTuple, Never
 
 import trio
 
@@ -30,7 +29,8 @@ from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
-from rmq.remoting.connection import Connection, now_ms
+from rmq.remoting.connection import Connection
+from rmq.remoting.loop_clock import now_ms
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -56,10 +56,12 @@ class Held(NamedTuple):
     timeout_ms: int
 
 
-Later = Coroutine[Any, Any, Command]
+Answer = Command | Held | None
+
+Later = Coroutine[object, Never, Answer]
 """An answer that takes a while; other requests are served meanwhile."""
 
-Result = Command | Held | Coroutine[Any, Any, Any] | None
+Result = Answer | Later
 Handler = Callable[[Command, Connection], Result]
 Guard = Callable[[Command, Connection], None]
 
@@ -204,7 +206,7 @@ class Dispatcher:
         self,
         connection: Connection,
         command: Command,
-        work: Coroutine[Any, Any, Any],
+        work: Later,
         entry: Entry,
     ) -> None:
         """Run a coroutine under the limits of its code."""
@@ -231,13 +233,13 @@ class Dispatcher:
         self,
         connection: Connection,
         command: Command,
-        work: Coroutine[Any, Any, Any],
+        work: Later,
         entry: Entry,
         begun_ns: int,
     ) -> None:
         try:
             async with entry.limiter:
-                result: Result = await work
+                result: Answer = await work
         except Exception as error:  # the supervisor of handlers
             result = self._error_answer(connection, command, error)
         finally:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import trio
 
 from rmq._fastpath import Reactor
-from rmq.remoting.connection import now_ms
+from rmq.remoting.loop_clock import now_ms
 
 Event = tuple[int, int, bytes | None]
 

@@ -23,16 +23,16 @@ from rmq._fastpath import (
     RpcTime,
     Watermark,
 )
-from rmq.clock import Clock
 from rmq.logs import SparseLog, caused_by
 from rmq.native import NativeHandler
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes
-from rmq.remoting.connection import Connection, now_ms
+from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.listener import Address, Sniffed, accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
+from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.tls import TlsConfig, TlsMode, serve_decrypted, server_context
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,6 @@ class RemotingServer:
     def __init__(
         self,
         *,
-        clock: Clock,
         max_frame_size: int = MAX_FRAME_SIZE,
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
         busy_poll_us: int = 0,
@@ -99,7 +98,6 @@ class RemotingServer:
         is_own: Callable[[Address], bool] = lambda _peer: False,
     ) -> None:
         """Take plain connections of `is_own` peers even where TLS is enforced."""
-        self.clock = clock
         self.tls = server_context(tls or TlsConfig())
         self._tls_mode = (tls or TlsConfig()).mode
         self._is_own = is_own

@@ -33,7 +33,7 @@ async def node(tmp_path, nursery):
 @pytest.fixture
 async def ask(node, nursery):
     """Send a request to the broker, or to the name server of the node."""
-    client = RemotingClient(clock=node.server.clock)
+    client = RemotingClient()
     await nursery.start(client.run)
 
     async def ask(code, fields=None, body=b"", to="broker"):
@@ -143,7 +143,7 @@ async def test_cve_2024_23321_secrets_are_in_no_dump(tmp_path, nursery):
         "tls.server.keyPassword": "hush-3",
     }
     async with running_node(tmp_path, secrets) as node:
-        client = RemotingClient(clock=node.server.clock)
+        client = RemotingClient()
         await nursery.start(client.run)
         for address, code in (
             (node.address, RequestCode.GET_BROKER_CONFIG),

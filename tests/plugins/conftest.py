@@ -274,7 +274,7 @@ def build_context(
         producers=ProducerTable(),
         consumers=ConsumerTable(groups, notifies=True, on_gone=filters.unregister),
         queue_locks=QueueLocks(clock),
-        name_servers=NameServers(config, topics, RemotingClient(clock=clock)),
+        name_servers=NameServers(config, topics, RemotingClient()),
         overload=OverloadGuard(store),
         store_host=host_bytes("127.0.0.1", 10_911),
         address="127.0.0.1:10911",

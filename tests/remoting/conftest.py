@@ -5,7 +5,6 @@ import contextlib
 import pytest
 import trio
 
-from rmq.clock import SystemClock
 from rmq.protocol.command import Command
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
@@ -17,7 +16,7 @@ class Served:
 
     def __init__(self):
         self.handlers = HandlerTable()
-        self.server = RemotingServer(clock=SystemClock())
+        self.server = RemotingServer()
         self.closed = []
         self.address = ""
 

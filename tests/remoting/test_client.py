@@ -7,7 +7,6 @@ import struct
 import pytest
 import trio
 
-from rmq.clock import SystemClock
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
@@ -63,7 +62,7 @@ async def server():
 
 @pytest.fixture
 async def client(nursery):
-    client = RemotingClient(clock=SystemClock())
+    client = RemotingClient()
     await nursery.start(client.run)
     return client
 
@@ -179,12 +178,17 @@ async def test_a_peer_that_leaves_ends_the_wait_and_is_called_anew(
     [struct.pack(">i", -1), struct.pack(">iI", 8, 4) + b"{{{{body"],
     ids=["no frame", "no header"],
 )
-async def test_a_peer_that_talks_nonsense_is_left(server, client, nursery, bytes_sent):
+async def test_a_peer_that_talks_nonsense_is_left(
+    server, client, nursery, bytes_sent, caplog
+):
     call = Call(nursery, client.invoke, server.address, Command.request(CODE), 60_000)
     peer = await server.accept()
     await peer.next()
     await peer.stream.send_all(bytes_sent)
-    assert isinstance(await call.end(), PeerClosed)
+    error = await call.end()
+    assert isinstance(error, PeerClosed)
+    assert "it does not speak the remoting protocol: " in str(error)
+    assert f"closing {server.address}: it does not speak" in caplog.text
     with contextlib.suppress(trio.BrokenResourceError):
         assert await peer.stream.receive_some() == b""
 
@@ -274,7 +278,7 @@ async def test_a_connect_that_hangs_is_given_up(nursery, mock_clock):
             caller = stack.enter_context(socket.socket())
             caller.setblocking(False)
             caller.connect_ex(address)
-        client = RemotingClient(clock=SystemClock(), connect_timeout_ms=700)
+        client = RemotingClient(connect_timeout_ms=700)
         await nursery.start(client.run)
         text = f"{address[0]}:{address[1]}"
         call = Call(nursery, client.invoke, text, Command.request(CODE), 60_000)

@@ -10,8 +10,9 @@ import trio
 from rmq.errors import InvokeTimeout, LocalProtocolError, PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, FrameDecoder, encode
-from rmq.remoting.connection import INVOKE_LIMIT, now_ms
+from rmq.remoting.connection import INVOKE_LIMIT
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.server import IDLE_SCANS, SCAN_INTERVAL_S
 from rmq.testing import RawClient
 

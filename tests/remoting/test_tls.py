@@ -265,21 +265,18 @@ async def test_the_broker_speaks_tls_to_name_servers(
             "tls.enable": "true",
             "tls.client.trustCertPath": str(authority.cert),
         }
-        async with running_node(tmp_path / "store", outgoing) as node:
-            client = RemotingClient(
-                clock=node.server.clock, tls=read_tls_config(outgoing)
-            )
+        async with running_node(tmp_path / "store", outgoing):
+            client = RemotingClient(tls=read_tls_config(outgoing))
             await nursery.start(client.run)
             with trio.fail_after(20):
                 answer = await client.invoke(address, request, 3_000)
             assert b"broker-test" in answer.body
         wrong = outgoing | {"tls.client.trustCertPath": str(stranger.cert)}
-        doubting = RemotingClient(clock=names.server.clock, tls=read_tls_config(wrong))
+        doubting = RemotingClient(tls=read_tls_config(wrong))
         await nursery.start(doubting.run)
         with pytest.raises(ConnectFailed, match="no TLS with"):
             await doubting.invoke(address, request, 3_000)
         unchecked = RemotingClient(
-            clock=names.server.clock,
             tls=read_tls_config(wrong | {"tls.client.authServer": "false"}),
         )
         await nursery.start(unchecked.run)

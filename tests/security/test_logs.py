@@ -50,7 +50,7 @@ async def node(tmp_path):
 
 @pytest.fixture
 async def ask(node, nursery):
-    client = RemotingClient(clock=node.server.clock)
+    client = RemotingClient()
     await nursery.start(client.run)
 
     async def ask(code, fields):

@@ -76,7 +76,7 @@ class Signer:
 @pytest.fixture
 async def signer(tmp_path, nursery):
     async with running_node(tmp_path / "store", ON) as node:
-        client = RemotingClient(clock=node.server.clock)
+        client = RemotingClient()
         await nursery.start(client.run)
         yield Signer(client, node.address)
         nursery.cancel_scope.cancel()
@@ -235,7 +235,7 @@ async def test_users_and_rules_survive_and_only_the_owner_may_read_them(
     folder = tmp_path / "store"
     for is_second in (False, True):
         async with running_node(folder, ON) as node:
-            client = RemotingClient(clock=node.server.clock)
+            client = RemotingClient()
             await nursery.start(client.run)
             signer = Signer(client, node.address)
             if not is_second:
@@ -257,7 +257,7 @@ async def test_compiled_handlers_are_off_while_requests_are_checked(signer):
 
 async def test_while_it_is_off_nobody_can_plant_a_user(tmp_path, nursery):
     async with running_node(tmp_path / "store") as node:
-        client = RemotingClient(clock=node.server.clock)
+        client = RemotingClient()
         await nursery.start(client.run)
         signer = Signer(client, node.address)
         answer = await signer.create_user("eve", kind="Super", user=None)

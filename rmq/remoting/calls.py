@@ -1,0 +1,81 @@
+"""Calls: requests to one peer, and the tasks that wait for their answers.
+
+A call ends in one of three ways: its answer comes, its time is over, or the connection
+ends. Belongs to the trio thread.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from rmq.errors import InvokeTimeout, PeerClosed
+from rmq.protocol.command import Command
+from rmq.protocol.peer import MAX_PENDING, Peer, RequestReceived, ResponseReceived, Role
+from rmq.remoting.loop_clock import now_ms
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class _Waiter:
+    """A task that waits for an answer; without one at the end, the connection ended."""
+
+    __slots__ = ("answer", "ended")
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.answer: Command | None = None
+
+
+class Calls:
+    """Known in Java as the `ResponseFuture` table of a channel."""
+
+    def __init__(
+        self, role: Role, address: str, *, max_pending: int = MAX_PENDING
+    ) -> None:
+        self.address = address
+        self.peer = Peer(role, now_ms, max_pending=max_pending)
+        self._waiters: dict[int, _Waiter] = {}
+        self._end_reason: str | None = None
+
+    async def invoke(self, command: Command, timeout_ms: int, send: Send) -> Command:
+        """Send a request and wait for its answer; else InvokeTimeout or PeerClosed."""
+        if self._end_reason is not None:
+            raise PeerClosed(f"{self.address} is gone: {self._end_reason}")
+        data = self.peer.request(command, now_ms() + timeout_ms)
+        waiter = self._waiters[command.opaque] = _Waiter()
+        try:
+            with trio.move_on_after(timeout_ms / 1000):
+                await send(data)
+                await waiter.ended.wait()
+        finally:
+            self._waiters.pop(command.opaque, None)
+            self.peer.expire()
+        if waiter.answer is not None:
+            return waiter.answer
+        if self._end_reason is not None:
+            raise PeerClosed(
+                f"{self.address} closed before it answered: {self._end_reason}"
+            )
+        raise InvokeTimeout(
+            f"{self.address} did not answer request {command.code} "
+            f"within {timeout_ms} ms"
+        )
+
+    def receive(self, incoming: bytes | Command) -> list[Command]:
+        """Give answers to those who wait; return the requests of the peer."""
+        requests = []
+        for event in self.peer.receive(incoming):
+            if isinstance(event, RequestReceived):
+                requests.append(event.command)
+            elif isinstance(event, ResponseReceived):
+                waiter = self._waiters.get(event.request.opaque)
+                if waiter is not None:
+                    waiter.answer = event.command
+                    waiter.ended.set()
+        return requests
+
+    def end(self, reason: str) -> None:
+        """Wake everybody who waits: no answer comes any more."""
+        self._end_reason = reason
+        for waiter in self._waiters.values():
+            waiter.ended.set()
