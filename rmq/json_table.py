@@ -9,6 +9,7 @@ is bad too the process does not start.
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,16 +19,29 @@ from rmq.clock import Clock
 from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
 from rmq.files import replace_file
 from rmq.protocol import fastjson
+from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.codes import ResponseCode
+from rmq.protocol.encoded_members import EncodedMembers, LargeObject
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 
+async def encode_in_turns(members: EncodedMembers[Any]) -> None:
+    """Encode the members that changed; others are served between the turns."""
+    while members.is_stale:
+        members.encode_some()
+        await trio.lowlevel.checkpoint()
+
+
 class JsonTable(ABC):
-    """Known in Java as `ConfigManager`."""
+    """Known in Java as `ConfigManager`.
+
+    A large table lists in `_large` by name the objects of its document whose members
+    are encoded one by one; `_content` leaves them empty.
+    """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -36,6 +50,7 @@ class JsonTable(ABC):
         self.changed = trio.Event()
         """Set while the file is older than the table."""
         self._saving = trio.Lock()
+        self._large: Mapping[str, LargeObject[Any]] = {}
 
     @abstractmethod
     def _read(self, value: dict[str, Any]) -> None:
@@ -105,31 +120,45 @@ class JsonTable(ABC):
         """Whether the next save writes."""
         return self.changed.is_set()
 
-    def snapshot(self) -> bytes:
-        """Return the text to save; the table counts as clean from here on."""
+    def snapshot(self) -> list[bytes]:
+        """Return the text to save in pieces; the table counts as clean from here on."""
         self.changed = trio.Event()
-        return fastjson.dumps_pretty(self._content())
+        pieces = [fastjson.dumps_pretty(self._content())]
+        for name, members in self._large.items():
+            pieces[:1] = members.in_file.fill(pieces[0], name)
+        return pieces
+
+    async def filled(self, document: Body) -> bytes:
+        """Return a document of a request or an answer with the large objects in it."""
+        pieces = [document.encode()]
+        for name, members in self._large.items():
+            await encode_in_turns(members.in_request)
+            pieces[:1] = members.in_request.fill(pieces[0], name)
+        return b"".join(pieces)
 
     async def save(self) -> float:
         """Return when the file holds what the table holds now.
 
         Who comes while it is being written shares the next write. OSError if it cannot
-        be written; the table stays dirty then. Returns for how many seconds nothing
-        else was done, as the text was made.
+        be written; the table stays dirty then. Members that changed are encoded in
+        turns before, the text is joined by the thread that writes it. Returns for how
+        many seconds nothing else was done, as the pieces were collected.
         """
         async with self._saving:
             if not self.is_dirty:
                 return 0.0
+            for members in self._large.values():
+                await encode_in_turns(members.in_file)
             began_s = time.perf_counter()
-            text = self.snapshot()
-            text_s = time.perf_counter() - began_s
+            pieces = self.snapshot()
+            pieces_s = time.perf_counter() - began_s
             try:
                 with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(self.write, text)
+                    await trio.to_thread.run_sync(self.write, pieces)
             except OSError:
                 self.changed.set()
                 raise
-        return text_s
+        return pieces_s
 
     async def kept(self, answer: T) -> T:
         """Return the answer to a change once that is in the file.
@@ -147,7 +176,8 @@ class JsonTable(ABC):
             ) from error
         return answer
 
-    def write(self, text: bytes) -> None:
+    def write(self, pieces: Iterable[bytes]) -> None:
         """Save a text; blocks, so call it from a worker thread."""
+        text = b"".join(pieces)
         assert text, f"{self._path}: an empty table is still a JSON object"
         replace_file(self._path, text, backup=True)

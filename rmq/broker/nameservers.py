@@ -1,10 +1,16 @@
 """NameServers: telling every name server which topics this broker has.
 
 Each name server has a task of its own: one that is down or silent neither blocks the
-others nor the start, and its next periodic registration reaches it.  A changed topic is
-sent alone; several go as the full table, because a name server may forget topics that a
-larger table leaves out; so does one topic to a name server that does not know this
+others nor the start, and its next periodic registration reaches it.
+
+Topics that changed are sent one by one, each with its version, because a name server
+reads a version once, and may forget topics that a larger table leaves out.  Many topics
+make the full table go; so does one topic for a name server that does not know this
 broker yet, because it refuses a registration of one topic.
+
+Periodically a name server is asked for the version that it knows (request 322).  If it
+is the current one, a registration of one topic renews the route at a cost that does not
+grow with the table; each FULL_EVERY periods the full table goes anyway.
 Known in Java as `BrokerOuterAPI`.
 """
 
@@ -17,8 +23,9 @@ import trio
 
 from rmq._fastpath import body_crc
 from rmq.broker.config import BrokerConfig
-from rmq.broker.tables.topics import TopicTable
+from rmq.broker.tables.topics import READ_WRITE, TopicTable
 from rmq.errors import PeerError, RequestRejected
+from rmq.json_table import encode_in_turns
 from rmq.logs import Foreign
 from rmq.protocol.bodies.common import DataVersion, KVTable
 from rmq.protocol.bodies.register import RegisterBrokerBody
@@ -28,10 +35,14 @@ from rmq.protocol.bodies.topics import (
 )
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.encoded_members import EncodedMembers, fill
 from rmq.protocol.headers.route import (
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
+from rmq.protocol.topics import SELF_TEST_TOPIC
 from rmq.remoting.client import RemotingClient
 
 logger = logging.getLogger(__name__)
@@ -45,6 +56,13 @@ SILENT_TIMEOUT_MS = 500
 
 START_WAIT_S = 1.0
 """How long a start waits for its first registrations; then it goes on without."""
+
+TOPICS_ONE_BY_ONE = 32
+"""Topics that changed together and are sent one by one; more go as the full table."""
+
+FULL_EVERY = 10
+"""Periods (5 minutes) after which the full table is sent though its version is known:
+topics that were deleted at the name server alone come back."""
 
 PAUSE_FACTOR = 5
 """When many topics came and telling took a second, it rests for five: more collect."""
@@ -62,10 +80,15 @@ class _Line(msgspec.Struct):
     """What one name server still has to hear, and how the last call went."""
 
     address: str
-    changed: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
-    """At most one topic matters: two or more make the full table go."""
+    changed: dict[str, tuple[TopicConfig, DataVersion]] = msgspec.field(
+        default_factory=dict
+    )
+    """Topics with the version that they came with; one more than go one by one."""
 
     is_full_wanted: bool = True
+    periods: int = 0
+    """Periods since the full table was sent."""
+
     wake: trio.Event = msgspec.field(default_factory=trio.Event)
     is_registered: bool = False
     error: str = ""
@@ -106,22 +129,28 @@ class NameServers:
             with trio.move_on_after(0 if line.is_full_wanted else period_s) as scope:
                 await line.wake.wait()
             line.wake = trio.Event()
-            line.is_full_wanted |= scope.cancelled_caught
-            began, is_flood = trio.current_time(), len(line.changed) > 1
-            await self._speak(line)
+            is_periodic = scope.cancelled_caught
+            is_flood = len(line.changed) > TOPICS_ONE_BY_ONE
+            began = trio.current_time()
+            await self._speak(line, is_periodic=is_periodic)
             line.has_tried.set()
             if line.is_registered and is_flood:
                 took_s = trio.current_time() - began
                 await trio.sleep(min(took_s * PAUSE_FACTOR, period_s))
 
-    async def _speak(self, line: _Line) -> None:
-        """Send what is due; say once that a name server is silent, once it is back."""
+    async def _speak(self, line: _Line, *, is_periodic: bool = False) -> None:
+        """Send what is due; log once that a name server is silent, once it is back."""
         changed, line.changed = line.changed, {}
-        is_full = line.is_full_wanted or len(changed) != 1
+        is_full = line.is_full_wanted or not line.is_registered
+        is_full = is_full or len(changed) > TOPICS_ONE_BY_ONE
         line.is_full_wanted = False
         try:
-            done = not is_full and await self._register(line.address, changed)
-            done = done or await self._register_all(line.address)
+            done = not is_full and await self._register_changes(line.address, changed)
+            if done and is_periodic:
+                line.periods += 1
+                done = line.periods < FULL_EVERY and await self._renew(line.address)
+            if not done:
+                done, line.periods = await self._register_all(line.address), 0
         except (PeerError, RequestRejected) as error:
             if not line.error:
                 logger.warning("name server %s: %s", line.address, Foreign(error))
@@ -131,13 +160,53 @@ class NameServers:
                 logger.info("name server %s answers again", line.address)
             line.is_registered, line.error = done, ""
 
+    async def _register_changes(
+        self, address: str, changed: dict[str, tuple[TopicConfig, DataVersion]]
+    ) -> bool:
+        """Send topics that changed, in the order of their versions."""
+        for name, (topic, version) in changed.items():
+            if not await self._register(address, self._encoded(name, topic), version):
+                return False
+        return True
+
+    async def _renew(self, address: str) -> bool:
+        """Renew the route if the name server knows the version of the full table."""
+        topics = self._topics.all()
+        version = self._version((len(topics) - 1) // TOPICS_AT_ONCE)
+        if not await self._is_known(address, version):
+            return False
+        topic = topics[SELF_TEST_TOPIC]
+        one = self._encoded(SELF_TEST_TOPIC, topic)
+        return await self._register(address, one, version)
+
+    async def _is_known(self, address: str, version: DataVersion) -> bool:
+        """Ask for the version that a name server knows of this broker."""
+        config = self._config
+        header = QueryDataVersionRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self.address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=config.broker_id,
+        )
+        request = Command.request(
+            RequestCode.QUERY_DATA_VERSION, header, version.encode()
+        )
+        timeout_ms = config.register_broker_timeout_ms
+        answer = await self._client.invoke(address, request, timeout_ms)
+        if answer.code != ResponseCode.SUCCESS or not answer.body:
+            return False
+        is_changed = answer.header(QueryDataVersionResponseHeader).changed
+        return not is_changed and DataVersion.decode(answer.body) == version
+
     def topic_changed(self, name: str, topic: TopicConfig | None) -> None:
         """Send this topic soon; one that is gone leaves with the next full table."""
-        if topic is None:
-            return
         for line in self._lines:
-            if len(line.changed) <= 1:
-                line.changed[name] = topic
+            if topic is None:
+                line.changed.pop(name, None)
+                continue
+            if len(line.changed) <= TOPICS_ONE_BY_ONE:
+                line.changed.pop(name, None)
+                line.changed[name] = topic, self._topics.data_version
             line.wake.set()
 
     def config_changed(self, keys: Collection[str]) -> None:
@@ -177,25 +246,37 @@ class NameServers:
 
         Name servers read the topics of a version once, so that each part has its own.
         """
-        topics = self._topics.all()
-        names = list(topics)
-        for part in range(len(names) // TOPICS_AT_ONCE + 1):
-            some = names[part * TOPICS_AT_ONCE : (part + 1) * TOPICS_AT_ONCE]
-            table = {name: topics[name] for name in some}
-            if not await self._register(address, table, part):
+        members = await self._all_encoded()
+        for part, first in enumerate(range(0, len(members), TOPICS_AT_ONCE)):
+            some = members[first : first + TOPICS_AT_ONCE]
+            if not await self._register(address, some, self._version(part)):
                 return False
         return True
 
+    async def _all_encoded(self) -> list[bytes]:
+        """Return all topics as members of a registration."""
+        if self._config.broker_permission & READ_WRITE == READ_WRITE:
+            return await self._topics.encoded()
+        members: EncodedMembers[TopicConfig] = EncodedMembers()
+        for name, topic in self._topics.all().items():
+            members.put(name, self._permitted(topic))
+        await encode_in_turns(members)
+        return members.texts()
+
+    def _encoded(self, name: str, topic: TopicConfig) -> list[bytes]:
+        """Return one topic as the only member of a registration."""
+        member: EncodedMembers[TopicConfig] = EncodedMembers()
+        member.put(name, self._permitted(topic))
+        return member.texts()
+
     async def _register(
-        self, address: str, topics: dict[str, TopicConfig], part: int = 0
+        self, address: str, members: list[bytes], version: DataVersion
     ) -> bool:
+        """Send topics; False if the name server refuses them."""
         assert self.address, "register after the ports are bound"
-        body = RegisterBrokerBody(
-            topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
-                data_version=self._version(part),
-                topic_config_table=self._permitted(topics),
-            )
-        ).encode()
+        wrapper = TopicConfigAndMappingSerializeWrapper(data_version=version)
+        empty = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode()
+        body = b"".join(fill(empty, "topicConfigTable", members))
         config = self._config
         header = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
@@ -229,15 +310,12 @@ class NameServers:
         counter = version.counter + (part << 40)
         return msgspec.structs.replace(version, counter=counter) if part else version
 
-    def _permitted(self, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
-        """Take away from every topic what the broker as a whole may not do."""
+    def _permitted(self, topic: TopicConfig) -> TopicConfig:
+        """Take away from a topic what the broker as a whole may not do."""
         permission = self._config.broker_permission
-        return {
-            name: topic
-            if topic.perm & permission == topic.perm & 6
-            else msgspec.structs.replace(topic, perm=topic.perm & permission)
-            for name, topic in topics.items()
-        }
+        if topic.perm & permission == topic.perm & READ_WRITE:
+            return topic
+        return msgspec.structs.replace(topic, perm=topic.perm & permission)
 
     async def _unregister(self, line: _Line) -> None:
         config = self._config

@@ -59,6 +59,33 @@ class Quota:
                 del self._of_peer[peer]
 
 
+class NamedQuota(Quota):
+    """A quota whose entries have names; it knows which peer made each of them."""
+
+    def __init__(self, limit: int, what: str, advice: str) -> None:
+        super().__init__(limit, what, advice)
+        self._made_by: dict[str, str] = {}
+
+    def enter(self, name: str, peer: str = "") -> None:
+        """Count a new entry; RequestRejected if it does not fit."""
+        self.take(peer)
+        if peer:
+            self._made_by[name] = peer
+
+    def leave(self, name: str) -> None:
+        """Count that an entry was removed."""
+        self.give_back(self._made_by.pop(name, ""))
+
+    def maker(self, name: str) -> str:
+        """Return the peer that made an entry, empty if none did since the start."""
+        return self._made_by.get(name, "")
+
+
+def host_of(address: str) -> str:
+    """Return the host of `host:port`; empty for a text that is no address."""
+    return address.rpartition(":")[0]
+
+
 def peer_of(connection: Connection) -> str:
     """Return the address of a connection's peer, without the port."""
-    return connection.remote_address.rpartition(":")[0]
+    return host_of(connection.remote_address)

@@ -35,6 +35,7 @@ __all__ = [
     "StrangeBudget",
     "check_depth",
     "dumps",
+    "dumps_part",
     "dumps_pretty",
     "java_text",
     "loads",
@@ -97,6 +98,11 @@ def dumps_pretty(value: object) -> bytes:
     return _text(value, b"\n")
 
 
+def dumps_part(value: object, line: bytes | None) -> bytes:
+    """Write a part of a document; `line` is its line break with tabs, None: compact."""
+    return _text(value, line)
+
+
 def java_text(value: object) -> str:
     """Return the text of a scalar as Java's `toString`; structures as JSON."""
     if isinstance(value, str):
@@ -138,6 +144,8 @@ def _text(value: object, line: bytes | None) -> bytes:
     if isinstance(value, Mapping):
         return _enclosed(b"{}", _texts(_mapping_members(value), line), line)
     if isinstance(value, list | tuple):
+        if line is None and set(map(type, value)) == {str}:
+            return _encode_scalar(value)  # long lists of names
         return _enclosed(b"[]", _texts([(b"", item) for item in value], line), line)
     if isinstance(value, set | frozenset):
         return _text(sorted(value), line)

@@ -6,10 +6,19 @@ from contextlib import contextmanager
 import pytest
 import trio
 
+from rmq.broker.config import BrokerConfig
+from rmq.broker.nameservers import FULL_EVERY, TOPICS_ONE_BY_ONE, NameServers
+from rmq.broker.tables.topics import TopicTable
+from rmq.errors import RequestRejected
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
+from rmq.namesrv.kv_config import KVConfig
+from rmq.namesrv.routes import RouteTable
+from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.testing import running_name_server, running_node
-
-pytestmark = pytest.mark.slow
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.topics import SELF_TEST_TOPIC
+from rmq.testing import ManualClock, running_name_server, running_node
 
 
 @contextmanager
@@ -25,6 +34,7 @@ async def until(is_so):
             await trio.lowlevel.checkpoint()
 
 
+@pytest.mark.slow
 async def test_a_silent_name_server_holds_neither_start_nor_stop_nor_the_others(
     tmp_path,
 ):
@@ -46,6 +56,7 @@ async def test_a_silent_name_server_holds_neither_start_nor_stop_nor_the_others(
             assert routes.group("broker-test") is None
 
 
+@pytest.mark.slow
 async def test_a_name_server_that_returns_is_told_everything(tmp_path, monkeypatch):
     monkeypatch.setattr("rmq.remoting.client.BACK_OFF_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -65,6 +76,7 @@ async def test_a_name_server_that_returns_is_told_everything(tmp_path, monkeypat
             assert len(routes.topics()) >= 14
 
 
+@pytest.mark.slow
 async def test_topics_changed_together_reach_the_name_server(tmp_path):
     async with running_node(tmp_path) as node:
         topics, routes = node.broker.context.topics, node.name_server.routes
@@ -73,6 +85,7 @@ async def test_topics_changed_together_reach_the_name_server(tmp_path):
         await until(lambda: all(routes.route(name) for name in "ABC"))
 
 
+@pytest.mark.slow
 async def test_a_topic_in_order_is_marked_on_the_broker(tmp_path):
     async with running_node(tmp_path) as node:
         topics = node.broker.context.topics
@@ -80,3 +93,136 @@ async def test_a_topic_in_order_is_marked_on_the_broker(tmp_path):
         node.name_server.kv_config.put("ORDER_TOPIC_CONFIG", "Ordered", "broker-test:4")
         node.broker.context.name_servers.register_soon()
         await until(lambda: topics.get("Ordered").order)
+
+
+class Direct:
+    """A client whose only peer is a name server in this process."""
+
+    def __init__(self, clock, tmp_path):
+        self.routes = RouteTable(clock.now_ms)
+        self.handlers = NameServerHandlers(
+            NameServerParts(
+                NamesrvConfig(),
+                self.routes,
+                KVConfig(tmp_path / "kvConfig.json"),
+                lambda address, _connection: address,
+                clock.now_ms,
+                NamesrvListenConfig(),
+            )
+        ).table()
+        self.codes, self.topics = [], []
+
+    async def invoke(self, _address, request, _timeout_ms):
+        await trio.lowlevel.checkpoint()
+        self.codes.append(int(request.code))
+        if request.code == RequestCode.REGISTER_BROKER:
+            body = RegisterBrokerBody.decode(request.body)
+            wrapper = body.topic_config_serialize_wrapper
+            self.topics.append(set(wrapper.topic_config_table))
+        handler = self.handlers.entries[int(request.code)].handler
+        try:
+            return handler(request, None)
+        except RequestRejected as refusal:
+            return request.reply(refusal.code, refusal.remark)
+
+    def take(self):
+        """Return the request codes since the last time."""
+        codes, self.codes = self.codes, []
+        return codes
+
+
+@pytest.fixture
+def direct(tmp_path):
+    return Direct(ManualClock(), tmp_path)
+
+
+@pytest.fixture
+async def told(direct, tmp_path, nursery):
+    """A table of topics whose changes a name server is told, with its periods."""
+    config = BrokerConfig(
+        broker_name="b", namesrv_addr="n:1", register_name_server_period_ms=10_000
+    )
+    topics = TopicTable(tmp_path, ManualClock(), config)
+    topics.load()
+    names = NameServers(config, topics, direct)
+    names.address = "10.0.0.1:10911"
+    topics.on_change.append(names.topic_changed)
+    await nursery.start(names.run)
+    return topics
+
+
+async def test_a_name_server_that_knows_the_version_gets_one_topic(
+    direct, told, autojump_clock
+):
+    """All topics went each 30 s: a pause of 218 ms with 30,000 of them."""
+    assert direct.take() == [103]
+    assert direct.topics == [set(told.all())]
+    await trio.sleep(10.5)
+    assert direct.take() == [322, 103]
+    assert direct.topics[1] == {SELF_TEST_TOPIC}
+    told.update(TopicConfig(topic_name="New"))
+    await trio.sleep(1)
+    assert direct.take() == [103]
+    assert direct.topics[2] == {"New"}
+    await trio.sleep(10)
+    assert direct.take() == [322, 103]
+    assert direct.topics[3] == {SELF_TEST_TOPIC}
+    assert direct.routes.route("New") is not None
+
+
+async def test_changes_of_a_moment_go_one_by_one_and_many_as_a_whole(
+    direct, told, autojump_clock
+):
+    direct.topics.clear()
+    for number in range(3):
+        told.update(TopicConfig(topic_name=f"T{number}"))
+    await trio.sleep(1)
+    assert direct.topics == [{"T0"}, {"T1"}, {"T2"}]
+    assert all(direct.routes.route(f"T{number}") for number in range(3))
+    direct.topics.clear()
+    for number in range(TOPICS_ONE_BY_ONE + 1):
+        told.update(TopicConfig(topic_name=f"U{number}"))
+    await trio.sleep(1)
+    assert direct.topics == [set(told.all())]
+    assert direct.routes.route("U0") is not None
+
+
+async def test_a_name_server_that_forgot_is_told_everything(
+    direct, told, autojump_clock
+):
+    direct.take()
+    direct.routes.unregister("DefaultCluster", "10.0.0.1:10911", "b", 0)
+    assert direct.routes.group("b") is None
+    await trio.sleep(10.5)
+    assert direct.take() == [322, 103]
+    assert direct.topics[-1] == set(told.all())
+
+
+async def test_a_deleted_topic_makes_the_full_table_go(direct, told, autojump_clock):
+    told.update(TopicConfig(topic_name="Gone"))
+    await trio.sleep(1)
+    told.delete("Gone")
+    direct.take()
+    await trio.sleep(10)
+    assert direct.take() == [322, 103]
+    assert direct.topics[-1] == set(told.all())
+
+
+async def test_the_full_table_goes_now_and_then(direct, told, autojump_clock):
+    direct.take()
+    await trio.sleep(10 * FULL_EVERY + 1)
+    assert direct.take() == [322, 103] * (FULL_EVERY - 1) + [103]
+    assert direct.topics[-1] == set(told.all())
+
+
+async def test_what_the_broker_may_not_do_is_taken_from_every_topic(
+    direct, tmp_path, nursery, autojump_clock
+):
+    config = BrokerConfig(broker_name="b", namesrv_addr="n:1", broker_permission=4)
+    topics = TopicTable(tmp_path, ManualClock(), config)
+    topics.load()
+    names = NameServers(config, topics, direct)
+    names.address = "10.0.0.1:10911"
+    await nursery.start(names.run)
+    (queues,) = direct.routes.route(SELF_TEST_TOPIC).queue_datas
+    assert queues.perm == 4

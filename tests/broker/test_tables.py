@@ -3,9 +3,13 @@
 import errno
 import json
 import time
+from pathlib import Path
 
+import msgspec
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmq.broker import housekeeping
 from rmq.broker.config import BrokerConfig
@@ -13,8 +17,15 @@ from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.errors import RequestRejected, StoreError
-from rmq.protocol.bodies.groups import SubscriptionGroupConfig
-from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
+from rmq.protocol.bodies.topics import (
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rmq.protocol.encoded_members import PER_TURN
 from rmq.testing import ManualClock
 
 
@@ -138,28 +149,71 @@ def test_no_topic_is_made_where_that_is_switched_off(tmp_path, clock):
 
 
 def test_tables_fed_from_outside_have_a_limit(topics, tmp_path, clock, monkeypatch):
-    monkeypatch.setattr("rmq.broker.tables.topics.MAX_TOPICS", len(topics.all()))
-    with pytest.raises(RequestRejected, match="topics already"):
-        topics.update(topic("OneTooMany"))
-    groups = GroupTable(tmp_path, clock, BrokerConfig())
+    count = len(topics.all())
+    monkeypatch.setattr("rmq.broker.tables.topics.MAX_TOPICS", count)
+    full = TopicTable(tmp_path, clock, BrokerConfig(broker_name="b"))
+    full.load()
+    with pytest.raises(RequestRejected, match=f"{count} topics: delete some first"):
+        full.update(topic("OneTooMany"))
     monkeypatch.setattr("rmq.broker.tables.groups.MAX_GROUPS", 1)
+    groups = GroupTable(tmp_path, clock, BrokerConfig())
     assert groups.find("G1") is not None
     with pytest.raises(RequestRejected, match="delete some first"):
         groups.find("G2")
-    with pytest.raises(RequestRejected, match="groups already"):
+    with pytest.raises(RequestRejected, match="1 of 1 groups"):
         groups.update(SubscriptionGroupConfig(group_name="G3"))
-    table = offsets(tmp_path, clock)
+    groups.delete("G1")
+    groups.update(SubscriptionGroupConfig(group_name="G3"))
+
+
+def test_offsets_have_a_limit(tmp_path, clock, monkeypatch):
     monkeypatch.setattr("rmq.broker.tables.offsets.MAX_ENTRIES", 1)
+    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_OFFSETS", 3)
+    table = offsets(tmp_path, clock)
     table.commit("c", "G", "T", 0, 1)
     table.commit("c", "G", "T", 1, 1)
-    with pytest.raises(RequestRejected, match="have offsets"):
+    with pytest.raises(RequestRejected, match="1 of 1 pairs"):
         table.commit("c", "G2", "T", 0, 1)
-    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_OFFSETS", 2)
     table.commit("c", "G", "T", 1, 5)
-    with pytest.raises(RequestRejected, match="2 queues have offsets"):
+    table.commit("c", "G", "T", 3, 5)
+    with pytest.raises(RequestRejected, match="3 of 3 queues with offsets"):
         table.commit("c", "G", "T", 2, 1)
     table.remove_topic("T")
     table.commit("c", "G", "T", 2, 1)
+
+
+def test_one_host_leaves_places_in_the_tables_to_others(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr("rmq.broker.tables.groups.MAX_GROUPS", 10)
+    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_ENTRIES", 10)
+    monkeypatch.setattr("rmq.broker.tables.topics.MAX_TOPICS", 30)
+    groups, table = (
+        GroupTable(tmp_path, clock, BrokerConfig()),
+        offsets(tmp_path, clock),
+    )
+    topics = TopicTable(tmp_path, clock, BrokerConfig(broker_name="b"))
+    topics.load()
+    free = 30 - len(topics.all())
+    for number in range(5):
+        groups.find(f"G{number}", f"10.0.0.1:{number}")
+        table.commit(f"10.0.0.1:{number}", f"G{number}", "T", 0, 1)
+    for number in range((free + 1) // 2):
+        topics.create_for_send(f"T{number}", "TBW102", 1, f"10.0.0.1:{number}")
+    for refused in (
+        lambda: groups.find("More", "10.0.0.1:9"),
+        lambda: table.commit("10.0.0.1:9", "More", "T", 0, 1),
+        lambda: topics.create_for_send("More", "TBW102", 1, "10.0.0.1:9"),
+    ):
+        with pytest.raises(
+            RequestRejected, match=r"10\.0\.0\.1 has \d+ and this broker"
+        ):
+            refused()
+    assert groups.find("Other", "10.0.0.2:1") is not None
+    table.commit("10.0.0.2:1", "Other", "T", 0, 1)
+    assert topics.create_for_send("Other", "TBW102", 1, "10.0.0.2:1") is not None
+    assert groups.delete("G0")
+    assert groups.find("More", "10.0.0.1:9") is not None
+    table.remove_group("G0")
+    table.commit("10.0.0.1:9", "More", "T", 0, 1)
 
 
 def test_groups_come_into_being_where_that_is_allowed(tmp_path, clock):
@@ -293,3 +347,109 @@ async def test_a_full_disk_at_the_stop_hinders_no_other_table(tmp_path, clock, c
     assert "is not saved: No space left on device" in caplog.text
     assert full.is_dirty
     assert not groups.is_dirty
+
+
+def filled(table, body):
+    """Return what `JsonTable.filled` returns."""
+    return trio.run(table.filled, body)
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["put", "put", "remove"]), st.integers(0, 5)), max_size=20
+)
+
+
+@given(CHANGES)
+def test_topics_are_written_and_sent_byte_by_byte_as_a_whole(changes):
+    table = TopicTable(Path("nowhere"), ManualClock(), BrokerConfig(broker_name="b"))
+    for what, number in changes:
+        if what == "put":
+            more = {"a": 'x"y'} if number % 2 else {}
+            table.update(msgspec.structs.replace(topic(f"T{number}"), attributes=more))
+        else:
+            table.delete(f"T{number}")
+        wrapper = TopicConfigSerializeWrapper(
+            data_version=table.data_version, topic_config_table=table.all()
+        )
+        assert b"".join(table.snapshot()) == fastjson.dumps_pretty(wrapper)
+    body = TopicConfigAndMappingSerializeWrapper(data_version=table.data_version)
+    text = filled(table, body)
+    body.topic_config_table = table.all()
+    assert text == body.encode()
+
+
+@given(CHANGES)
+def test_groups_are_written_and_sent_byte_by_byte_as_a_whole(changes):
+    table = GroupTable(Path("nowhere"), ManualClock(), BrokerConfig())
+    table.find("subscriptionGroupTable")
+    table.set_readable("subscriptionGroupTable", "T", is_readable=False)
+    for what, number in changes:
+        if what == "put":
+            table.find(f"G{number}")
+        else:
+            table.delete(f"G{number}")
+        wrapper = SubscriptionGroupWrapper(
+            data_version=table.data_version,
+            subscription_group_table=table.all(),
+            forbidden_table=table.forbidden,
+        )
+        assert b"".join(table.snapshot()) == fastjson.dumps_pretty(wrapper)
+    body = SubscriptionGroupWrapper(
+        data_version=table.data_version, forbidden_table=table.forbidden
+    )
+    text = filled(table, body)
+    body.subscription_group_table = table.all()
+    assert text == body.encode()
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 3, st.integers(0, 99)), max_size=30))
+def test_offsets_are_written_and_sent_byte_by_byte_as_a_whole(commits):
+    table = OffsetTable(Path("nowhere"), ManualClock(), 7)
+    groups = {}
+    for group, name, queue_id, offset in commits:
+        if offset:
+            table.commit("c", f"G{group}", f"T{name}", queue_id, offset)
+        else:
+            table.remove_topic(f"T{name}")
+    for key in table.all():
+        name, _, group = key.partition("@")
+        groups.setdefault(group, []).append(name)
+    content = {
+        "dataVersion": table.data_version,
+        "offsetTable": {
+            key: {str(queue_id): offset for queue_id, offset in queues.items()}
+            for key, queues in table.all().items()
+        },
+    }
+    assert b"".join(table.snapshot()) == fastjson.dumps_pretty(content)
+    body = ConsumerOffsetSerializeWrapper(
+        data_version=table.data_version, group_topic_map=table.topics_by_group()
+    )
+    assert {k: sorted(v) for k, v in body.group_topic_map.items()} == {
+        k: sorted(v) for k, v in groups.items()
+    }
+    text = filled(table, body)
+    body.offset_table = table.all()
+    assert text == body.encode()
+
+
+async def test_many_changes_are_encoded_in_turns(tmp_path, clock):
+    """The text of 10,000 topics was made at once: a pause of 100 ms."""
+    table = offsets(tmp_path, clock)
+    for number in range(1_000):
+        table.commit("c", "G", f"T{number}", 0, 1)
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        await table.save()
+        nursery.cancel_scope.cancel()
+    assert turns >= 1_000 // PER_TURN
+    again = offsets(tmp_path, clock)
+    assert again.all() == table.all()

@@ -119,7 +119,7 @@ def state(side):
     return (
         side.replies,
         [encode(command) for command in side.connection.sent],
-        json.loads(side.broker.offsets.snapshot()),
+        json.loads(b"".join(side.broker.offsets.snapshot())),
         found.get_found,
         found.get_missed,
         found.transferred_messages,
@@ -354,10 +354,10 @@ def test_what_is_not_durable_is_not_seen(sides):
 
 
 def test_offsets_of_a_full_table_are_dropped_and_the_pull_served(sides, monkeypatch):
+    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_ENTRIES", 0)
     _, compiled = sides()
     fill(compiled, 12)
     serve(compiled, PLAIN, 1)
-    monkeypatch.setattr("rmq.broker.tables.offsets.MAX_ENTRIES", 0)
     compiled.play([request({**PLAIN, "sysFlag": "5"}, opaque=50)])
     assert compiled.served == 2
     assert compiled.broker.offsets.query("G", "T", 0) == -1

@@ -83,7 +83,7 @@ class GroupHandler:
         body = GroupForbidden(group=group, topic=topic, readable=readable)
         return request.reply(body=body.encode())
 
-    def all(self, request: Command, connection: Connection) -> Command:
+    async def all(self, request: Command, connection: Connection) -> Command:
         """Answer the table of groups, or the page of it that the header asks for."""
         groups: Mapping[str, SubscriptionGroupConfig] = self._groups.all()
         if not groups:
@@ -91,15 +91,20 @@ class GroupHandler:
                 ResponseCode.SYSTEM_ERROR, "No subscription group in this broker"
             )
         header = request.header(GetAllSubscriptionGroupRequestHeader)
-        shown = page(groups, header.group_seq, header.max_group_num)
         body = SubscriptionGroupWrapper(
             data_version=self._groups.data_version,
-            subscription_group_table=shown,
             forbidden_table=self._groups.forbidden,
         )
+        if header.group_seq is None:
+            text = await self._groups.filled(body)
+        else:
+            body.subscription_group_table = page(
+                groups, header.group_seq, header.max_group_num
+            )
+            text = body.encode()
         return request.reply(
             header=GetAllSubscriptionGroupResponseHeader(total_group_num=len(groups)),
-            body=body.encode(),
+            body=text,
         )
 
     def one(self, request: Command, connection: Connection) -> Command:

@@ -76,19 +76,13 @@ class OffsetHandler:
             header=GetEarliestMsgStoretimeResponseHeader(timestamp=at_ms)
         )
 
-    def of_consumers(self, request: Command, connection: Connection) -> Command:
+    async def of_consumers(self, request: Command, connection: Connection) -> Command:
         """Answer the table of committed offsets."""
-        table = self._offsets.all()
-        groups: dict[str, list[str]] = {}
-        for key in table:
-            topic, _, group = key.partition("@")
-            groups.setdefault(group, []).append(topic)
         body = ConsumerOffsetSerializeWrapper(
             data_version=self._offsets.data_version,
-            group_topic_map=groups,
-            offset_table=table,
+            group_topic_map=self._offsets.topics_by_group(),
         )
-        return request.reply(body=body.encode())
+        return request.reply(body=await self._offsets.filled(body))
 
     def of_delays(self, request: Command, connection: Connection) -> Command:
         """Answer how far each delay level has been delivered."""

@@ -10,10 +10,8 @@ PAGE_SIZE: Final = 2_000
 """Entries of a page if the asker names no size."""
 
 
-def page(table: Mapping[str, T], first: int | None, count: int | None) -> dict[str, T]:
-    """Return the entries from the place `first` on; None asks for all of them."""
-    if first is None:
-        return dict(table)
+def page(table: Mapping[str, T], first: int, count: int | None) -> dict[str, T]:
+    """Return the entries from the place `first` on."""
     start = max(0, first)
     size = PAGE_SIZE if count is None or count <= 0 else count
     assert size > 0, f"a page of {size} entries never ends"

@@ -112,20 +112,25 @@ class TopicHandler:
         self._statistics.forget_topic(name)
         return self._topics.kept(request.reply())
 
-    def all(self, request: Command, connection: Connection) -> Command:
+    async def all(self, request: Command, connection: Connection) -> Command:
         """Answer the table of topics, or the page of it that the header asks for."""
         topics: Mapping[str, TopicConfig] = self._topics.all()
-        version = self._topics.data_version
         if not topics:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
         header = request.header(GetAllTopicConfigRequestHeader)
-        shown = page(topics, header.topic_seq, header.max_topic_num)
         body = TopicConfigAndMappingSerializeWrapper(
-            data_version=version, topic_config_table=shown
+            data_version=self._topics.data_version
         )
+        if header.topic_seq is None:
+            text = await self._topics.filled(body)
+        else:
+            body.topic_config_table = page(
+                topics, header.topic_seq, header.max_topic_num
+            )
+            text = body.encode()
         return request.reply(
             header=GetAllTopicConfigResponseHeader(total_topic_num=len(topics)),
-            body=body.encode(),
+            body=text,
         )
 
     def system(self, request: Command, connection: Connection) -> Command:

@@ -128,7 +128,8 @@ class HeartbeatHandler:
     ) -> None:
         """Note a consumer; its group and the group's retry topic come into being."""
         group = consumer.group_name or ""
-        settings = self._groups.find(group)
+        client = connection.remote_address
+        settings = self._groups.find(group, client)
         if settings is None:
             return
         if settings.retry_queue_nums > 0:
@@ -137,6 +138,7 @@ class HeartbeatHandler:
                 queues=settings.retry_queue_nums,
                 perm=_RETRY_PERM,
                 sys_flag=TOPIC_UNIT_SUB if consumer.unit_mode else 0,
+                client=client,
             )
         self._filters.register(group, consumer.subscription_data_set)
         self._consumers.register(

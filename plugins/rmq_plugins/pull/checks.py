@@ -61,7 +61,7 @@ class PullChecks:
     ) -> PullPlan:
         """Return what to read, or reject the pull."""
         self._check_broker(request)
-        group = self._group(header.consumer_group)
+        group = self._group(header.consumer_group, connection)
         topic = self._topic(header, connection)
         if header.sys_flag & PULL_SUBSCRIPTION:
             wanted = self._filter(header.subscription, header.expression_type)
@@ -87,8 +87,8 @@ class PullChecks:
                 f"the broker[{self._name}] for lite pull consumer is forbidden",
             )
 
-    def _group(self, name: str) -> SubscriptionGroupConfig:
-        group = self._groups.find(name)
+    def _group(self, name: str, connection: Connection) -> SubscriptionGroupConfig:
+        group = self._groups.find(name, connection.remote_address)
         if group is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rmq.broker.config import BrokerConfig
+from rmq.broker.quota import NamedQuota, host_of
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.json_table import JsonTable
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq.protocol.encoded_members import LargeObject
 from rmq.protocol.flags import PERM_READ
 from rmq.protocol.topics import validate_group
 
@@ -39,6 +41,9 @@ class GroupTable(JsonTable):
         super().__init__(folder / "subscriptionGroup.json", clock)
         self._config = config
         self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self._texts: LargeObject[SubscriptionGroupConfig] = LargeObject()
+        self._large = {"subscriptionGroupTable": self._texts}
+        self._quota = NamedQuota(MAX_GROUPS, "groups", "delete some first")
         self.forbidden: dict[str, dict[str, int]] = {}
         self.on_change: list[Callable[[str], None]] = []
 
@@ -46,21 +51,26 @@ class GroupTable(JsonTable):
         """Read the file and add the groups that every broker has."""
         super().load()
         for name in SYSTEM_GROUPS:
-            self._groups.setdefault(name, SubscriptionGroupConfig(group_name=name))
+            if name not in self._groups:
+                self._put(name, SubscriptionGroupConfig(group_name=name))
+        self._quota.add("", len(self._groups))
 
     def _read(self, value: dict[str, Any]) -> None:
         wrapper = SubscriptionGroupWrapper.from_value(value)
         for name in wrapper.subscription_group_table:
             validate_group(name)
         self.data_version = wrapper.data_version
-        self._groups.update(wrapper.subscription_group_table)
+        for name, group in wrapper.subscription_group_table.items():
+            self._put(name, group)
         self.forbidden.update(wrapper.forbidden_table)
+
+    def _put(self, name: str, group: SubscriptionGroupConfig) -> None:
+        self._groups[name] = group
+        self._texts.put(name, group)
 
     def _content(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
-            data_version=self.data_version,
-            subscription_group_table=dict(self._groups),
-            forbidden_table=dict(self.forbidden),
+            data_version=self.data_version, forbidden_table=dict(self.forbidden)
         )
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
@@ -71,10 +81,11 @@ class GroupTable(JsonTable):
         """Return the group if it exists."""
         return self._groups.get(name)
 
-    def find(self, name: str) -> SubscriptionGroupConfig | None:
+    def find(self, name: str, client: str = "") -> SubscriptionGroupConfig | None:
         """Return the group, which comes into being if that is allowed.
 
-        RequestRejected if there are too many of them.
+        RequestRejected if there are too many of them, or too many that the client's
+        host has made; `client` is its address, empty for this broker and its tools.
         """
         group = self._groups.get(name)
         if group is not None:
@@ -87,8 +98,9 @@ class GroupTable(JsonTable):
             validate_group(name)
         except RequestRejected:
             return None
-        self._check_room(name)
-        group = self._groups[name] = SubscriptionGroupConfig(group_name=name)
+        self._quota.enter(name, host_of(client))
+        group = SubscriptionGroupConfig(group_name=name)
+        self._put(name, group)
         self.touch()
         return group
 
@@ -99,23 +111,20 @@ class GroupTable(JsonTable):
         assert name is not None
         if self._groups.get(name) == group:
             return False
-        self._check_room(name)
-        self._groups[name] = group
+        if name not in self._groups:
+            self._quota.enter(name)
+        self._put(name, group)
         self.touch()
         self._tell(name)
         return True
-
-    def _check_room(self, name: str) -> None:
-        if name not in self._groups and len(self._groups) >= MAX_GROUPS:
-            raise RequestRejected(
-                1, f"this broker has {MAX_GROUPS} groups already: delete some first"
-            )
 
     def delete(self, name: str) -> bool:
         """Remove a group and what it is forbidden; False if there is none."""
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
             return False
+        self._quota.leave(name)
+        self._texts.remove(name)
         self.touch()
         self._tell(name)
         return True

@@ -10,9 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from rmq.broker.quota import NamedQuota, Quota, host_of
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.json_table import JsonTable
+from rmq.protocol.encoded_members import FILE_LINE, LargeObject
 
 SEPARATOR = "@"
 MAX_ENTRIES = 1_000_000
@@ -21,6 +25,8 @@ MAX_ENTRIES = 1_000_000
 MAX_OFFSETS = 4_000_000
 """Queues of all pairs together: strangers can commit too."""
 
+_ADVICE = "delete groups or topics that nobody uses any more"
+
 
 class OffsetTable(JsonTable):
     """Known in Java as `ConsumerOffsetManager`."""
@@ -28,11 +34,19 @@ class OffsetTable(JsonTable):
     def __init__(self, folder: Path, clock: Clock, version_step: int) -> None:
         super().__init__(folder / "consumerOffset.json", clock)
         self._offsets: dict[str, dict[int, int]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}
+        self._texts: LargeObject[dict[int, int]] = LargeObject(
+            _encode_for_file, _encode
+        )
+        self._large = {"offsetTable": self._texts}
         self._resets: dict[tuple[str, str, int], int] = {}
         self.on_reset: list[Callable[[str], None]] = []
         self._version_step = version_step
         self._commits = 0
-        self._count = 0
+        self._quota = NamedQuota(
+            MAX_ENTRIES, "pairs of topic and group with offsets", _ADVICE
+        )
+        self._queue_quota = Quota(MAX_OFFSETS, "queues with offsets of groups", _ADVICE)
 
     def _read(self, value: dict[str, Any]) -> None:
         try:
@@ -44,17 +58,20 @@ class OffsetTable(JsonTable):
             self.data_version = type(self.data_version).from_value(version)
         except (AttributeError, TypeError, ValueError) as error:
             raise RequestRejected(1, f"offsetTable: {error}") from error
-        self._offsets.update(table)
-        self._count = sum(map(len, self._offsets.values()))
+        for key, queues in table.items():
+            self._add(key, queues)
+            self._texts.put(key, queues)
+        self._quota.add("", len(table))
+        self._queue_quota.add("", sum(map(len, table.values())))
+
+    def _add(self, key: str, queues: dict[int, int]) -> None:
+        """Add a pair of topic and group."""
+        topic, _, group = key.partition(SEPARATOR)
+        self._offsets[key] = queues
+        self._topics_of.setdefault(group, {})[topic] = None
 
     def _content(self) -> dict[str, object]:
-        return {
-            "dataVersion": self.data_version,
-            "offsetTable": {
-                key: {str(queue_id): offset for queue_id, offset in queues.items()}
-                for key, queues in self._offsets.items()
-            },
-        }
+        return {"dataVersion": self.data_version, "offsetTable": {}}
 
     def commit(
         self, client: str, group: str, topic: str, queue_id: int, offset: int
@@ -62,23 +79,27 @@ class OffsetTable(JsonTable):
         """Store an offset; going backwards is allowed, `client` is for the log."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._offsets.get(key)
-        if queues is None:
-            if len(self._offsets) >= MAX_ENTRIES:
-                raise RequestRejected(
-                    1, f"{client}: {MAX_ENTRIES} pairs of topic and group have offsets"
-                )
-            queues = self._offsets[key] = {}
-        if queue_id not in queues:
-            if self._count >= MAX_OFFSETS:
-                raise RequestRejected(
-                    1, f"{client}: {MAX_OFFSETS} queues have offsets of some group"
-                )
-            self._count += 1
+        if queues is None or queue_id not in queues:
+            queues = self._make_room(key, host_of(client))
         queues[queue_id] = offset
+        self._texts.put(key, queues)
         self.changed.set()
         self._commits += 1
         if self._commits % self._version_step == 0:
             self.touch()
+
+    def _make_room(self, key: str, peer: str) -> dict[int, int]:
+        """Return the offsets of a pair, which have a place for one queue more."""
+        queues = self._offsets.get(key)
+        if queues is not None:
+            self._queue_quota.take(self._quota.maker(key))
+            return queues
+        self._queue_quota.check(peer)
+        self._quota.enter(key, peer)
+        self._queue_quota.add(peer, 1)
+        queues = {}
+        self._add(key, queues)
+        return queues
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset that the group's consumers must take over.
@@ -111,7 +132,11 @@ class OffsetTable(JsonTable):
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which a group has offsets."""
-        return [topic for topic, name in self._pairs() if name == group]
+        return list(self._topics_of.get(group, ()))
+
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return the topics in which each group has offsets."""
+        return {group: list(topics) for group, topics in self._topics_of.items()}
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets in a topic."""
@@ -150,6 +175,30 @@ class OffsetTable(JsonTable):
     def _remove(self, is_meant: Any) -> None:  # noqa: ANN401 - a predicate on keys
         keys = [key for key in self._offsets if is_meant(key)]
         for key in keys:
-            self._count -= len(self._offsets.pop(key))
+            queues = self._offsets.pop(key)
+            self._queue_quota.give_back(self._quota.maker(key), len(queues))
+            self._quota.leave(key)
+            topic, _, group = key.partition(SEPARATOR)
+            del self._topics_of[group][topic]
+            if not self._topics_of[group]:
+                del self._topics_of[group]
+            self._texts.remove(key)
         if keys:
             self.touch()
+
+
+_write_object = msgspec.json.Encoder().encode
+
+
+def _encode(queues: dict[int, int]) -> bytes:
+    """Write offsets by queue, as answers have them: in the order of queues."""
+    return _write_object(dict(sorted(queues.items())))
+
+
+def _encode_for_file(queues: dict[int, int]) -> bytes:
+    """Write offsets by queue as files have them: a line each, in the order of texts."""
+    if not queues:
+        return b"{}"
+    inner = FILE_LINE + b"\t"
+    lines = sorted(b'"%d":%d' % pair for pair in queues.items())
+    return b"{" + inner + (b"," + inner).join(lines) + FILE_LINE + b"}"

@@ -1,7 +1,8 @@
 """TopicTable: which topics exist and how many queues each has.
 
 Kept in `config/topics.json`.  A configuration in the table is replaced, never changed
-in place.  Names are validated on every way in, the file included.
+in place, so that its text is kept beside it.  Names are validated on every way in, the
+file included.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,12 @@ from typing import Any
 import msgspec
 
 from rmq.broker.config import BrokerConfig
+from rmq.broker.quota import NamedQuota, host_of
 from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.json_table import JsonTable
+from rmq.json_table import JsonTable, encode_in_turns
 from rmq.protocol import topics as names
 from rmq.protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
+from rmq.protocol.encoded_members import LargeObject
 from rmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
 
 READ_WRITE = PERM_READ | PERM_WRITE
@@ -33,6 +35,9 @@ class TopicTable(JsonTable):
         super().__init__(folder / "topics.json", clock)
         self._config = config
         self._topics: dict[str, TopicConfig] = {}
+        self._texts: LargeObject[TopicConfig] = LargeObject()
+        self._large = {"topicConfigTable": self._texts}
+        self._quota = NamedQuota(MAX_TOPICS, "topics", "delete some first")
         self._own = {topic.topic_name for topic in self._system_topics()}
         self.on_change: list[ChangeListener] = []
         self.get = self._topics.get
@@ -42,8 +47,9 @@ class TopicTable(JsonTable):
         super().load()
         for topic in self._system_topics():
             if topic.topic_name not in self._topics:
-                self._topics[topic.topic_name or ""] = topic
+                self._put(topic.topic_name or "", topic)
                 self.touch()
+        self._quota.add("", len(self._topics))
 
     def _read(self, value: dict[str, Any]) -> None:
         wrapper = TopicConfigSerializeWrapper.from_value(value)
@@ -51,12 +57,15 @@ class TopicTable(JsonTable):
             if name not in self._own:
                 names.validate_topic(name)
         self.data_version = wrapper.data_version
-        self._topics.update(wrapper.topic_config_table)
+        for name, topic in wrapper.topic_config_table.items():
+            self._put(name, topic)
+
+    def _put(self, name: str, topic: TopicConfig) -> None:
+        self._topics[name] = topic
+        self._texts.put(name, topic)
 
     def _content(self) -> TopicConfigSerializeWrapper:
-        return TopicConfigSerializeWrapper(
-            data_version=self.data_version, topic_config_table=dict(self._topics)
-        )
+        return TopicConfigSerializeWrapper(data_version=self.data_version)
 
     def _system_topics(self) -> list[TopicConfig]:
         config = self._config
@@ -89,19 +98,29 @@ class TopicTable(JsonTable):
         """Return every topic by name."""
         return dict(self._topics)
 
+    async def encoded(self) -> list[bytes]:
+        """Return every topic as a member of a request, see `EncodedMembers`."""
+        await encode_in_turns(self._texts.in_request)
+        return self._texts.in_request.texts()
+
     def is_system(self, name: str) -> bool:
         """Return whether users may neither create nor delete the topic."""
         return name in self._own or names.is_system_topic(name)
 
-    def update(self, topic: TopicConfig) -> bool:
-        """Add or replace a topic; False if it is the same already."""
+    def update(self, topic: TopicConfig, client: str = "") -> bool:
+        """Add or replace a topic; False if it is the same already.
+
+        RequestRejected if there are too many of them, or too many that the client's
+        host has made; `client` is its address, empty for this broker and its tools.
+        """
         name = topic.topic_name
         names.validate_topic(name)
         assert name is not None
         if self._topics.get(name) == topic:
             return False
-        self._check_room(name)
-        self._topics[name] = topic
+        if name not in self._topics:
+            self._quota.enter(name, host_of(client))
+        self._put(name, topic)
         self.touch()
         self._tell(name, topic)
         return True
@@ -110,6 +129,8 @@ class TopicTable(JsonTable):
         """Remove a topic; False if there is none."""
         if self._topics.pop(name, None) is None:
             return False
+        self._quota.leave(name)
+        self._texts.remove(name)
         self.touch()
         self._tell(name, None)
         return True
@@ -119,18 +140,21 @@ class TopicTable(JsonTable):
             listener(name, topic)
 
     def ensure(
-        self, name: str, *, queues: int, perm: int, sys_flag: int = 0
+        self, name: str, *, queues: int, perm: int, sys_flag: int = 0, client: str = ""
     ) -> TopicConfig:
-        """Return a topic of the broker's own making, which comes into being."""
+        """Return a topic of the broker's own making, which comes into being.
+
+        `client` is the address of whoever needs it, see `update`.
+        """
         topic = self._topics.get(name)
         if topic is None:
             topic = _topic(name, queues, perm)
             topic = msgspec.structs.replace(topic, topic_sys_flag=sys_flag)
-            self.update(topic)
+            self.update(topic, client)
         return topic
 
     def create_for_send(
-        self, name: str, default_topic: str, default_queue_nums: int, remote: str
+        self, name: str, default_topic: str, default_queue_nums: int, client: str
     ) -> TopicConfig | None:
         """Make a topic like the default topic; None if that one is not inherited."""
         topic = self._topics.get(name)
@@ -147,12 +171,8 @@ class TopicTable(JsonTable):
             _topic(name, queues, default.perm & ~PERM_INHERIT),
             topic_filter_type=default.topic_filter_type,
         )
-        self.update(topic)
+        self.update(topic, client)
         return topic
-
-    def _check_room(self, name: str) -> None:
-        if name not in self._topics and len(self._topics) >= MAX_TOPICS:
-            raise RequestRejected(1, f"this broker has {MAX_TOPICS} topics already")
 
 
 def _topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
