@@ -63,8 +63,7 @@ class Node(msgspec.Struct):
         if self.name_server is not None:
             configs += (self.name_server.config,)
         if self.broker is not None:
-            plugins = self.broker.context.plugin_configs.values()
-            configs += (self.broker.config, self.broker.store_config, *plugins)
+            configs += self.broker.context.configs()
         return configs
 
     def config_changed(self, keys: Collection[str]) -> None:

@@ -1,66 +1,50 @@
-"""Plugins: found by entry points, disabled by name, checked, asked once at start.
+"""PluginSet: plugins are found by entry points, checked, and set up once at start.
 
 `plugins.disabled` names those to leave out; the environment variable RMQ_LOAD_PLUGINS
-names the only ones to load.  A plugin that cannot be loaded, a misspelt hook and two
-plugins on one code keep the broker from starting, with the plugin's name in the error.
+names the only ones to load.  A plugin that cannot be loaded, has no `rmq_setup`, or has
+a function that only looks like a hook stops the start with a sentence that names it.
 """
 
+import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
-from typing import Any, NamedTuple
+from typing import Any
 
-import pluggy
-from pluggy import HookimplOpts
-
-from rmq import hookspecs
-from rmq.errors import ConfigError, PluginError
+from rmq.config import options
+from rmq.errors import ConfigError, PluginError, RmqError
 
 GROUP = "rmq.plugins"
 ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"
 HOOK_PREFIX = "rmq_"
+BROKER_PACKAGES = ("rmq.broker.", "rmq.store.")
+SETUP = "rmq_setup"
+MARK = "rmq_impl"
+"""Attribute in which `hookimpl` notes that a function is a hook."""
 
-
-class PluginInfo(NamedTuple):
-    """What is known of a loaded plugin."""
-
-    name: str
-    version: str
-    hooks: tuple[str, ...]
-    codes: tuple[int, ...]
-
-
-class Claim(NamedTuple):
-    """A request code that a plugin wants to serve."""
-
-    plugin: str
-    code: int
-    handler: Callable[..., Any]
-    ports: tuple[str, ...]
-    max_running: int
-    max_waiting: int
-
-
-class _Manager(pluggy.PluginManager):
-    """Looks at names that can be hooks only: a module has dozens of others."""
-
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> HookimplOpts | None:
-        if not name.startswith(HOOK_PREFIX):
-            return None
-        return super().parse_hookimpl_opts(plugin, name)
+PARAMETERS = ("broker", "register")
+REPLACED_HOOKS = {
+    "rmq_config": "config(Kind)",
+    "rmq_handlers": "handler(code, handler)",
+    "rmq_native_handlers": "native(code, make)",
+    "rmq_put_interceptors": "interceptor(properties, intercept)",
+    "rmq_request_guards": "guard(check)",
+    "rmq_services": "service(run)",
+    "rmq_arrival_listeners": "arrivals(listener)",
+}
+"""Hooks of the time before `rmq_setup`, and the call of `register` instead of each."""
 
 
 class PluginSet:
     """The loaded plugins of one process."""
 
     def __init__(self) -> None:
-        self._manager = _Manager("rmq")
-        self._manager.add_hookspecs(hookspecs)
+        self._plugins: dict[str, object] = {}
         self._distributions: dict[str, Distribution | None] = {}
-        self._claims: dict[tuple[str, int], Claim] = {}
+        self._config_classes: dict[str, list[type[Any]]] = {}
 
     def load(self, disabled: str = "") -> None:
         """Load what is installed, in the order of names.
@@ -70,7 +54,7 @@ class PluginSet:
         left_out = {name.strip() for name in disabled.split(",")}
         only = os.environ.get(ONLY_VARIABLE)
         wanted = {name.strip() for name in only.split(",")} if only else None
-        installed = _installed(tuple(sys.path))
+        installed = installed_plugins()
         if not installed:
             raise ConfigError(
                 f"no plugin is installed (no entry point of the group {GROUP}), so "
@@ -90,115 +74,153 @@ class PluginSet:
         self._distributions[point.name] = point.dist
 
     def add(self, module: object, *, name: str) -> None:
-        """Register a module or object that implements hooks."""
-        known = {hook for hook in dir(hookspecs) if hook.startswith(HOOK_PREFIX)}
-        for attribute in dir(module):
-            if not attribute.startswith(HOOK_PREFIX) or attribute in known:
-                continue
-            if inspect.isroutine(getattr(module, attribute)):
-                # imported on use: a start that goes well has no misspelt hook
-                import difflib
-
-                near = difflib.get_close_matches(attribute, known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise PluginError(name, f"there is no hook {attribute}{hint}")
-        if self._manager.has_plugin(name):
+        """Add a module or object that has `rmq_setup`; PluginError if it is wrong."""
+        for problem in hook_problems(module):
+            raise PluginError(name, problem)
+        classes = list(config_classes_of(module))
+        for kind in classes:
+            self._check_keys(kind, name)
+        if name in self._plugins:
             raise PluginError(name, "another plugin has this name")
-        try:
-            self._manager.register(module, name=name)
-            self._manager.check_pending()
-        except (pluggy.PluginValidationError, ValueError) as error:
-            raise PluginError(name, str(error)) from error
+        self._plugins[name] = module
+        self._config_classes[name] = classes
 
-    def config_classes(self) -> list[type[Any]]:
-        """Return the option classes of all plugins."""
-        classes: list[type[Any]] = []
-        self._manager.hook.rmq_config(register=classes.append)
-        return classes
+    def _check_keys(self, kind: type[Any], name: str) -> None:
+        holders = {
+            mark.key: plugin
+            for plugin, classes in self._config_classes.items()
+            for other in classes
+            for _, mark in options(other)
+        }
+        for _, mark in options(kind):
+            if mark.key in holders:
+                raise PluginError(
+                    name,
+                    f"the configuration key {mark.key} belongs to plugin "
+                    f"{holders[mark.key]}; a key starts with plugin.{name}.",
+                )
 
-    def claims(self, broker: object) -> list[Claim]:
-        """Ask every plugin for its handlers; one claim for each port and code."""
-        self._claims.clear()
-        for name, plugin in self._manager.list_name_plugin():
-            hook = getattr(plugin, "rmq_handlers", None)
-            if hook is not None:
-                hook(broker, self._register_for(name))
-        return list(self._claims.values())
+    def get(self, name: str) -> object | None:
+        """Return the plugin of this name; None if it is not loaded."""
+        return self._plugins.get(name)
 
-    def _register_for(self, plugin: str) -> Callable[..., None]:
-        def register(
-            code: int,
-            handler: Callable[..., Any],
-            *,
-            ports: tuple[str, ...] = ("main", "fast"),
-            max_running: int = 64,
-            max_waiting: int = 10_000,
-            replaces: str | None = None,
-        ) -> None:
-            claim = Claim(plugin, code, handler, ports, max_running, max_waiting)
-            for port in ports:
-                holder = self._claims.get((port, code))
-                if holder is not None and holder.plugin != replaces:
-                    raise PluginError(
-                        plugin,
-                        f"request code {code} belongs to plugin {holder.plugin}; say "
-                        f'replaces="{holder.plugin}" to take it over',
-                    )
-                self._claims[port, code] = claim._replace(ports=(port,))
-
-        return register
-
-    def native_claims(self, broker: object) -> list[tuple[str, int, Any]]:
-        """Ask for compiled handlers; each code must have a Python handler too."""
-        offered: list[tuple[str, int, Any]] = []
-        for name, plugin in self._manager.list_name_plugin():
-            hook = getattr(plugin, "rmq_native_handlers", None)
-            if hook is not None:
-                hook(broker, self._offer_for(name, offered))
-        return offered
-
-    def _offer_for(
-        self, plugin: str, offered: "list[tuple[str, int, Any]]"
-    ) -> Callable[..., None]:
-        def register(
-            code: int, handler: object, *, ports: tuple[str, ...] = ("main", "fast")
-        ) -> None:
-            for port in ports:
-                claim = self._claims.get((port, code))
-                if claim is None:
-                    raise PluginError(
-                        plugin, f"request code {code} has no Python handler"
-                    )
-                if claim.plugin == plugin:  # else another one took the code over
-                    offered.append((port, code, handler))
-
-        return register
-
-    def gather(self, hook: str, broker: object) -> list[Any]:
-        """Call a hook that returns a sequence, and join the answers in order."""
-        answers = getattr(self._manager.hook, hook)(broker=broker)
-        return [item for answer in reversed(answers) for item in answer or ()]
-
-    def list(self) -> list[PluginInfo]:
-        """Return the plugins with their hooks and codes."""
+    def config_classes(self, name: str | None = None) -> list[type[Any]]:
+        """Return the option classes of one plugin, or of all of them."""
         return [
-            PluginInfo(
-                name,
-                self._version(name),
-                tuple(hook for hook in dir(plugin) if hook.startswith(HOOK_PREFIX)),
-                tuple(
-                    sorted({c.code for c in self._claims.values() if c.plugin == name})
-                ),
-            )
-            for name, plugin in self._manager.list_name_plugin()
+            kind
+            for plugin, classes in self._config_classes.items()
+            for kind in classes
+            if name in (None, plugin)
         ]
 
-    def _version(self, name: str) -> str:
-        distribution = self._distributions.get(name)
-        return "unknown" if distribution is None else distribution.version
+    def set_up(self, broker: object, register_for: Callable[[str], object]) -> None:
+        """Call `rmq_setup` of every plugin; `register_for` makes its `register`."""
+        for name, plugin in sorted(self._plugins.items(), key=_rank):
+            setup = getattr(plugin, SETUP)
+            given = dict(zip(PARAMETERS, (broker, register_for(name)), strict=True))
+            taken = inspect.signature(setup).parameters
+            try:
+                setup(**{each: given[each] for each in taken})
+            except (PluginError, ConfigError):
+                raise
+            except RmqError as error:
+                raise PluginError(name, str(error)) from error
+            except Exception as error:  # the supervisor of setups: name the plugin
+                raise PluginError(name, f"{SETUP} failed: {error!r}") from error
+
+    def versions(self) -> dict[str, str]:
+        """Return the names of the plugins in the order of loading, and versions."""
+        found = {}
+        for name in self._plugins:
+            distribution = self._distributions.get(name)
+            found[name] = "unknown" if distribution is None else distribution.version
+        return found
+
+
+def _rank(item: tuple[str, object]) -> int:
+    """Order plugins by the marks of their setups; else they stay as they are."""
+    mark = getattr(getattr(item[1], SETUP), MARK)
+    return int(mark["trylast"]) - int(mark["tryfirst"])
+
+
+def hook_problems(module: object) -> Iterator[str]:
+    """Say what is wrong with the functions of a plugin that are named like hooks."""
+    functions = {
+        name: value
+        for name in dir(module)
+        if name.startswith(HOOK_PREFIX)
+        and callable(value := getattr(module, name))
+        and not isinstance(value, type)
+    }
+    for name in functions.keys() - {SETUP}:
+        yield _why_unknown(name)
+    function = functions.get(SETUP)
+    if function is not None:
+        yield from _problems_of_setup(function)
+    elif not functions:
+        yield f"it has no function {SETUP}, so that it would do nothing"
+
+
+def _why_unknown(name: str) -> str:
+    call = REPLACED_HOOKS.get(name)
+    if call is not None:
+        return (
+            f"the hook {name} is gone: define {SETUP}(broker, register) and call "
+            f"register.{call} in it"
+        )
+    # imported on use: a start that goes well has no misspelt hook
+    import difflib
+
+    known = (SETUP, *REPLACED_HOOKS)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {SETUP}?" if near else ""
+    return f"there is no hook {name}{hint} ({HOOK_PREFIX} is a prefix of hooks only)"
+
+
+def _problems_of_setup(function: Callable[..., Any]) -> Iterator[str]:
+    mark = getattr(function, MARK, None)
+    if not isinstance(mark, dict):
+        yield f"{SETUP} is not marked with @hookimpl of rmq.plugin"
+        return
+    taken = inspect.signature(function).parameters
+    wrong = [
+        str(each)
+        for each in taken.values()
+        if each.name not in PARAMETERS or each.kind is not each.POSITIONAL_OR_KEYWORD
+    ]
+    if wrong:
+        yield (
+            f"{SETUP} takes {', '.join(wrong)}, which nobody gives it; it may take "
+            f"{' and '.join(PARAMETERS)}"
+        )
+    is_lazy = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(
+        function
+    )
+    if is_lazy or mark["wrapper"] or mark["hookwrapper"]:
+        yield (
+            f"{SETUP} is not a plain function; pass an async function to "
+            "register.service to run it"
+        )
+
+
+def config_classes_of(module: object) -> Iterator[type[Any]]:
+    """Yield the option classes among the names of a plugin, without the broker's."""
+    for value in (getattr(module, name) for name in dir(module)):
+        if (
+            isinstance(value, type)
+            and dataclasses.is_dataclass(value)
+            and not value.__module__.startswith(BROKER_PACKAGES)
+            and any(options(value))
+        ):
+            yield value
+
+
+def installed_plugins() -> tuple[EntryPoint, ...]:
+    """Return the entry points of installed plugins, in the order of names."""
+    return _installed(tuple(sys.path))
 
 
 @cache
 def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """What is installed on the path, in the order of names: a slow look."""
+    """Look through the path once: that is slow."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))

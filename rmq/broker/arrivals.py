@@ -26,9 +26,8 @@ class Arrivals:
         self._touched: dict[QueueKey, int] = {}
 
     def listen(self, listeners: tuple[ArrivalListener, ...]) -> None:
-        """Call these from now on."""
-        assert not self._listeners, "listeners are set once, at start"
-        self._listeners = listeners
+        """Call these, too, from now on."""
+        self._listeners += listeners
 
     def flush(self) -> None:
         """Report what is visible; the rest waits."""

@@ -17,22 +17,12 @@ import trio
 
 from rmq.broker import housekeeping
 from rmq.broker.advertise import Advertised, choose_address
-from rmq.broker.arrivals import Arrivals
-from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.config import BrokerConfig
-from rmq.broker.context import BrokerContext, Service
-from rmq.broker.nameservers import NameServers
-from rmq.broker.overload import OverloadGuard
-from rmq.broker.put import PutPipeline
-from rmq.broker.queue_locks import QueueLocks
-from rmq.broker.statistics import BrokerStatistics
-from rmq.broker.tables.filters import FilterTable
-from rmq.broker.tables.groups import GroupTable
-from rmq.broker.tables.offsets import OffsetTable
-from rmq.broker.tables.topics import TopicTable
+from rmq.broker.context import BrokerContext
+from rmq.broker.register import PluginService
 from rmq.clock import Clock
-from rmq.config import build
-from rmq.errors import StoreError
+from rmq.errors import PluginError, StoreError
 from rmq.plugins import PluginSet
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
@@ -41,12 +31,10 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
-from rmq.store.service import StoreService
 
 logger = logging.getLogger(__name__)
 
 FAST_PORT_DISTANCE = 2
-HA_PORT_DISTANCE = 1
 SERVICE_PAUSE_S = 1.0
 """Pause before a service that wants it is started again."""
 
@@ -94,9 +82,18 @@ class Broker:
         await self._bind(tables)
         store = self._open_store()
         try:
-            context = self.context = self._build(store, name_servers)
-            self._load_tables()
-            self._connect_plugins(tables)
+            context = self.context = assemble(
+                self.config,
+                store,
+                clock=self._clock,
+                client=self._client,
+                address=self.advertised.address,
+                store_host=self._store_host,
+                name_servers=name_servers,
+                native_counts=self._server.native_counts,
+                next_turn=self._server.next_turn,
+            )
+            self._set_up_plugins(context, tables)
             self._server.attach_watermark(
                 store.durability.durable, self.store_config.sync_flush_timeout_ms
             )
@@ -141,86 +138,25 @@ class Broker:
             logger.warning("%s", line)
         return store
 
-    def _build(
-        self, store: MessageStore, name_servers: tuple[str, ...]
-    ) -> BrokerContext:
-        config, clock = self.config, self._clock
-        folder = store.directory.config
-        topics = TopicTable(folder, clock, config)
-        groups = GroupTable(folder, clock, config)
-        filters = FilterTable(folder, clock, config)
-        names = NameServers(config, topics, self._client)
-        names.addresses = name_servers
-        names.address = self.advertised.address
-        host = config.broker_ip2 or names.address.rpartition(":")[0]
-        names.ha_address = f"{host}:{self.port + HA_PORT_DISTANCE}"
-        return BrokerContext(
-            config=config,
-            store_config=self.store_config,
-            clock=clock,
-            store=store,
-            store_service=StoreService(store),
-            put=PutPipeline(store),
-            arrivals=Arrivals(store),
-            topics=topics,
-            offsets=OffsetTable(
-                folder, clock, config.consumer_offset_update_version_step
-            ),
-            groups=groups,
-            filters=filters,
-            producers=ProducerTable(),
-            consumers=ConsumerTable(
-                groups,
-                notifies=config.notify_consumer_ids_changed_enable,
-                on_gone=filters.unregister,
-            ),
-            queue_locks=QueueLocks(clock),
-            name_servers=names,
-            overload=OverloadGuard(store),
-            store_host=self._store_host,
-            address=names.address,
-            boot_ms=clock.now_ms(),
-            statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
-            native_counts=self._server.native_counts,
-            next_turn=self._server.next_turn,
-        )
-
-    def _load_tables(self) -> None:
-        context = self.context
-        for table in (
-            context.topics,
-            context.groups,
-            context.filters,
-            context.offsets,
-        ):
-            table.load()
-        context.topics.on_change.append(context.name_servers.topic_changed)
-        context.on_config.append(context.name_servers.config_changed)
-
-    def _connect_plugins(self, tables: dict[str, HandlerTable]) -> None:
-        """Ask the hooks once, and put what they give where it belongs."""
-        context, plugins = self.context, self._plugins
-        for kind in plugins.config_classes():
-            context.plugin_configs[kind.__name__] = build(kind, self._values)
-        context.put.intercept(plugins.gather("rmq_put_interceptors", context))
-        for claim in plugins.claims(context):
-            for port in claim.ports:
-                tables[port].register(
-                    claim.code,
-                    claim.handler,
-                    max_running=claim.max_running,
-                    max_waiting=claim.max_waiting,
-                )
-        context.plugins = plugins
-        guards = plugins.gather("rmq_request_guards", context)
-        self.is_guarded = bool(guards)
-        if self.config.native_handlers and not guards:
-            for port, code, handler in plugins.native_claims(context):
+    def _set_up_plugins(
+        self, context: BrokerContext, tables: dict[str, HandlerTable]
+    ) -> None:
+        """Set the plugins up, and serve what they registered."""
+        registered = set_up_plugins(context, self._plugins, self._values)
+        for claim in registered.claims.values():
+            tables[claim.port].register(
+                claim.code,
+                claim.handler,
+                max_running=claim.max_running,
+                max_waiting=claim.max_waiting,
+                owner=claim.plugin,
+            )
+        self.is_guarded = bool(registered.guards)
+        if self.config.native_handlers and not self.is_guarded:
+            for port, code, handler in registered.made_natives():
                 self._server.register_native(port, code, handler)
         for table in tables.values():
-            table.guards.extend(guards)
-        listeners = plugins.gather("rmq_arrival_listeners", context)
-        context.arrivals.listen(tuple(listeners))
+            table.guards.extend(registered.guards)
 
     async def _start_services(self, nursery: trio.Nursery) -> None:
         context, config = self.context, self.config
@@ -238,12 +174,15 @@ class Broker:
             config.channel_expired_timeout_ms,
         )
         nursery.start_soon(context.consumers.notices.run, context.next_turn)
-        save = housekeeping.save_changes
-        for table in (context.topics, context.groups, context.filters):
-            nursery.start_soon(save, table, housekeeping.SAVE_INTERVAL_S)
-        interval_s = config.flush_consumer_offset_interval_ms / 1000
-        nursery.start_soon(save, context.offsets, interval_s)
-        for service in self._plugins.gather("rmq_services", context):
+        for table, interval_s in (
+            (context.topics, housekeeping.SAVE_INTERVAL_S),
+            (context.groups, housekeeping.SAVE_INTERVAL_S),
+            (context.filters, housekeeping.SAVE_INTERVAL_S),
+            (context.offsets, config.flush_consumer_offset_interval_ms / 1000),
+            *context.registered.tables,
+        ):
+            nursery.start_soon(housekeeping.save_changes, table, interval_s)
+        for service in context.registered.services:
             await nursery.start(_supervise, service)
 
     def _on_close(self, connection: Connection) -> None:
@@ -253,7 +192,7 @@ class Broker:
             return
         context.producers.on_close(connection)
         context.consumers.on_close(connection)
-        for listener in context.on_close:
+        for listener in context.registered.on_close:
             listener(connection)
 
     # -- stop
@@ -264,7 +203,7 @@ class Broker:
         await self.context.name_servers.unregister_all()
         for name in ("main", "fast"):
             self._server.stop_accepting(name)
-        for callback in self.context.on_stop:
+        for callback in self.context.registered.on_stop:
             callback()
         if not await self._server.drain(self.config.stop_timeout_s):
             logger.warning("some requests did not finish in time")
@@ -281,7 +220,7 @@ class Broker:
                 context.groups,
                 context.filters,
                 context.offsets,
-                *context.tables,
+                *(table for table, _ in context.registered.tables),
             )
             await housekeeping.save_now(tables)
         try:
@@ -291,20 +230,22 @@ class Broker:
 
 
 async def _supervise(
-    service: Service,
+    service: PluginService,
     *,
     task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a plugin's service; an error ends the broker unless it may be restarted."""
-    restarts = getattr(service, "restart", False)
     task_status.started()
     while True:
         try:
-            await service()
-        except Exception:  # the supervisor of services
-            logger.exception("the service %r failed", service)
-            if not restarts:
-                raise
+            await service.run()
+        except Exception as error:  # the supervisor of services
+            failure = PluginError(
+                service.plugin, f"the service {service.run!r} failed: {error!r}"
+            )
+            logger.exception("%s", failure)
+            if not service.restart:
+                raise failure from error
         else:
             return
         await trio.sleep(SERVICE_PAUSE_S)

@@ -1,22 +1,22 @@
-"""BrokerContext: everything a plugin may use of the broker, as plain attributes.
+"""BrokerContext: the parts of one broker, as plugins get them.
 
-Plugins import their types from here; what is not here is not theirs.
+A plugin imports the types from `rmq.plugin`.
 """
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Protocol
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
 import trio
 from msgspec import Struct, field
 
-from rmq.access.policies import Action
-from rmq.broker.arrivals import ArrivalListener, Arrivals
+from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.broker.overload import OverloadGuard
-from rmq.broker.put import PutInterceptor, PutPipeline
+from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.register import Facts, PluginInfo, Registrations
 from rmq.broker.rights import AllRights, RequestRights
 from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
@@ -24,63 +24,19 @@ from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
-from rmq.json_table import JsonTable
-from rmq.native import NativeHandler
-from rmq.plugins import PluginSet
-from rmq.remoting.connection import Connection
-from rmq.remoting.dispatch import Guard, Handler, Held, Later
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import PERM_WRITE
+from rmq.protocol.message import Message
+from rmq.protocol.properties import KEYS, TAGS
 from rmq.remoting.server import NativeCounts
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.store.results import PutResult
 from rmq.store.service import StoreService
 
-__all__ = [
-    "Action",
-    "ArrivalListener",
-    "BrokerContext",
-    "Connection",
-    "Guard",
-    "Handler",
-    "Held",
-    "JsonTable",
-    "Later",
-    "PutInterceptor",
-    "RegisterHandler",
-    "RegisterNative",
-    "RequestRights",
-    "Service",
-]
 
-Service = Callable[..., Awaitable[Any]]
-"""An async function that runs as long as the broker; may take `task_status`."""
-
-
-class RegisterHandler(Protocol):
-    """How a plugin claims a request code."""
-
-    def __call__(
-        self,
-        code: int,
-        handler: Handler,
-        *,
-        ports: tuple[str, ...] = ("main", "fast"),
-        max_running: int = 64,
-        max_waiting: int = 10_000,
-        replaces: str | None = None,
-    ) -> None:
-        """Serve `code` on these ports; `replaces` names the plugin it is taken from."""
-
-
-class RegisterNative(Protocol):
-    """How a plugin offers a compiled handler."""
-
-    def __call__(
-        self, code: int, handler: NativeHandler, *, ports: tuple[str, ...] = ...
-    ) -> None:
-        """Offer the frames of `code` on these ports to `handler` first."""
-
-
-class BrokerContext(Struct, eq=False, weakref=True, kw_only=True):
+class BrokerContext(Struct, eq=False, kw_only=True):
     """The parts of one broker."""
 
     config: BrokerConfig
@@ -109,17 +65,77 @@ class BrokerContext(Struct, eq=False, weakref=True, kw_only=True):
     """What compiled handlers served and declined, by port and request code."""
     next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """What a task with much to do awaits now and then, so that all have their turns."""
-    plugin_configs: dict[str, Any] = field(default_factory=dict)
-    on_close: list[Callable[[Connection], None]] = field(default_factory=list)
-    on_stop: list[Callable[[], object]] = field(default_factory=list)
-    on_config: list[Callable[[Collection[str]], None]] = field(default_factory=list)
-    """Told the keys that have new values while the broker runs."""
-    plugins: PluginSet = field(default_factory=PluginSet)
-    """What is loaded; known once every plugin has registered its handlers."""
-    tables: list[JsonTable] = field(default_factory=list)
-    """Tables of plugins; the broker saves them when it stops."""
+    registered: Registrations = field(default_factory=Registrations)
+    """What the plugins registered, for the broker itself; complete after the start."""
+    _turns: Iterator[int] = field(default_factory=itertools.count)
+
+    def publish(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        queue_id: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        tags: str = "",
+        keys: str = "",
+    ) -> PutResult:
+        """Store a message of the broker's own and wake the consumers that wait for it.
+
+        Without `queue_id` the queues of the topic take turns.
+        The result says whether it was stored: a full disk is no exception.
+        RequestRejected if there is no such topic or queue, if the topic may not be
+        written to, or if an interceptor refuses the message.
+        Call it from the trio thread.
+        """
+        config = self.topics.get(topic)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist; make it with broker.topics.ensure",
+            )
+        if not config.perm & PERM_WRITE:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic}] sending message is forbidden",
+            )
+        if queue_id is None:
+            queue_id = next(self._turns) % max(config.write_queue_nums, 1)
+        if not 0 <= queue_id < config.write_queue_nums:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic[{topic}] has "
+                f"{config.write_queue_nums} queues",
+            )
+        texts = {TAGS: tags, KEYS: keys, **(properties or {})}
+        message = Message(
+            topic,
+            queue_id,
+            body,
+            0,
+            0,
+            self.clock.now_ms(),
+            self.store_host,
+            properties={name: text for name, text in texts.items() if text},
+        )
+        result = self.put.put(message)
+        self.arrivals.flush()
+        return result
+
+    def facts(self, name: str) -> Facts | None:
+        """Return what a plugin tells under this name; None if none is loaded."""
+        found = self.registered.facts.get(name)
+        return None if found is None else found[1]()
+
+    def configs(self) -> tuple[object, ...]:
+        """Return the configurations in effect: of broker, store and plugins."""
+        return self.config, self.store_config, *self.registered.configs.values()
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Tell everybody who goes by these keys; call from the trio thread."""
-        for listener in self.on_config:
+        """Tell the listeners which keys have new values; call from the trio thread."""
+        self.name_servers.config_changed(keys)
+        for listener in self.registered.on_config:
             listener(keys)
+
+    def plugins(self) -> list[PluginInfo]:
+        """Return what is loaded."""
+        return self.registered.plugins()

@@ -26,7 +26,7 @@ class PutInterceptor(NamedTuple):
     """A function that may change a message, or refuse it with `RequestRejected`."""
 
     triggers: frozenset[str]
-    intercept: Callable[[Message], None]
+    intercept: Callable[[Message], object]
 
 
 class PutPipeline:

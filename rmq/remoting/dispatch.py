@@ -69,10 +69,13 @@ Guard = Callable[[Command, Connection], None]
 class Entry:
     """A handler with the bounds on its coroutines."""
 
-    __slots__ = ("handler", "limiter", "max_waiting", "unfinished")
+    __slots__ = ("handler", "limiter", "max_waiting", "owner", "unfinished")
 
-    def __init__(self, handler: Handler, max_running: int, max_waiting: int) -> None:
+    def __init__(
+        self, handler: Handler, max_running: int, max_waiting: int, owner: str
+    ) -> None:
         self.handler = handler
+        self.owner = owner
         self.limiter = trio.CapacityLimiter(max_running)
         self.max_waiting = max_running + max_waiting
         self.unfinished = 0
@@ -97,11 +100,15 @@ class HandlerTable:
         *,
         max_running: int = MAX_RUNNING,
         max_waiting: int = MAX_WAITING,
+        owner: str = "",
     ) -> None:
-        """Serve `code`; PluginError if somebody does already."""
+        """Serve `code`; PluginError if somebody does already.
+
+        `owner` is the name of the plugin, for the log.
+        """
         if code in self.entries:
-            raise PluginError(repr(handler), f"request code {code} is taken")
-        self.entries[code] = Entry(handler, max_running, max_waiting)
+            raise PluginError(owner, f"request code {code} is taken")
+        self.entries[code] = Entry(handler, max_running, max_waiting, owner)
 
     def __contains__(self, code: int) -> bool:
         """Return whether `code` is served."""
@@ -270,10 +277,12 @@ class Dispatcher:
         if isinstance(error, RequestRejected):
             return command.reply(error.code, error.remark)
         self.failures += 1
+        entry = connection.listener.handlers.entries.get(command.code)
         logger.error(
-            "request %d of %s failed, ext fields %s",
+            "request %d of %s failed%s, ext fields %s",
             command.code,
             connection.remote_address,
+            f" in plugin {entry.owner}" if entry is not None and entry.owner else "",
             Foreign(_shown(command.ext_fields)),
             exc_info=error,
             extra=caused_by(connection.remote_address),

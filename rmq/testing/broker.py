@@ -42,14 +42,15 @@ async def running_node(
     """Run a broker with its own name server; `settings` are Java's keys.
 
     It keeps its files in `folder` and is stopped in order at the end. `plugins` are
-    modules that nobody installed, by name.
+    modules by name, for those that nobody installed.
     """
     values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
     config, store = build(BrokerConfig, values), build(StoreConfig, values)
     loaded = PluginSet()
     loaded.load(config.plugins_disabled)
     for name, module in (plugins or {}).items():
-        loaded.add(module, name=name)
+        if loaded.get(name) is not module:
+            loaded.add(module, name=name)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
         run = partial(

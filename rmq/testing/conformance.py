@@ -4,37 +4,32 @@ The plugin is loaded into a real broker beside the built-in ones, and every requ
 that it claims is asked with fields and bodies as a careless or hostile client sends
 them.  What must hold:
 
-    the hooks exist, have the parameters of their specification and are marked
-    keys of its options start with `plugin.`
-    handlers answer, hold back or reject; they never raise anything else
-    oneway requests are not answered
-    interceptors name their triggers; services are async and take no argument
-    a compiled handler answers as the Python handler of its code does
     the broker starts with it and stops in order
+    its keys start with `plugin.<name>.`; only plugins that come with rmq have others
+    handlers answer, hold back or reject; they never raise anything else
+    errors have a remark; oneway requests are not answered
+    a compiled handler answers as the Python handler of its code does
 """
 
 import contextlib
-import dataclasses
-import functools
-import inspect
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import trio
 
-from rmq import hookspecs
-from rmq.broker.put import PutInterceptor
+from rmq.broker.register import PluginInfo
 from rmq.config import options
 from rmq.errors import PeerClosed, PluginError
-from rmq.plugins import HOOK_PREFIX, PluginInfo
+from rmq.plugins import config_classes_of, hook_problems, installed_plugins
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.testing.peer import RawClient
 from rmq.testing.threads import BrokerThread
+
+OWN_PACKAGE: Final = "rmq_plugins."
 
 ANSWER_LIMIT_S: Final = 0.25
 """A handler that says nothing for this long has kept the request, which it may."""
@@ -62,19 +57,22 @@ Answers = dict[tuple[int, int, int], Command | None]
 def check_plugin(
     module: object,
     *,
-    name: str = "checked",
+    name: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> PluginInfo:
     """Check a plugin; PluginError lists what is wrong, else what it offers is returned.
 
-    `settings` are keys of the broker, the plugin's own among them. Call it from a
-    function that is not async: it runs a broker in a thread.
+    `name` is that of its entry point, which is looked up; a module that nobody
+    installed is called by its own name.  `settings` are keys of the broker, the
+    plugin's own among them.  Call it from a function that is not async: it runs a
+    broker in a thread.
     """
-    problems = list(_problems_of_hooks(module))
+    name = name or _name_of(module)
+    problems = [*hook_problems(module), *_problems_of_keys(module, name)]
     if problems:
         raise PluginError(name, "; ".join(problems))
     info, answers, problems = _try_out(module, name, settings or {})
-    if hasattr(module, "rmq_native_handlers"):
+    if "native" in info.registered:
         slow = {**(settings or {}), "rmq.nativeHandlers": "false"}
         _, others, more = _try_out(module, name, slow)
         problems += more
@@ -84,46 +82,54 @@ def check_plugin(
     return info
 
 
+def _name_of(module: object) -> str:
+    own = str(getattr(module, "__name__", "checked"))
+    names = [point.name for point in installed_plugins() if point.value == own]
+    return names[0] if names else own.rpartition(".")[2]
+
+
+def _problems_of_keys(module: object, name: str) -> Iterator[str]:
+    """Look at the keys of the plugin."""
+    prefix = f"plugin.{name}."
+    if str(getattr(module, "__name__", "")).startswith(OWN_PACKAGE):
+        return
+    for kind in config_classes_of(module):
+        for field, mark in options(kind):
+            if not mark.key.startswith(prefix):
+                yield f"the key {mark.key} of {field.name} does not start with {prefix}"
+
+
 def _try_out(
     module: object, name: str, settings: Mapping[str, str]
 ) -> tuple[PluginInfo, Answers, list[str]]:
     """Run a broker with the plugin and ask it everything."""
-    given: dict[str, list[Any]] = {}
     answers: Answers = {}
-    plugins = {name: _recorded(module, given)}
     with (
         tempfile.TemporaryDirectory(prefix="rmq-plugin-") as folder,
+        _plain_plugin_errors(),
         _logged_failures() as problems,
-        BrokerThread(Path(folder), settings, plugins=plugins) as broker,
+        BrokerThread(Path(folder), settings, plugins={name: module}) as broker,
     ):
         assert broker.node.broker is not None
-        loaded = broker.node.broker.context.plugins.list()
+        loaded = broker.node.broker.context.plugins()
         (info,) = [each for each in loaded if each.name == name]
-        problems += _problems_of_options(module)
-        problems += _problems_of_gifts(given)
         for code in info.codes:
             problems += broker.run(_ask_all, broker.address, code, answers)
     return info, answers, problems
 
 
-def _recorded(module: object, given: dict[str, list[Any]]) -> ModuleType:
-    """Return the hooks of a module; what they return is noted, for they run once."""
-    copy = ModuleType("recorded")
-    for hook in dir(module):
-        function = getattr(module, hook)
-        if hook.startswith(HOOK_PREFIX) and callable(function):
-            setattr(copy, hook, _recording(function, given.setdefault(hook, [])))
-    return copy
-
-
-def _recording(function: Callable[..., Any], into: list[Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def hook(*arguments: object, **named: object) -> object:
-        answer = function(*arguments, **named)
-        into.extend(answer or ())
-        return answer
-
-    return hook
+@contextmanager
+def _plain_plugin_errors() -> Iterator[None]:
+    """Take the error that stopped the broker out of the groups of its nurseries."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if not isinstance(error, PluginError):
+            raise
+        raise error from None
 
 
 def _differences(answers: Answers, others: Answers) -> Iterator[str]:
@@ -133,55 +139,6 @@ def _differences(answers: Answers, others: Answers) -> Iterator[str]:
         told = None if answer is None else (answer.code, answer.body)
         if told != (None if other is None else (other.code, other.body)):
             yield f"code {key[0]} is answered otherwise without its compiled handler"
-
-
-def _problems_of_hooks(module: object) -> Iterator[str]:
-    """Compare the hooks with their specifications."""
-    found = [each for each in dir(module) if each.startswith(HOOK_PREFIX)]
-    hooks = [each for each in found if callable(getattr(module, each))]
-    if not hooks:
-        yield "it has no hook: no function whose name begins with rmq_"
-    for each in hooks:
-        specification = getattr(hookspecs, each, None)
-        if specification is None:
-            yield f"there is no hook {each}"
-            continue
-        function = getattr(module, each)
-        if not hasattr(function, "rmq_impl"):
-            yield f"{each} is not marked with @hookimpl of rmq.hookspecs"
-        wanted = list(inspect.signature(specification).parameters)
-        have = list(inspect.signature(function).parameters)
-        if have != wanted:
-            yield f"{each} takes ({', '.join(have)}), not ({', '.join(wanted)})"
-
-
-def _problems_of_gifts(given: Mapping[str, list[Any]]) -> Iterator[str]:
-    """Look at what the hooks returned, apart from handlers."""
-    for each in given.get("rmq_put_interceptors", ()):
-        if not isinstance(each, PutInterceptor) or not each.triggers:
-            yield f"{each!r} is no PutInterceptor with triggers"
-    for each in given.get("rmq_services", ()):
-        if not inspect.iscoroutinefunction(inspect.unwrap(each)):
-            yield f"the service {each!r} is not an async function"
-    for hook in ("rmq_request_guards", "rmq_arrival_listeners"):
-        for each in given.get(hook, ()):
-            if not callable(each):
-                yield f"{hook}: {each!r} cannot be called"
-
-
-def _problems_of_options(module: object) -> Iterator[str]:
-    """Look at the option classes of the plugin."""
-    classes: list[type] = []
-    hook = getattr(module, "rmq_config", None)
-    if hook is not None:
-        hook(register=classes.append)
-    for kind in classes:
-        if not dataclasses.is_dataclass(kind):
-            yield f"{kind.__name__} is no dataclass"
-            continue
-        for field, mark in options(kind):
-            if not mark.key.startswith("plugin."):
-                yield f"the key {mark.key} of {field.name} does not start with plugin."
 
 
 async def _ask_all(address: str, code: int, answers: Answers) -> list[str]:
@@ -215,7 +172,7 @@ async def _ask(address: str, request: Command) -> Command | None:
 
 @contextmanager
 def _logged_failures() -> Iterator[list[str]]:
-    """Collect what dispatch logs about handlers that failed."""
+    """Collect what dispatch logs about handlers that failed, however often."""
     failures: list[str] = []
 
     class Collector(logging.Handler):
@@ -226,7 +183,9 @@ def _logged_failures() -> Iterator[list[str]]:
     handler = Collector(logging.ERROR)
     logger = logging.getLogger("rmq.remoting.dispatch")
     logger.addHandler(handler)
+    sparse, logger.filters = logger.filters, []
     try:
         yield failures
     finally:
+        logger.filters = sparse
         logger.removeHandler(handler)

@@ -125,20 +125,32 @@ async def test_a_table_that_cannot_be_read_stops_the_start(tmp_path, name):
 
 
 BROKEN_PLUGINS = {
-    "handlers": "def rmq_handlers(broker, register):\n    register(10, print)",
-    "interceptors": "def rmq_put_interceptors(broker):\n    raise PluginError('x', '')",
-    "native": "def rmq_native_handlers(broker, register):\n    register(9999, None)",
+    "handler": ("register.handler(10, print)", "code 10 belongs to plugin"),
+    "fails": ("raise LookupError('gone')", "rmq_setup failed: LookupError('gone')"),
+    "native": ("register.native(9999, print)", "9999 has no Python handler"),
+    "no native": (
+        "register.handler(9999, print); register.native(9999, dict)",
+        "{}, made for request code 9999, is no NativeHandler",
+    ),
+    "service": ("register.service(print)", "is not an async function"),
+    "port": ("register.handler(9999, print, ports=('slow',))", "main and fast"),
+    "triggers": ("register.interceptor('level', print)", 'such as {"level"}'),
+    "table": ("register.table('x.json')", "is no JsonTable"),
+    "config": ("register.config(dict)", "nobody would know its keys"),
+    "callback": ("register.on_stop(None)", "register.on_stop: None cannot be called"),
+    "facts": ("register.facts('delayOffset', dict)", "belong to plugin"),
 }
 
 
 @pytest.mark.parametrize("hook", BROKEN_PLUGINS)
 async def test_a_plugin_that_fails_at_start_ends_it(tmp_path, install, hook):
+    call, text = BROKEN_PLUGINS[hook]
     install(
         "broken",
-        "from rmq.errors import PluginError\nfrom rmq.hookspecs import hookimpl\n"
-        f"@hookimpl\n{BROKEN_PLUGINS[hook]}\n",
+        "from rmq.plugin import hookimpl\n"
+        f"@hookimpl\ndef rmq_setup(broker, register):\n    {call}\n",
     )
-    async with refused(PluginError, "plugin "), running_node(tmp_path / "s"):
+    async with refused(PluginError, text), running_node(tmp_path / "s"):
         pass
     assert_nothing_left(tmp_path / "s")
     disabled = {"plugins.disabled": "broken"}
@@ -149,11 +161,12 @@ async def test_a_plugin_that_fails_at_start_ends_it(tmp_path, install, hook):
 async def test_a_service_that_fails_stops_the_broker_in_order(tmp_path, install):
     install(
         "failing",
-        "import trio\nfrom rmq.hookspecs import hookimpl\n"
+        "import trio\nfrom rmq.plugin import hookimpl\n"
         "async def fail():\n    await trio.sleep(0.05)\n    raise LookupError('gone')\n"
-        "@hookimpl\ndef rmq_services(broker):\n    return [fail]\n",
+        "@hookimpl\ndef rmq_setup(register):\n    register.service(fail)\n",
     )
-    async with refused(LookupError, "gone"), running_node(tmp_path / "s"):
+    node = running_node(tmp_path / "s")
+    async with refused(PluginError, "plugin failing: the service"), node:
         await trio.sleep(10)
     assert_nothing_left(tmp_path / "s")
 
@@ -164,9 +177,9 @@ async def test_who_waits_for_the_end_hears_the_error_also_with_metrics(
     """The command cancels all when the broker has finished."""
     install(
         "ending",
-        "import trio\nfrom rmq.hookspecs import hookimpl\n"
+        "import trio\nfrom rmq.plugin import hookimpl\n"
         "async def fail():\n    await trio.sleep(0.05)\n    raise LookupError('gone')\n"
-        "@hookimpl\ndef rmq_services(broker):\n    return [fail]\n",
+        "@hookimpl\ndef rmq_setup(register):\n    register.service(fail)\n",
     )
     values = SMALL_SETTINGS | {
         "storePathRootDir": str(tmp_path / "s"),
@@ -174,7 +187,7 @@ async def test_who_waits_for_the_end_hears_the_error_also_with_metrics(
         "metricsPromExporterPort": "0",
     }
     configs = build(BrokerConfig, values), build(StoreConfig, values)
-    async with refused(LookupError, "gone"), trio.open_nursery() as nursery:
+    async with refused(PluginError, "plugin ending: "), trio.open_nursery() as nursery:
         plugins = PluginSet()
         plugins.load()
         run = functools.partial(run_broker, *configs, plugins=plugins, values=values)
@@ -189,10 +202,11 @@ async def test_a_service_that_may_fail_is_started_again(
 ):
     install(
         "restarting",
-        "from rmq.hookspecs import hookimpl\n"
+        "from rmq.plugin import hookimpl\n"
         "async def fail():\n    fail.times += 1\n    raise LookupError('gone')\n"
-        "fail.restart, fail.times = True, 0\n"
-        "@hookimpl\ndef rmq_services(broker):\n    return [fail]\n",
+        "fail.times = 0\n"
+        "@hookimpl\ndef rmq_setup(register):\n"
+        "    register.service(fail, restart=True)\n",
     )
     async with running_node(tmp_path / "s"):
         service = sys.modules["broken_restarting"].fail

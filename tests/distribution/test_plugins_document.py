@@ -43,7 +43,7 @@ def test_they_are_listed(rmq_broker):
     listed = {each.name: each for each in LoadedPluginsBody.decode(answer.body).plugins}
     assert listed["shout"].version == "1.0"
     assert listed["shout"].codes == [30001]
-    assert listed["reports"].hooks == ["rmq_services"]
+    assert listed["reports"].registered == ["service"]
     assert {"send", "pull", "client", "admin"} <= listed.keys()
 """
 
@@ -54,25 +54,140 @@ from rmq.protocol.command import Command
 from rmq.testing import check_plugin
 
 
+def counts(rmq_broker):
+    return rmq_broker.node.server.native_counts()["main", ping.PING]
+
+
 def test_the_compiled_handler_serves(rmq_broker):
-    before = ping.handler.served
-    answer = rmq_broker.ask(Command.request(30002))
+    answer = rmq_broker.ask(Command.request(ping.PING))
     assert (answer.code, answer.body) == (0, b"")
-    assert ping.handler.served == before + 1
+    assert counts(rmq_broker)[0] == 1
 
 
 def test_what_it_declines_is_answered_too(rmq_broker):
-    before = ping.handler.served
-    assert rmq_broker.ask(Command.request(30002, body=b"x")).code == 0
-    binary = Command.request(30002)
+    assert rmq_broker.ask(Command.request(ping.PING, body=b"x")).code == 0
+    binary = Command.request(ping.PING)
     binary.serialize_type = SerializeType.ROCKETMQ
     assert rmq_broker.ask(binary).code == 0
-    assert ping.handler.served == before
+    assert counts(rmq_broker)[0] == 0
 
 
-def test_it_is_a_good_plugin(monkeypatch):
-    monkeypatch.setenv("RMQ_LOAD_PLUGINS", "send,pull,client,admin")
-    assert check_plugin(ping).codes == (30002,)
+def test_it_is_a_good_plugin():
+    assert check_plugin(ping).codes == (ping.PING,)
+"""
+
+EACH = """
+import json
+import threading
+import time
+
+import archive
+import bell
+import limits
+import pytest
+import totals
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.testing import BrokerThread, RawClient, check_plugin
+
+
+def change(rmq_broker, text):
+    return rmq_broker.ask(Command.request(RequestCode.UPDATE_BROKER_CONFIG, body=text))
+
+
+def test_limits(rmq_broker, caplog):
+    long = Command.request(archive.ARCHIVED, body=b"1" * 20)
+    assert rmq_broker.ask(long).code == 0
+    assert change(rmq_broker, b"plugin.limits.maxBody=0").code == 16
+    assert change(rmq_broker, b"plugin.limits.maxBody=19").code == 0
+    assert "bodies may have 19 bytes now" in caplog.text
+    answer = rmq_broker.ask(long)
+    assert (answer.code, answer.remark) == (13, "the body has more than 19 bytes")
+
+
+def facts(broker):
+    return broker.node.broker.context.facts("totals")
+
+
+def test_totals_are_told_and_kept(tmp_path):
+    with BrokerThread(tmp_path) as broker:
+        broker.send("T", b"a", queue_id=1)
+        broker.send("T", b"b", queue_id=1)
+        assert facts(broker)["T 1"] == 2
+    saved = json.loads((tmp_path / "config" / "totals.json").read_text())
+    assert saved["ends"]["T 1"] == 2
+    with BrokerThread(tmp_path) as broker:
+        assert facts(broker)["T 1"] == 2
+
+
+def wait(broker, into):
+    into.append(broker.ask(Command.request(bell.WAIT)).body)
+
+
+def rung(broker):
+    return int(broker.ask(Command.request(bell.RING)).body)
+
+
+def test_the_bell_rings(rmq_broker):
+    answers = []
+    waiting = threading.Thread(target=wait, args=(rmq_broker, answers))
+    waiting.start()
+    while not rung(rmq_broker):
+        time.sleep(0.01)
+    waiting.join(5)
+    assert answers == [b"ding"]
+
+
+async def ask_and_leave(address):
+    async with RawClient.connect(address) as client:
+        with pytest.raises(Exception):
+            await client.call(Command.request(bell.WAIT), 0.1)
+
+
+def test_who_left_is_forgotten(rmq_broker):
+    rmq_broker.run(ask_and_leave, rmq_broker.address)
+    time.sleep(0.1)
+    assert rung(rmq_broker) == 0
+
+
+def test_a_stop_rings_the_bell(tmp_path):
+    answers = []
+    with BrokerThread(tmp_path) as broker:
+        waiting = threading.Thread(target=wait, args=(broker, answers))
+        waiting.start()
+        time.sleep(0.3)
+    waiting.join(5)
+    assert answers == [b"ding"]
+
+
+def test_the_log_is_kept(rmq_broker):
+    needed_from = rmq_broker.node.broker.context.registered.needed_from
+    assert needed_from() is None
+    assert rmq_broker.ask(Command.request(archive.ARCHIVED, body=b"x")).code == 29
+    assert rmq_broker.ask(Command.request(archive.ARCHIVED, body=b"70")).code == 0
+    assert needed_from() == 70
+
+
+@pytest.mark.parametrize("plugin", [archive, bell, limits, totals])
+def test_they_are_good_plugins(plugin):
+    check_plugin(plugin)
+"""
+
+
+PACKAGE = """
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "each"
+version = "1.0"
+
+[project.entry-points."rmq.plugins"]
+{points}
+
+[tool.setuptools]
+py-modules = {modules}
 """
 
 
@@ -100,6 +215,23 @@ def test_the_tutorial(environment):
     output = environment.run("-m", "pytest", "-q", "-W", "error", cwd=project)
     assert "8 passed" in output
     environment.run("-m", "pip", "uninstall", "-q", "-y", "my-plugins")
+
+
+def test_an_example_of_each(environment):
+    files = blocks(of="An example of each")
+    names = {"limits", "totals", "bell", "archive"}
+    assert files.keys() == {f"{name}.py" for name in names}
+    files["pyproject.toml"] = PACKAGE.format(
+        points="\n".join(f'{name} = "{name}"' for name in names),
+        modules=sorted(names),
+    )
+    write(environment.folder / "each", files)
+    environment.install("--no-build-isolation", "./each")
+    project = environment.folder / "tests-of-each"
+    write(project, {"test_each.py": EACH})
+    output = environment.run("-m", "pytest", "-q", "-W", "error", cwd=project)
+    assert "10 passed" in output
+    environment.run("-m", "pip", "uninstall", "-q", "-y", "each")
 
 
 def test_the_compiled_handler(environment):

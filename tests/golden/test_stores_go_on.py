@@ -11,9 +11,9 @@ from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
-from rmq_plugins.schedule.deliver import deliveries_of
+from rmq_plugins.schedule.deliver import Deliveries
 from rmq_plugins.transaction.check import Checker
-from rmq_plugins.transaction.half_log import half_log_of
+from rmq_plugins.transaction.half_log import HalfLog
 from tests.golden.recordings import copy_store, read_rows
 from tests.plugins.conftest import Caller, ManualClock, build_context
 
@@ -69,7 +69,7 @@ def end_of(caller, row):
 
 
 def test_pending_delays_are_delivered_when_they_are_due(rows, caller, clock):
-    deliveries = deliveries_of(caller.broker)
+    deliveries = caller.find(Deliveries)
     pending = [
         row
         for row in java_rows(rows, SCHEDULE_TOPIC)
@@ -133,7 +133,7 @@ def test_open_transactions_are_checked_and_end(rows, caller, clock):
 def ask(caller):
     """Run a round of checks; the message and the request of each question by key."""
     caller.connection.sent.clear()
-    trio.run(Checker(caller.broker, half_log_of(caller.broker)).round)
+    trio.run(Checker(caller.broker, caller.find(HalfLog)).round)
     found = {}
     for question in caller.connection.sent:
         (record,) = decode_stored(question.body)

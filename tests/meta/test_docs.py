@@ -7,28 +7,29 @@ from pathlib import Path
 import click
 import pytest
 
-from rmq import hookspecs
 from rmq.broker.config import BrokerConfig
 from rmq.cli import main
 from rmq.config import check, options, read_properties
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.plugin import Register
 from rmq.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = (BrokerConfig, StoreConfig, NamesrvConfig, NamesrvListenConfig)
 
 
-def test_each_hook_is_documented_with_its_signature():
+def test_each_registration_is_documented_with_its_parameters():
     text = (ROOT / "docs/plugins.md").read_text()
-    hooks = {
-        name: function
-        for name, function in inspect.getmembers(hookspecs, inspect.isfunction)
-        if name.startswith("rmq_")
-    }
-    assert hooks
-    for name, function in hooks.items():
-        parameters = ", ".join(inspect.signature(function).parameters)
-        assert f"{name}({parameters})" in text, name
+    calls = inspect.getmembers(Register, inspect.isfunction)
+    public = {name: call for name, call in calls if not name.startswith("_")}
+    assert len(public) == 13
+    for name, call in public.items():
+        parameters = [
+            each.name if each.default is each.empty else f"{each.name}="
+            for each in inspect.signature(call).parameters.values()
+        ]
+        shown = f"`register.{name}({', '.join(parameters[1:])})`"
+        assert shown in text, shown
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.__name__)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -19,42 +19,36 @@ import rmq_plugins.reply
 import rmq_plugins.schedule
 import rmq_plugins.send
 import rmq_plugins.transaction
-from rmq.broker.arrivals import Arrivals
-from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.config import BrokerConfig
-from rmq.broker.context import BrokerContext, Held
-from rmq.broker.nameservers import NameServers
-from rmq.broker.overload import OverloadGuard
-from rmq.broker.put import PutPipeline
-from rmq.broker.queue_locks import QueueLocks
-from rmq.broker.statistics import BrokerStatistics
-from rmq.broker.tables.filters import FilterTable
-from rmq.broker.tables.groups import GroupTable
-from rmq.broker.tables.offsets import OffsetTable
-from rmq.broker.tables.topics import TopicTable
+from rmq.broker.context import BrokerContext
 from rmq.errors import InvokeTimeout, RequestRejected
+from rmq.plugins import PluginSet
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import decode
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
+from rmq.remoting.dispatch import Held
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
-from rmq.store.service import StoreService
 
-PLUGINS = (
-    rmq_plugins.send,
-    rmq_plugins.pull,
-    rmq_plugins.query,
-    rmq_plugins.client,
-    rmq_plugins.admin,
-    rmq_plugins.transaction,
-    rmq_plugins.schedule,
-    rmq_plugins.reply,
-    rmq_plugins.relay,
-    rmq_plugins.export,
-    rmq_plugins.auth,
-)
+PLUGINS = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (
+        rmq_plugins.admin,
+        rmq_plugins.auth,
+        rmq_plugins.client,
+        rmq_plugins.export,
+        rmq_plugins.pull,
+        rmq_plugins.query,
+        rmq_plugins.relay,
+        rmq_plugins.reply,
+        rmq_plugins.schedule,
+        rmq_plugins.send,
+        rmq_plugins.transaction,
+    )
+}
 NOON_MS = 1_795_262_400_000
 
 
@@ -101,51 +95,51 @@ async def _finish(work: Coroutine[Any, Any, Any]) -> Any:
     return await work
 
 
+Kind = TypeVar("Kind")
+
+
 class Caller:
     """Sends requests to the handlers that the plugins registered."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        values: Mapping[str, str] | None = None,
+        plugins: Mapping[str, object] | None = None,
+    ) -> None:
+        """`values` are keys of plugins, `plugins` more of them, by name."""
         self.broker = broker
         self.connection = RecordingConnection()
+        self.opaque = 0
+        loaded = PluginSet()
+        for name, module in {**PLUGINS, **(plugins or {})}.items():
+            loaded.add(module, name=name)
+        self.registered = set_up_plugins(broker, loaded, values or {})
         self.handlers: dict[int, Callable[[Command, Any], Any]] = {}
         self.ports: dict[int, tuple[str, ...]] = {}
-        self.opaque = 0
-        for plugin in PLUGINS:
-            if hasattr(plugin, "rmq_config"):
-                plugin.rmq_config(self.configure)
-            if hasattr(plugin, "rmq_handlers"):
-                plugin.rmq_handlers(broker, self.register)
-        broker.put.intercept(self.gather("rmq_put_interceptors"))
-        self.is_listening = False
+        for claim in self.registered.claims.values():
+            self.handlers[int(claim.code)] = claim.handler
+            ports = self.ports.get(int(claim.code), ())
+            self.ports[int(claim.code)] = (*ports, claim.port)
 
-    def gather(self, hook: str) -> list[Any]:
-        """Return what all plugins give for a hook."""
-        hooks = [getattr(plugin, hook, None) for plugin in PLUGINS]
-        return [each for call in hooks if call for each in call(self.broker)]
+    def find(self, kind: type[Kind]) -> Kind:
+        """Return the object of a plugin whose method is a handler or a service."""
+        functions = [
+            *self.handlers.values(),
+            *(service.run for service in self.registered.services),
+        ]
+        found = {getattr(each, "__self__", None) for each in functions}
+        (only,) = {each for each in found if isinstance(each, kind)}
+        return only
+
+    def services(self, plugin: str) -> list[Any]:
+        """Return the services of a plugin."""
+        services = self.registered.services
+        return [each.run for each in services if each.plugin == plugin]
 
     def report_arrivals(self) -> None:
         """Tell the listeners what came, as the end of a poll does."""
-        if not self.is_listening:
-            listeners = self.gather("rmq_arrival_listeners")
-            self.broker.arrivals.listen(tuple(listeners))
-            self.is_listening = True
         self.broker.arrivals.flush()
-
-    def configure(self, kind: type) -> None:
-        """Keep what a test configured before, else the defaults."""
-        self.broker.plugin_configs.setdefault(kind.__name__, kind())
-
-    def register(
-        self,
-        code: int,
-        handler: Callable[[Command, Any], Any],
-        *,
-        ports: tuple[str, ...] = ("main", "fast"),
-        **_limits: int,
-    ) -> None:
-        assert code not in self.handlers, f"{code} is taken"
-        self.handlers[int(code)] = handler
-        self.ports[int(code)] = ports
 
     def handle(self, request: Command, connection: Any = None) -> Any:
         """Return what the handler returned, or the answer to what it raised."""
@@ -250,36 +244,13 @@ def build_context(
     config: BrokerConfig, store: MessageStore, clock: ManualClock
 ) -> BrokerContext:
     """Put the real parts together, as a broker does when it starts."""
-    folder = store.directory.config
-    topics, groups = (
-        TopicTable(folder, clock, config),
-        GroupTable(folder, clock, config),
-    )
-    offsets = OffsetTable(folder, clock, version_step=500)
-    filters = FilterTable(folder, clock, config)
-    for table in (topics, groups, filters, offsets):
-        table.load()
-    return BrokerContext(
-        config=config,
-        store_config=store.config,
+    return assemble(
+        config,
+        store,
         clock=clock,
-        store=store,
-        store_service=StoreService(store),
-        put=PutPipeline(store),
-        arrivals=Arrivals(store),
-        topics=topics,
-        offsets=offsets,
-        groups=groups,
-        filters=filters,
-        producers=ProducerTable(),
-        consumers=ConsumerTable(groups, notifies=True, on_gone=filters.unregister),
-        queue_locks=QueueLocks(clock),
-        name_servers=NameServers(config, topics, RemotingClient()),
-        overload=OverloadGuard(store),
-        store_host=host_bytes("127.0.0.1", 10_911),
+        client=RemotingClient(),
         address="127.0.0.1:10911",
-        boot_ms=clock.now_ms(),
-        statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
+        store_host=host_bytes("127.0.0.1", 10_911),
     )
 
 
@@ -332,11 +303,11 @@ def caller(broker: BrokerContext) -> Caller:
 
 
 @pytest.fixture
-def make_caller_of() -> Callable[[BrokerContext], Caller]:
+def make_caller_of() -> Callable[..., Caller]:
     """Return a function that makes a caller of a given broker."""
 
-    def make(broker: BrokerContext) -> Caller:
-        made = Caller(broker)
+    def make(broker: BrokerContext, **more: Any) -> Caller:
+        made = Caller(broker, **more)
         made.topic("T")
         return made
 

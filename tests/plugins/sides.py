@@ -6,8 +6,6 @@ import socket
 
 import pytest
 
-import rmq_plugins.pull
-import rmq_plugins.send
 from rmq._fastpath import EventKind, Reactor
 from rmq.broker.config import BrokerConfig
 from rmq.protocol.frames import FrameDecoder, encode
@@ -56,8 +54,9 @@ class Side:
         self.reactor = Reactor()
         self.reactor.held.attach(self.store.durability.durable)
         if compiled:
-            for plugin in (rmq_plugins.send, rmq_plugins.pull):
-                plugin.rmq_native_handlers(self.broker, self.register)
+            for port, code, handler in self.caller.registered.made_natives():
+                if port == "main":
+                    self.reactor.natives.register(MAIN, code, handler)
         for name, queues, kind in (("T", 3, "SINGLE_TAG"), ("M", 2, "MULTI_TAG")):
             self.caller.topic(name, queues=queues, topic_filter_type=kind)
         self.peer, ours = socket.socketpair()
@@ -67,9 +66,6 @@ class Side:
         self.reactor.connections.add(ours.detach(), MAIN, self.connection.remote_host)
         self.decoder = FrameDecoder()
         self.replies = {}
-
-    def register(self, code, handler, **_):
-        self.reactor.natives.register(MAIN, code, handler)
 
     def play(self, chunks):
         """Send the chunks, one poll each, and collect the replies by opaque number."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.broker.context import Held
+from rmq.plugin import Held
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType

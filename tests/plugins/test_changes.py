@@ -5,12 +5,15 @@
 import dataclasses
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from rmq.config import option
+from rmq.plugin import hookimpl
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.fastjson import dumps
+from rmq_plugins.admin.request_modes import RequestModes
 from rmq_plugins.admin.unserved import ADVICE
 
 
@@ -24,10 +27,21 @@ class Options:
     name: str = option("a", key="plugin.x.name", doc="a text", dynamic=True)
 
 
+@hookimpl
+def rmq_setup(register):
+    register.config(Options)
+
+
+@pytest.fixture
+def caller(broker, make_caller_of):
+    plugin = SimpleNamespace(rmq_setup=rmq_setup, Options=Options)
+    return make_caller_of(broker, plugins={"x": plugin})
+
+
 @pytest.fixture
 def options(caller):
-    caller.broker.plugin_configs["Options"] = Options()
-    return caller.broker.plugin_configs["Options"]
+    (found,) = [each for each in caller.broker.configs() if isinstance(each, Options)]
+    return found
 
 
 def settings(caller):
@@ -129,15 +143,20 @@ def mode(**more):
     return fields | more
 
 
-def test_mode_is_kept(caller, make_caller_of):
+def test_mode_is_kept(caller, clock):
     caller.broker.groups.find("G")
     assert caller.call(401, body=dumps(mode())).code == 0
     shown = json.loads(caller.call(402).body)
     assert shown == {"messageRequestModeMap": {"T": {"G": mode()}}}
-    for table in caller.broker.tables:
-        table.write(table.snapshot())
-    again = make_caller_of(caller.broker)
-    assert json.loads(again.call(402).body) == shown
+    (table,) = [
+        each
+        for each, _ in caller.registered.tables
+        if each.file_name == "messageRequestMode.json"
+    ]
+    table.write(table.snapshot())
+    again = RequestModes(caller.broker.store.directory.config, clock)
+    again.load()
+    assert json.loads(again.text()) == shown
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from rmq.protocol.codes import OwnRequestCode, ResponseCode
-from rmq_plugins.export.config import ExportConfig
 from rmq_plugins.export.positions import MAX_EXPORTERS, ExportPositions
 
 REPORT = OwnRequestCode.REPORT_EXPORT
@@ -74,8 +73,8 @@ def test_a_restart_forgets_nobody(tmp_path, clock):
 
 @pytest.mark.parametrize("is_held", [True, False])
 def test_the_log_is_kept_only_if_that_is_configured(broker, make_caller_of, is_held):
-    broker.plugin_configs["ExportConfig"] = ExportConfig(hold=is_held)
-    caller = make_caller_of(broker)
+    values = {"rmq.exportHold": str(is_held).lower()}
+    caller = make_caller_of(broker, values=values)
     known(caller.call(REPORT, {"exporter": "lake", "offset": 0}))
     needed_from = broker.store.cleaner.needed_from
     assert (needed_from is not None and needed_from() == 0) == is_held

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rmq.broker.context import Held
 from rmq.errors import RemoteProtocolError
+from rmq.plugin import Held
 from rmq.protocol import fastjson
 from rmq.protocol.frames import decode
 from tests.golden.recordings import read_rows

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rmq.protocol.fastjson import loads
+from rmq_plugins.schedule.deliver import Deliveries
 
 
 def commit(caller, group, offset, *, topic="T", queue_id=0):
@@ -47,8 +48,7 @@ def test_all_committed_offsets(filled):
 
 def test_delay_offsets(filled):
     filled.send(properties="DELAY\x013\x02")
-    (table,) = [t for t in filled.broker.tables if t.file_name == "delayOffset.json"]
-    table.set(3, 17)
+    filled.find(Deliveries).offsets.set(3, 17)
     body = json.loads(filled.call(45).body)
     assert body["offsetTable"] == {"3": 17}
     facts = json.loads(filled.call(28).body)["table"]

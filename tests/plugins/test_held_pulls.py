@@ -6,26 +6,23 @@ import time
 import pytest
 import trio
 
-import rmq_plugins.pull
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq_plugins.pull import held_pulls
-from rmq_plugins.pull.handler import pulls_of
+from rmq_plugins.pull.handler import PullHandler
 
 SUSPEND = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
 
 
 @pytest.fixture
 def held(caller):
-    return pulls_of(caller.broker).held
+    return caller.find(PullHandler).held
 
 
 @pytest.fixture
 def arrive(caller, held):
     """Return a function that reports the queues touched so far, as a poll does."""
-    listeners = rmq_plugins.pull.rmq_arrival_listeners(caller.broker)
-    caller.broker.arrivals.listen(tuple(listeners))
 
     def report():
         caller.broker.arrivals.flush()
@@ -149,7 +146,7 @@ def test_all_waiting_pulls_of_a_queue_are_woken(caller, held, arrive):
 def test_closed_connection_drops_its_pulls(caller, held, arrive):
     caller.pull(**SUSPEND)
     caller.pull(queueId=1, **SUSPEND)
-    for forget in caller.broker.on_close:
+    for forget in caller.registered.on_close:
         forget(caller.connection)
     statistics = held.statistics()
     assert (statistics.waiting, statistics.queues, statistics.dropped) == (0, 0, 2)
@@ -161,7 +158,7 @@ def test_closed_connection_drops_its_pulls(caller, held, arrive):
 def test_stop_answers_all_of_them(caller, held):
     caller.pull(**SUSPEND)
     caller.pull(queueId=1, **SUSPEND)
-    for end in caller.broker.on_stop:
+    for end in caller.registered.on_stop:
         end()
     assert [answer.code for answer in caller.connection.sent] == [19, 19]
     assert held.statistics().waiting == 0
@@ -170,7 +167,7 @@ def test_stop_answers_all_of_them(caller, held):
 
 def test_full_queue_is_refused(make_caller):
     caller = make_caller(max_held_pulls_per_queue=2)
-    held = pulls_of(caller.broker).held
+    held = caller.find(PullHandler).held
     caller.pull(**SUSPEND)
     caller.pull(**SUSPEND)
     answer = caller.pull(**SUSPEND)
@@ -187,7 +184,7 @@ def test_full_queue_is_refused(make_caller):
 )
 def test_full_table_is_refused(make_caller, option):
     caller = make_caller(**{option: 1})
-    held = pulls_of(caller.broker).held
+    held = caller.find(PullHandler).held
     caller.pull(**SUSPEND)
     assert caller.pull(queueId=1, **SUSPEND).code == 2
     assert held.statistics() == (1, 1, 1, 1, 0, 0, 0)
@@ -219,7 +216,7 @@ def test_short_polling_holds_for_its_own_time(make_caller, clock):
     caller = make_caller(long_polling_enable=False, short_polling_time_mills=1_000)
     caller.pull(**SUSPEND)
     clock.ms += 1_000
-    pulls_of(caller.broker).held.sweep()
+    caller.find(PullHandler).held.sweep()
     assert [answer.code for answer in caller.connection.sent] == [19]
 
 
@@ -231,7 +228,7 @@ def test_one_connection_or_group_leaves_places_to_others(make_caller, make_conne
     assert caller.pull(**SUSPEND, connection=other) is None
     assert caller.pull(**SUSPEND, connection=other).code == 2
     assert caller.pull(**SUSPEND, connection=other, consumerGroup="H") is None
-    for forget in caller.broker.on_close:
+    for forget in caller.registered.on_close:
         forget(caller.connection)
     assert caller.pull(**SUSPEND, connection=make_connection()) is None
 
@@ -239,7 +236,7 @@ def test_one_connection_or_group_leaves_places_to_others(make_caller, make_conne
 async def test_service_sweeps(caller, clock, autojump_clock):
     caller.pull(sysFlag=6, suspendTimeoutMillis=0)
     clock.ms += 1_000
-    (service,) = rmq_plugins.pull.rmq_services(caller.broker)
+    (service,) = caller.services("pull")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service)
         await trio.sleep(0.49)

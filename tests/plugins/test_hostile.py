@@ -9,8 +9,8 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq.broker.context import Held
 from rmq.errors import RequestRejected
+from rmq.plugin import Held
 from rmq.protocol.command import Command
 
 SEND_NAMES = re.findall(

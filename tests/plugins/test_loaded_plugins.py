@@ -2,30 +2,27 @@
 
 from types import SimpleNamespace
 
-import rmq_plugins.send
-from rmq.hookspecs import hookimpl
+from rmq.plugin import hookimpl
 from rmq.protocol.bodies.plugins import LoadedPluginsBody
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 
 
-def test_plugins_are_listed_in_the_order_of_loading(caller):
-    @hookimpl
-    def rmq_handlers(broker, register):
-        register(30_001, print)
+@hookimpl
+def rmq_setup(register):
+    async def wait():
+        pass
 
-    @hookimpl
-    def rmq_services(broker):
-        return []
+    register.handler(30_001, print)
+    register.service(wait)
 
-    shout = SimpleNamespace(rmq_handlers=rmq_handlers, rmq_services=rmq_services)
-    plugins = caller.broker.plugins
-    plugins.add(rmq_plugins.send, name="send")
-    plugins.add(shout, name="shout")
-    plugins.claims(caller.broker)
+
+def test_plugins_are_listed_in_the_order_of_loading(broker, make_caller_of):
+    shout = SimpleNamespace(rmq_setup=rmq_setup)
+    caller = make_caller_of(broker, plugins={"shout": shout})
     answer = caller.call(OwnRequestCode.GET_LOADED_PLUGINS)
     assert answer.code == 0
-    first, second = LoadedPluginsBody.decode(answer.body).plugins
-    assert (first.name, first.version) == ("send", "unknown")
-    assert {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2} <= {*first.codes}
-    assert (second.name, second.codes) == ("shout", [30_001])
-    assert second.hooks == ["rmq_handlers", "rmq_services"]
+    *_, send, _, last = LoadedPluginsBody.decode(answer.body).plugins
+    assert (send.name, send.version) == ("send", "unknown")
+    assert {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2} <= {*send.codes}
+    assert (last.name, last.codes) == ("shout", [30_001])
+    assert last.registered == ["handler", "service"]

@@ -1,19 +1,15 @@
 """Configuration in effect and runtime facts."""
 
 import base64
-import gc
 import json
-import weakref
 
 import pytest
 import trio
 
-import rmq_plugins.admin
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.frames import decode
 from rmq_plugins.admin.rates import Counts, Rates
-from rmq_plugins.admin.runtime import runtime_of
-from rmq_plugins.pull.handler import pulls_of
+from rmq_plugins.admin.runtime import RuntimeInfo
 from tests.golden.recordings import read_rows
 
 DAY_MS = 86_400_000
@@ -94,7 +90,7 @@ def test_totals_at_midnight(clock):
 
 
 async def test_service_samples_once_a_second(caller, clock, autojump_clock):
-    service, _ = rmq_plugins.admin.rmq_services(caller.broker)
+    service = caller.find(RuntimeInfo).sample_every_second
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service)
         for _ in range(3):
@@ -103,16 +99,6 @@ async def test_service_samples_once_a_second(caller, clock, autojump_clock):
             await trio.sleep(1.01)
         nursery.cancel_scope.cancel()
     assert facts(caller)["putTps"].split()[0] == "1.0"
-
-
-def test_closed_broker_is_forgotten(open_broker):
-    broker = open_broker()
-    runtime_of(broker)
-    pulls_of(broker)
-    reference = weakref.ref(broker)
-    del broker
-    gc.collect()
-    assert reference() is None
 
 
 @pytest.mark.parametrize("code", [26, 28])

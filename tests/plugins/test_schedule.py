@@ -6,21 +6,20 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmq.broker.housekeeping import save_changes
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
 from rmq.store.results import PutResult, PutStatus
-from rmq_plugins.schedule import rmq_services
 from rmq_plugins.schedule.deliver import (
     BATCH,
     RETRY_MS,
     Deliveries,
-    deliveries_of,
 )
 
 
 @pytest.fixture
 def deliveries(caller):
-    return deliveries_of(caller.broker)
+    return caller.find(Deliveries)
 
 
 def send_delayed(caller, level, body=b"later", **more):
@@ -44,7 +43,7 @@ def bodies(caller, **more):
 
 
 def deliver(caller, level=1):
-    return deliveries_of(caller.broker).deliver(level)
+    return caller.find(Deliveries).deliver(level)
 
 
 def test_a_delayed_message_is_put_aside(caller):
@@ -150,7 +149,7 @@ def test_levels_of_the_user(make_caller, clock):
 def test_a_refused_message_is_tried_again(caller, clock, monkeypatch):
     send_delayed(caller, 1)
     clock.ms += 1_000
-    deliveries = deliveries_of(caller.broker)
+    deliveries = caller.find(Deliveries)
     caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "the disk is full")
     assert deliver(caller) == 0
     assert deliveries.offsets.get(1) == 0
@@ -204,6 +203,7 @@ def test_a_restart_goes_on_where_the_table_says(caller, clock, deliveries):
         if body == b"a":
             deliveries.offsets.write(deliveries.offsets.snapshot())
     again = Deliveries(caller.broker)
+    again.offsets.load()
     again.find_pending()
     assert again.deliver(1) == 1
     assert bodies(caller) == [b"a", b"b", b"b"]
@@ -217,6 +217,7 @@ def test_offsets_outside_the_queue_are_brought_back(caller, offset):
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(f'{{"dataVersion":{{}},"offsetTable":{{1:{offset}}}}}')
     deliveries = Deliveries(broker)
+    deliveries.offsets.load()
     deliveries.find_pending()
     assert deliveries.offsets.get(1) == max(0, min(offset, 1))
 
@@ -252,11 +253,11 @@ def test_an_idle_service_never_wakes(live):
 
     async def main():
         caller = live()
-        deliveries = deliveries_of(caller.broker)
+        deliveries = caller.find(Deliveries)
         deliveries.deliver = looks.append
         with trio.move_on_after(100_000):
             async with trio.open_nursery() as nursery:
-                for service in rmq_services(caller.broker):
+                for service in caller.services("schedule"):
                     nursery.start_soon(service)
                 await trio.sleep(1)
                 caller.send()
@@ -272,7 +273,7 @@ def test_messages_of_all_levels_come_at_their_time(live):
 
     async def main():
         caller = live()
-        deliveries = deliveries_of(caller.broker)
+        deliveries = caller.find(Deliveries)
         levels = (3, 1, 2, 1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(deliveries.run)
@@ -294,7 +295,7 @@ def test_messages_of_all_levels_come_at_their_time(live):
 def test_delivery_goes_on_after_a_refusal(live, monkeypatch):
     async def main():
         caller = live()
-        deliveries = deliveries_of(caller.broker)
+        deliveries = caller.find(Deliveries)
         refused = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(deliveries.run)
@@ -317,7 +318,7 @@ def test_others_run_after_each_batch_and_levels_take_turns(live):
 
     async def main():
         caller = live()
-        deliveries = deliveries_of(caller.broker)
+        deliveries = caller.find(Deliveries)
         for number in range(5 * BATCH):
             send_delayed(caller, 1 + number % 2)
         await trio.sleep(10)
@@ -346,8 +347,13 @@ def test_the_table_is_saved_after_a_change(live):
     async def main():
         caller = live(flush_delay_offset_interval_ms=2_000)
         path = caller.broker.store.directory.config / "delayOffset.json"
+        tables = caller.registered.tables
+        ((offsets, interval_s),) = [
+            each for each in tables if each[0].file_name == "delayOffset.json"
+        ]
         async with trio.open_nursery() as nursery:
-            for service in rmq_services(caller.broker):
+            nursery.start_soon(save_changes, offsets, interval_s)
+            for service in caller.services("schedule"):
                 nursery.start_soon(service)
             send_delayed(caller, 1)
             caller.report_arrivals()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.context import PutInterceptor
+from rmq.broker.put import PutInterceptor
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.message import Message
 from rmq.protocol.properties import DELAY
@@ -84,6 +84,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.kill = None
         self.done = list(self.saved)
         self.deliveries = Deliveries(self.broker)
+        self.deliveries.offsets.load()
         self.deliveries.find_pending()
         aside = PutInterceptor(frozenset({DELAY}), self.deliveries.put_aside)
         self.broker.put.intercept([aside])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.broker.context import Held
+from rmq.plugin import Held
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.properties import decode_properties

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.context import PutInterceptor
+from rmq.broker.put import PutInterceptor
 from rmq.errors import RequestRejected
 from rmq.protocol.command import Command
 from rmq.protocol.hosts import host_bytes

@@ -8,7 +8,7 @@ from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
 from rmq_plugins.transaction.check import Checker
-from rmq_plugins.transaction.half_log import HalfLog, half_log_of
+from rmq_plugins.transaction.half_log import HalfLog
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -48,7 +48,7 @@ def end(caller, half, how, **more):
 def check(caller):
     """Run one round of checks; return what the producer was asked."""
     caller.connection.sent.clear()
-    checker = Checker(caller.broker, half_log_of(caller.broker))
+    checker = Checker(caller.broker, caller.find(HalfLog))
     trio.run(checker.round)
     return list(caller.connection.sent)
 
@@ -101,7 +101,7 @@ def test_commits_are_written_down_together(caller):
     for _ in range(3):
         end(caller, begin(caller), COMMIT)
     assert records(caller, OP) == []
-    half_log_of(caller.broker).write_ops()
+    caller.find(HalfLog).write_ops()
     assert [op.body for op in records(caller, OP)] == [b"0,1,2,"]
 
 
@@ -294,7 +294,7 @@ def test_given_up_after_so_many_checks(caller, clock, producer):
     assert check(caller) == []
     (given_up,) = records(caller, "TRANS_CHECK_MAX_TIME_TOPIC")
     assert given_up.body == b"pay"
-    assert not half_log_of(caller.broker).has_pending
+    assert not caller.find(HalfLog).has_pending
     assert end(caller, half, COMMIT).code == 1
     assert records(caller) == []
 
@@ -310,7 +310,7 @@ def test_a_check_passes_many_that_ended(caller, clock, producer):
     asked = [decode_stored(question.body)[0].body for question in check(caller)]
     assert asked == [b"0", b"33", b"66", b"99"]
     assert caller.broker.store.statistics().get_found - before == len(asked) + 1
-    assert half_log_of(caller.broker).progress == 100
+    assert caller.find(HalfLog).progress == 100
 
 
 def test_what_was_given_up_is_checked_again_when_told(caller, clock, producer):
@@ -402,7 +402,7 @@ def test_an_idle_checker_never_wakes(caller, clock, monkeypatch):
     rounds = []
 
     async def main():
-        log = half_log_of(caller.broker)
+        log = caller.find(HalfLog)
         checker = Checker(caller.broker, log)
         monkeypatch.setattr(checker, "round", lambda: rounds.append(1))
         with trio.move_on_after(100_000):
@@ -416,7 +416,7 @@ def test_an_idle_checker_never_wakes(caller, clock, monkeypatch):
 
 def test_services_check_and_write_down(caller, clock, producer):
     async def main():
-        log = half_log_of(caller.broker)
+        log = caller.find(HalfLog)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Checker(caller.broker, log).run)
             nursery.start_soon(log.write_ops_later)

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from rmq.hookspecs import hookimpl
+from rmq.plugin import hookimpl
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import encode
 from rmq.remoting.dispatch import Held
@@ -25,11 +25,11 @@ async def test_the_caller_is_told_and_the_next_one_served(tmp_path):
     module = ModuleType("bad")
 
     @hookimpl
-    def rmq_handlers(broker, register):
+    def rmq_setup(register):
         for code, handler in RETURNED.items():
-            register(code, handler)
+            register.handler(code, handler)
 
-    module.rmq_handlers = rmq_handlers
+    module.rmq_setup = rmq_setup
     async with (
         running_node(tmp_path, plugins={"bad": module}) as node,
         RawClient.connect(node.address) as client,

@@ -23,4 +23,4 @@ def estate(open_broker):
 @pytest.fixture
 def make_estate(open_broker):
     """Return a function that makes an estate with these keys of access control."""
-    return lambda **auth: Estate(open_broker(), **auth)
+    return lambda **keys: Estate(open_broker(), **keys)

@@ -9,13 +9,13 @@ no rule. Every request passes the guards before its handler, as on a port.
 import json
 from typing import Any
 
-from rmq.access.config import AuthConfig
 from rmq.access.signature import signature_of, signed_content
 from rmq.broker.context import BrokerContext
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.command import Command
 from rmq.protocol.records import offset_message_id
+from rmq_plugins.transaction.half_log import HalfLog
 from tests.model.rights import Rights, Rule
 from tests.plugins.conftest import Caller, RecordingConnection
 
@@ -38,15 +38,14 @@ ORACLE = Rights(USERS)
 class Estate(Caller):
     """Sends signed requests; keeps what the owner's clients were sent."""
 
-    def __init__(self, broker: BrokerContext, **auth: Any) -> None:
-        broker.plugin_configs["AuthConfig"] = AuthConfig(
-            authentication_enabled=True,
-            authorization_enabled=True,
-            init_authentication_user='{"username":"root","password":"pw"}',
-            **auth,
-        )
-        super().__init__(broker)
-        self.guards = self.gather("rmq_request_guards")
+    def __init__(self, broker: BrokerContext, **keys: str) -> None:
+        values = {
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "initAuthenticationUser": '{"username":"root","password":"pw"}',
+            **keys,
+        }
+        super().__init__(broker, values)
         self.user: str | None = "root"
         for user, rules in USERS.items():
             if rules is not None:
@@ -100,10 +99,8 @@ class Estate(Caller):
         for connection in (self.producer, self.consumer):
             connection.sent.clear()
 
-    def half_log(self) -> Any:
-        from rmq_plugins.transaction.half_log import half_log_of
-
-        return half_log_of(self.broker)
+    def half_log(self) -> HalfLog:
+        return self.find(HalfLog)
 
     @staticmethod
     def place(answer: Command) -> int:
@@ -123,7 +120,7 @@ class Estate(Caller):
         if request.code not in self.handlers:
             return request.reply(3, f" request type {request.code} not supported")
         try:
-            for guard in self.guards:
+            for guard in self.registered.guards:
                 guard(request, connection or self.connection)
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
@@ -178,9 +175,10 @@ class Estate(Caller):
         """All that a request may change: the store, tables, who was sent what."""
         broker = self.broker
         tables = [broker.topics, broker.groups, broker.offsets, broker.filters]
+        tables += [table for table, _ in self.registered.tables]
         return (
             broker.store.log.end_offset,
-            *(table.text() for table in (*tables, *broker.tables)),
+            *(table.text() for table in tables),
             sorted((g, m.client_id, m.user) for g, _, m in broker.producers.all()),
             sorted((g, m.client_id) for g, _, m in broker.consumers.all()),
             repr(broker.queue_locks._groups),

@@ -164,7 +164,7 @@ def test_a_half_is_shown_to_producers_that_may_publish_to_its_topic(estate, cloc
 
 def test_a_code_that_needs_no_signature_has_no_user(make_estate):
     """`AccessKey=root` is a claim that nobody has proved."""
-    estate = make_estate(authentication_whitelist="310,34")
+    estate = make_estate(authenticationWhitelist="310,34")
     fields = {
         "a": "PG", "b": "Theirs", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0,
         "h": 0, "AccessKey": "root",
@@ -178,7 +178,7 @@ def test_a_code_that_needs_no_signature_has_no_user(make_estate):
 
 
 def test_on_both_white_lists_anybody_may(make_estate):
-    lists = {"authentication_whitelist": "310", "authorization_whitelist": "310"}
+    lists = {"authenticationWhitelist": "310", "authorizationWhitelist": "310"}
     estate = make_estate(**lists)
     fields = {
         "a": "PG", "b": "Theirs", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0,
@@ -187,5 +187,5 @@ def test_on_both_white_lists_anybody_may(make_estate):
 
 
 def test_a_code_on_the_list_is_not_asked_about_what_it_finds_either(make_estate):
-    estate = make_estate(authorization_whitelist="33")
+    estate = make_estate(authorizationWhitelist="33")
     assert estate.ask("sam", 33, {"offset": estate.message}).code == 0

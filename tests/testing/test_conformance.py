@@ -1,31 +1,23 @@
 """check_plugin finds what would hurt a broker or its users."""
 
-from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from rmq.broker.context import PutInterceptor
-from rmq.config import option
 from rmq.errors import PluginError
-from rmq.hookspecs import hookimpl
+from rmq.plugin import Configuration, hookimpl, option
 from rmq.testing import check_plugin
+from tests.plugins.conftest import PLUGINS
 
 pytestmark = pytest.mark.slow
 
 
-def plugin(**hooks):
-    module = ModuleType("checked")
-    for name, hook in hooks.items():
-        setattr(module, name, hookimpl(hook))
-    return module
+def plugin(function, **more):
+    return SimpleNamespace(rmq_setup=hookimpl(function), **more)
 
 
 def handling(handler):
-    def rmq_handlers(broker, register):
-        register(30_001, handler)
-
-    return plugin(rmq_handlers=rmq_handlers)
+    return plugin(lambda register: register.handler(30_001, handler))
 
 
 def test_a_good_plugin_is_told_what_it_offers():
@@ -35,7 +27,12 @@ def test_a_good_plugin_is_told_what_it_offers():
     )
     assert info.name == "good"
     assert info.codes == (30_001,)
-    assert info.hooks == ("rmq_handlers",)
+    assert info.registered == ("handler",)
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_the_plugins_of_rmq_are_good_ones(name):
+    assert check_plugin(PLUGINS[name]).name == name
 
 
 def test_a_handler_may_keep_a_request():
@@ -61,39 +58,24 @@ def test_handlers_that_misbehave(handler, text):
         check_plugin(handling(handler))
 
 
-def test_hooks_that_are_wrong():
-    def rmq_handlers(register):
-        pass
-
-    with pytest.raises(PluginError, match=r"takes \(register\), not \(broker, reg"):
-        check_plugin(plugin(rmq_handlers=rmq_handlers))
-    with pytest.raises(PluginError, match="no hook rmq_handler"):
-        check_plugin(plugin(rmq_handler=rmq_handlers))
-    with pytest.raises(PluginError, match="it has no hook"):
+def test_a_plugin_that_stops_the_start_is_told_why():
+    with pytest.raises(PluginError, match="takes regster, which nobody gives it"):
+        check_plugin(plugin(lambda regster: None))
+    with pytest.raises(PluginError, match="plugin empty: it has no function rmq_setup"):
         check_plugin(ModuleType("empty"))
-    unmarked = ModuleType("unmarked")
-    unmarked.rmq_services = lambda broker: []
-    with pytest.raises(PluginError, match="not marked"):
-        check_plugin(unmarked)
-
-
-def test_gifts_that_are_wrong():
-    @dataclass(frozen=True)
-    class Options:
-        many: int = option(5, key="many", doc="how many")
-
-    def rmq_config(register):
-        register(Options)
-
-    def rmq_put_interceptors(broker):
-        return [PutInterceptor(frozenset(), lambda message: None)]
-
-    def rmq_arrival_listeners(broker):
-        return ["listen"]
-
-    with pytest.raises(PluginError, match=r"many of many does not start with plugin\."):
-        check_plugin(plugin(rmq_config=rmq_config))
-    with pytest.raises(PluginError, match="no PutInterceptor with triggers"):
-        check_plugin(plugin(rmq_put_interceptors=rmq_put_interceptors))
+    with pytest.raises(PluginError, match=r'such as \{"level"\}, not \(\)'):
+        check_plugin(plugin(lambda register: register.interceptor((), print)))
     with pytest.raises(PluginError, match="cannot be called"):
-        check_plugin(plugin(rmq_arrival_listeners=rmq_arrival_listeners))
+        check_plugin(plugin(lambda register: register.arrivals("listen")))
+
+
+class Options(Configuration):
+    """Keys that other plugins may have too."""
+
+    many: int = option(5, key="plugin.many", doc="how many")
+
+
+def test_a_key_without_the_name_of_its_plugin():
+    text = r"the key plugin\.many of many does not start with plugin\.good\."
+    with pytest.raises(PluginError, match=text):
+        check_plugin(plugin(lambda: None, Options=Options), name="good")

@@ -4,15 +4,7 @@ What mqadmin and consoles send to a broker, on both ports; each module names its
 requests. What the broker does not have is refused with a hint (`unserved`).
 """
 
-from collections.abc import Sequence
-
-from rmq.broker.context import (
-    ArrivalListener,
-    BrokerContext,
-    RegisterHandler,
-    Service,
-)
-from rmq.hookspecs import hookimpl
+from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq_plugins.admin.cleaning import CleaningHandler
 from rmq_plugins.admin.configuration import ConfigurationHandler
@@ -23,92 +15,88 @@ from rmq_plugins.admin.plugins import PluginHandler
 from rmq_plugins.admin.queues import QueueHandler
 from rmq_plugins.admin.replication import ReplicationHandler
 from rmq_plugins.admin.request_modes import RequestModeHandler
-from rmq_plugins.admin.runtime import runtime_of
+from rmq_plugins.admin.runtime import RuntimeInfo
 from rmq_plugins.admin.statistics import StatisticsHandler
 from rmq_plugins.admin.topics import TopicHandler
 from rmq_plugins.admin.unserved import ADVICE, refuse
 
 
 @hookimpl
-def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Take what tools, consoles and starting clients ask."""
     _register_tables(broker, register)
     _register_views(broker, register)
     for code in ADVICE:
-        register(code, refuse)
+        register.handler(code, refuse)
+    register.service(broker.statistics.sample_regularly)
+    register.arrivals(broker.statistics.on_arrivals)
 
 
-def _register_tables(broker: BrokerContext, register: RegisterHandler) -> None:
+def _register_tables(broker: BrokerContext, register: Register) -> None:
     """Take what changes and shows topics, groups, offsets and configuration."""
     topics = TopicHandler(broker)
-    register(RequestCode.UPDATE_AND_CREATE_TOPIC, topics.update)
-    register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, topics.update_list)
-    register(RequestCode.GET_ALL_TOPIC_CONFIG, topics.all)
-    register(RequestCode.GET_TOPIC_CONFIG, topics.one)
-    register(RequestCode.GET_TOPIC_STATS_INFO, topics.stats)
-    register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, topics.system)
-    register(RequestCode.DELETE_TOPIC_IN_BROKER, topics.delete)
+    register.handler(RequestCode.UPDATE_AND_CREATE_TOPIC, topics.update)
+    register.handler(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, topics.update_list)
+    register.handler(RequestCode.GET_ALL_TOPIC_CONFIG, topics.all)
+    register.handler(RequestCode.GET_TOPIC_CONFIG, topics.one)
+    register.handler(RequestCode.GET_TOPIC_STATS_INFO, topics.stats)
+    register.handler(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, topics.system)
+    register.handler(RequestCode.DELETE_TOPIC_IN_BROKER, topics.delete)
     groups = GroupHandler(broker)
-    register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, groups.update)
-    register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups.update_list)
-    register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groups.all)
-    register(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, groups.one)
-    register(RequestCode.DELETE_SUBSCRIPTIONGROUP, groups.delete)
-    register(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, groups.forbid)
+    register.handler(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, groups.update)
+    register.handler(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups.update_list
+    )
+    register.handler(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groups.all)
+    register.handler(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, groups.one)
+    register.handler(RequestCode.DELETE_SUBSCRIPTIONGROUP, groups.delete)
+    register.handler(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, groups.forbid)
     offsets = OffsetHandler(broker)
-    register(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offsets.by_time)
-    register(RequestCode.GET_MAX_OFFSET, offsets.largest)
-    register(RequestCode.GET_MIN_OFFSET, offsets.smallest)
-    register(RequestCode.GET_EARLIEST_MSG_STORETIME, offsets.earliest_time)
-    register(RequestCode.GET_ALL_CONSUMER_OFFSET, offsets.of_consumers)
-    register(RequestCode.GET_ALL_DELAY_OFFSET, offsets.of_delays)
-    register(RequestCode.QUERY_CORRECTION_OFFSET, offsets.correction)
-    register(RequestCode.CLONE_GROUP_OFFSET, offsets.clone)
+    register.handler(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offsets.by_time)
+    register.handler(RequestCode.GET_MAX_OFFSET, offsets.largest)
+    register.handler(RequestCode.GET_MIN_OFFSET, offsets.smallest)
+    register.handler(RequestCode.GET_EARLIEST_MSG_STORETIME, offsets.earliest_time)
+    register.handler(RequestCode.GET_ALL_CONSUMER_OFFSET, offsets.of_consumers)
+    register.handler(RequestCode.GET_ALL_DELAY_OFFSET, offsets.of_delays)
+    register.handler(RequestCode.QUERY_CORRECTION_OFFSET, offsets.correction)
+    register.handler(RequestCode.CLONE_GROUP_OFFSET, offsets.clone)
     modes = RequestModeHandler(broker)
-    register(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
-    register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)
+    register.table(modes.table)
+    register.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
+    register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)
     configuration = ConfigurationHandler(broker)
-    register(RequestCode.UPDATE_BROKER_CONFIG, configuration.update)
-    register(RequestCode.GET_BROKER_CONFIG, configuration.show)
-    register(OwnRequestCode.GET_LOADED_PLUGINS, PluginHandler(broker).show)
+    register.handler(RequestCode.UPDATE_BROKER_CONFIG, configuration.update)
+    register.handler(RequestCode.GET_BROKER_CONFIG, configuration.show)
+    register.handler(OwnRequestCode.GET_LOADED_PLUGINS, PluginHandler(broker).show)
 
 
-def _register_views(broker: BrokerContext, register: RegisterHandler) -> None:
+def _register_views(broker: BrokerContext, register: Register) -> None:
     """Take what looks at clients, queues and counters, and what cleans up."""
-    register(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_of(broker).show)
+    runtime = RuntimeInfo(broker)
+    register.handler(RequestCode.GET_BROKER_RUNTIME_INFO, runtime.show)
+    register.service(runtime.sample_every_second)
     connections = ConnectionHandler(broker)
-    register(RequestCode.GET_CONSUMER_CONNECTION_LIST, connections.consumers)
-    register(RequestCode.GET_PRODUCER_CONNECTION_LIST, connections.producers)
-    register(RequestCode.GET_ALL_PRODUCER_INFO, connections.all_producers)
-    register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, connections.groups_of_topic)
-    register(RequestCode.QUERY_TOPICS_BY_CONSUMER, connections.topics_of_group)
-    register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, connections.subscription)
+    register.handler(RequestCode.GET_CONSUMER_CONNECTION_LIST, connections.consumers)
+    register.handler(RequestCode.GET_PRODUCER_CONNECTION_LIST, connections.producers)
+    register.handler(RequestCode.GET_ALL_PRODUCER_INFO, connections.all_producers)
+    register.handler(
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, connections.groups_of_topic
+    )
+    register.handler(RequestCode.QUERY_TOPICS_BY_CONSUMER, connections.topics_of_group)
+    register.handler(
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, connections.subscription
+    )
     statistics = StatisticsHandler(broker)
-    register(RequestCode.GET_CONSUME_STATS, statistics.group)
-    register(RequestCode.VIEW_BROKER_STATS_DATA, statistics.view)
-    register(RequestCode.GET_BROKER_CONSUME_STATS, statistics.broker)
+    register.handler(RequestCode.GET_CONSUME_STATS, statistics.group)
+    register.handler(RequestCode.VIEW_BROKER_STATS_DATA, statistics.view)
+    register.handler(RequestCode.GET_BROKER_CONSUME_STATS, statistics.broker)
     queues = QueueHandler(broker)
-    register(RequestCode.QUERY_CONSUME_TIME_SPAN, queues.time_span)
-    register(RequestCode.QUERY_CONSUME_QUEUE, queues.entries)
+    register.handler(RequestCode.QUERY_CONSUME_TIME_SPAN, queues.time_span)
+    register.handler(RequestCode.QUERY_CONSUME_QUEUE, queues.entries)
     cleaning = CleaningHandler(broker)
-    register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cleaning.queue_files)
-    register(RequestCode.CLEAN_UNUSED_TOPIC, cleaning.unused_topics)
-    register(RequestCode.DELETE_EXPIRED_COMMITLOG, cleaning.log_files)
+    register.handler(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cleaning.queue_files)
+    register.handler(RequestCode.CLEAN_UNUSED_TOPIC, cleaning.unused_topics)
+    register.handler(RequestCode.DELETE_EXPIRED_COMMITLOG, cleaning.log_files)
     replication = ReplicationHandler(broker)
-    register(RequestCode.EXCHANGE_BROKER_HA_INFO, replication.exchange)
-    register(RequestCode.GET_BROKER_HA_STATUS, replication.status)
-
-
-@hookimpl
-def rmq_services(broker: BrokerContext) -> Sequence[Service]:
-    """Sample what rates and windows are made from."""
-    return [
-        runtime_of(broker).sample_every_second,
-        broker.statistics.sample_regularly,
-    ]
-
-
-@hookimpl
-def rmq_arrival_listeners(broker: BrokerContext) -> Sequence[ArrivalListener]:
-    """Count what is stored, once per poll."""
-    return [broker.statistics.on_arrivals]
+    register.handler(RequestCode.EXCHANGE_BROKER_HA_INFO, replication.exchange)
+    register.handler(RequestCode.GET_BROKER_HA_STATUS, replication.status)

@@ -8,7 +8,7 @@ from functools import partial
 
 import trio
 
-from rmq.broker.context import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.command import Command
 
 

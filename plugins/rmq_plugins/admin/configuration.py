@@ -6,10 +6,14 @@ in its file, and names every key that it refuses.
 
 from typing import Any, Final
 
-from rmq.broker.context import BrokerContext, Connection
-from rmq.config import parse_properties
-from rmq.config_changes import apply_changes, as_properties
 from rmq.errors import ConfigError, RequestRejected
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    apply_changes,
+    as_properties,
+    parse_properties,
+)
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -60,5 +64,4 @@ class ConfigurationHandler:
         return request.reply()
 
     def _configs(self) -> tuple[Any, ...]:
-        broker = self._broker
-        return broker.config, broker.store_config, *broker.plugin_configs.values()
+        return self._broker.configs()

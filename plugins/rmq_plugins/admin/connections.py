@@ -1,8 +1,7 @@
 """Requests 203, 204, 300, 328, 343 and 345: who is there, and who wants what."""
 
-from rmq.broker.clients import Member
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection, Member
 from rmq.protocol.bodies import heartbeat as bodies
 from rmq.protocol.bodies.common import GroupList, TopicList
 from rmq.protocol.bodies.groups import QuerySubscriptionResponseBody

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection, Later
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection, Later
 from rmq.protocol.bodies.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,

@@ -5,8 +5,9 @@ A queue that never had a message has offset 0, and so has one of an unknown topi
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import Boundary, BrokerContext, Connection
+from rmq.protocol import fastjson
 from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
 from rmq.protocol.bodies.statistics import QueryCorrectionOffsetBody
 from rmq.protocol.codes import ResponseCode
@@ -23,9 +24,10 @@ from rmq.protocol.headers.offsets import (
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
-from rmq.store.results import Boundary
 
-DELAY_OFFSETS: Final = "delayOffset.json"
+DELAY_OFFSETS: Final = "delayOffset"
+"""Facts of the plugin that delivers delayed messages."""
+
 LARGEST: Final = (1 << 63) - 1
 """Says of a queue that the group is behind all others in it."""
 
@@ -38,7 +40,7 @@ class OffsetHandler:
         self._topics = broker.topics
         self._offsets = broker.offsets
         self._consumers = broker.consumers
-        self._tables = broker.tables
+        self._facts = broker.facts
 
     def by_time(self, request: Command, connection: Connection) -> Command:
         """Answer the offset stored around a time."""
@@ -86,12 +88,12 @@ class OffsetHandler:
 
     def of_delays(self, request: Command, connection: Connection) -> Command:
         """Answer how far each delay level has been delivered."""
-        for table in self._tables:
-            if table.file_name == DELAY_OFFSETS:
-                return request.reply(body=table.text())
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR, "No delay offset in this broker"
-        )
+        told = self._facts(DELAY_OFFSETS)
+        if told is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "No delay offset in this broker"
+            )
+        return request.reply(body=fastjson.dumps(told))
 
     def correction(self, request: Command, connection: Connection) -> Command:
         """Answer by queue the least offset of all groups of a topic.

@@ -1,6 +1,6 @@
-"""Request 20001: the plugins of this broker with versions, hooks and codes."""
+"""Request 20001: plugins of this broker: versions, what they registered, codes."""
 
-from rmq.broker.context import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.plugins import LoadedPlugin, LoadedPluginsBody
 from rmq.protocol.command import Command
 
@@ -18,10 +18,10 @@ class PluginHandler:
                 LoadedPlugin(
                     name=each.name,
                     version=each.version,
-                    hooks=list(each.hooks),
+                    registered=list(each.registered),
                     codes=list(each.codes),
                 )
-                for each in self._broker.plugins.list()
+                for each in self._broker.plugins()
             ]
         )
         return request.reply(body=body.encode())

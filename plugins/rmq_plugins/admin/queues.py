@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection, ConsumeQueue
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.statistics import (
     ConsumeQueueData,
@@ -16,7 +16,6 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.groups import QueryConsumeTimeSpanRequestHeader
 from rmq.protocol.headers.query import QueryConsumeQueueRequestHeader
-from rmq.store.consume_queue import ConsumeQueue
 
 MAX_ENTRIES: Final = 1_024
 """Entries of one answer."""

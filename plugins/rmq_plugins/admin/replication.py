@@ -1,7 +1,7 @@
 """Requests 906 and 907: who replicates how far. This is a master without replicas."""
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.statistics import HARuntimeInfo
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

@@ -7,9 +7,8 @@ Kept in `config/messageRequestMode.json`: {"messageRequestModeMap": {topic: {gro
 from pathlib import Path
 from typing import Any, Final
 
-from rmq.broker.context import BrokerContext, Connection, JsonTable
-from rmq.clock import Clock
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Clock, Connection, JsonTable
 from rmq.protocol.bodies.queues import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
@@ -52,9 +51,7 @@ class RequestModeHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._topics = broker.topics
         self._groups = broker.groups
-        self._modes = RequestModes(broker.store.directory.config, broker.clock)
-        self._modes.load()
-        broker.tables.append(self._modes)
+        self.table = RequestModes(broker.store.directory.config, broker.clock)
 
     def set(self, request: Command, connection: Connection) -> Command:
         """Set the mode of a group in a topic."""
@@ -78,9 +75,9 @@ class RequestModeHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"the mode {mode.mode} is not served by this broker; use {PULL}",
             )
-        self._modes.set(mode)
+        self.table.set(mode)
         return request.reply()
 
     def all(self, request: Command, connection: Connection) -> Command:
         """Answer the table of modes."""
-        return request.reply(body=self._modes.text())
+        return request.reply(body=self.table.text())

@@ -6,12 +6,10 @@ facts are zero because nothing waits there, not because nobody looked.
 
 import shutil
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import trio
 
-from rmq.broker.context import BrokerContext, Connection
-from rmq.protocol import fastjson
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import WIRE_VERSION, WIRE_VERSION_NAME
 from rmq.protocol.command import Command
@@ -63,7 +61,7 @@ class RuntimeInfo:
         self._boot_ms = broker.boot_ms
         self._native_counts = broker.native_counts
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
-        self._tables = broker.tables
+        self._facts = broker.facts
         self._rates = Rates(self._counts())
 
     def show(self, request: Command, connection: Connection) -> Command:
@@ -162,14 +160,11 @@ class RuntimeInfo:
 
     def _delay_facts(self) -> dict[str, str]:
         """Say how far each delay level is, and where its queue ends."""
-        for table in self._tables:
-            if table.file_name == DELAY_OFFSETS:
-                offsets = fastjson.loads(table.text())["offsetTable"]
-                return {
-                    f"scheduleMessageOffset_{level}": f"{offset},{self._end(level)}"
-                    for level, offset in offsets.items()
-                }
-        return {}
+        told = self._facts(DELAY_OFFSETS) or {"offsetTable": {}}
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._end(level)}"
+            for level, offset in told["offsetTable"].items()
+        }
 
     def _end(self, level: str) -> int:
         return self._store.reads.max_offset(SCHEDULE_TOPIC, int(level) - 1)
@@ -201,14 +196,3 @@ def _duration(elapsed_ms: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
-
-
-_runtimes: "WeakKeyDictionary[BrokerContext, RuntimeInfo]" = WeakKeyDictionary()
-
-
-def runtime_of(broker: BrokerContext) -> RuntimeInfo:
-    """Return the one object of a broker; its hooks share the samples."""
-    runtime = _runtimes.get(broker)
-    if runtime is None:
-        runtime = _runtimes[broker] = RuntimeInfo(broker)
-    return runtime

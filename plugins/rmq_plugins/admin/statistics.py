@@ -1,8 +1,7 @@
 """Requests 208, 315 and 317: how far groups are, and what went in and out."""
 
-from rmq.broker import statistics as names
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import GROUP_GET_NUMS, BrokerContext, Connection
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.groups import ConsumeStats, OffsetWrapper
 from rmq.protocol.bodies.statistics import ConsumeStatsList
@@ -119,4 +118,4 @@ class StatisticsHandler:
         )
 
     def _rate(self, group: str, topic: str) -> float:
-        return self._statistics.rate(names.GROUP_GET_NUMS, f"{topic}@{group}")
+        return self._statistics.rate(GROUP_GET_NUMS, f"{topic}@{group}")

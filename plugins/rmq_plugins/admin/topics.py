@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection, Later
-from rmq.broker.statistics import TOPIC_PUT_NUMS
 from rmq.errors import RequestRejected
+from rmq.plugin import TOPIC_PUT_NUMS, BrokerContext, Connection, Later
 from rmq.protocol.bodies.common import MessageQueue, TopicList
 from rmq.protocol.bodies.topics import (
     CreateTopicListRequestBody,

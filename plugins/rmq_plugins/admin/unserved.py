@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from rmq.broker.context import Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import Connection
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 

@@ -13,9 +13,8 @@ from rmq.access.policies import Action
 from rmq.access.rights import Need, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import ConfigError, RequestRejected
-from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.plugin import BrokerContext, Connection, Foreign, SparseLog, caused_by
 from rmq.protocol.command import Command
 from rmq_plugins.auth.needs import is_administrative, needs_of
 

@@ -23,8 +23,8 @@ from rmq.access.resources import parse
 from rmq.access.rights import DISABLED, ENABLED, SUPER
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import MAX_RULES, MAX_USERS, AclTable, UserTable
-from rmq.broker.context import Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import Connection
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import ResponseCode

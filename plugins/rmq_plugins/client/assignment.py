@@ -7,8 +7,8 @@ them get shares of one division. The queues are those of this broker.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.queues import (
     MessageQueueAssignment,

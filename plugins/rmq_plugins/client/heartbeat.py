@@ -6,10 +6,8 @@ long as they are the same; IS_SUB_CHANGE in the answer asks for them again.
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
-from rmq.filters.sql import compile_selector
-from rmq.filters.tags import is_tag_type
+from rmq.plugin import BrokerContext, Connection, compile_selector, is_tag_type
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumerData,

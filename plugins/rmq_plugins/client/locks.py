@@ -6,8 +6,8 @@ again.
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,
     LockBatchResponseBody,

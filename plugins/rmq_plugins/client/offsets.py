@@ -7,8 +7,8 @@ a young queue then reads all of it.
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.offsets import (

@@ -1,6 +1,6 @@
 """ExportConfig: the keys of this plugin."""
 
-from rmq.config import Configuration, option
+from rmq.plugin import Configuration, option
 
 
 class ExportConfig(Configuration):

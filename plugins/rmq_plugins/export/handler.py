@@ -5,8 +5,8 @@ complete; or with `forget=true`.  Without fields nothing is noted.
 Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
 """
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rmq.broker.context import JsonTable
-from rmq.clock import Clock
 from rmq.errors import RequestRejected
+from rmq.plugin import Clock, JsonTable
 from rmq.protocol.codes import ResponseCode
 
 MAX_EXPORTERS = 64

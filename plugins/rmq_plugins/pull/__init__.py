@@ -4,49 +4,29 @@ Only the main port takes pulls: the fast port exists so that heartbeats and comm
 not wait behind them.
 """
 
-from collections.abc import Sequence
-
-from rmq.broker.context import (
-    ArrivalListener,
-    BrokerContext,
-    RegisterHandler,
-    RegisterNative,
-    Service,
-)
-from rmq.hookspecs import hookimpl
 from rmq.native import PullPath
+from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.pull.handler import pulls_of
+from rmq_plugins.pull.handler import PullHandler
 
 _MAIN_ONLY = ("main",)
 
 
 @hookimpl
-def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
-    """Take pulls on the main port."""
-    handler = pulls_of(broker)
-    register(RequestCode.PULL_MESSAGE, handler.pull, ports=_MAIN_ONLY)
-    register(RequestCode.LITE_PULL_MESSAGE, handler.pull, ports=_MAIN_ONLY)
-    broker.on_close.append(handler.held.drop)
-    broker.on_stop.append(handler.held.end_all)
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Take pulls on the main port, and hold those that find nothing."""
+    pulls = PullHandler(broker)
+    register.handler(RequestCode.PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
+    register.handler(RequestCode.LITE_PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
+    register.arrivals(pulls.held.on_arrivals)
+    register.service(pulls.serve_held_pulls)
+    register.on_close(pulls.held.drop)
+    register.on_stop(pulls.held.end_all)
+    register.on_config(pulls.config_changed)
 
+    def compiled() -> PullPath:
+        return PullPath(pulls.compiled(broker).table)
 
-@hookimpl
-def rmq_native_handlers(broker: BrokerContext, register: RegisterNative) -> None:
-    """Serve pulls that find messages compiled."""
-    table = pulls_of(broker).compiled(broker).table
-    register(RequestCode.PULL_MESSAGE, PullPath(table), ports=_MAIN_ONLY)
+    register.native(RequestCode.PULL_MESSAGE, compiled, ports=_MAIN_ONLY)
     if broker.config.lite_pull_message_enable:
-        register(RequestCode.LITE_PULL_MESSAGE, PullPath(table), ports=_MAIN_ONLY)
-
-
-@hookimpl
-def rmq_arrival_listeners(broker: BrokerContext) -> Sequence[ArrivalListener]:
-    """Wake held pulls when messages arrive."""
-    return [pulls_of(broker).held.on_arrivals]
-
-
-@hookimpl
-def rmq_services(broker: BrokerContext) -> Sequence[Service]:
-    """End held pulls that were woken, or whose time is over."""
-    return [pulls_of(broker).serve_held_pulls]
+        register.native(RequestCode.LITE_PULL_MESSAGE, compiled, ports=_MAIN_ONLY)

@@ -2,9 +2,8 @@
 
 from typing import Final, NamedTuple
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected
-from rmq.filters.tags import is_tag_type
+from rmq.plugin import BrokerContext, Connection, is_tag_type
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode

@@ -8,10 +8,15 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rmq.broker.tables.filters import FilterTable
 from rmq.errors import RequestRejected
-from rmq.filters.sql import Predicate, SelectorError, compile_selector
-from rmq.filters.tags import is_tag_type, tag_codes
+from rmq.plugin import (
+    FilterTable,
+    Predicate,
+    SelectorError,
+    compile_selector,
+    is_tag_type,
+    tag_codes,
+)
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import RETRY_TOPIC, decode_properties
 from rmq.protocol.topics import RETRY_PREFIX

@@ -9,19 +9,22 @@ import math
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import trio
 
-from rmq.broker.config import BrokerConfig
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import RequestRejected, StoreError
+from rmq.plugin import (
+    BrokerConfig,
+    BrokerContext,
+    Connection,
+    GetResult,
+    GetStatus,
+    NotInMemory,
+)
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rmq.protocol.headers.pull import PullMessageRequestHeader
-from rmq.store.cold import NotInMemory
-from rmq.store.results import GetResult, GetStatus
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
 from rmq_plugins.pull.filter import PullFilter, matching_records
 from rmq_plugins.pull.held_pulls import (
@@ -95,9 +98,15 @@ class PullHandler:
         return None if config.long_polling_enable else config.short_polling_time_mills
 
     def compiled(self, broker: BrokerContext) -> NativePulls:
-        """Show what is plain to compiled handlers from now on."""
-        self._native = NativePulls(broker)
+        """Show what is plain to compiled handlers from the first call on."""
+        if self._native is None:
+            self._native = NativePulls(broker)
         return self._native
+
+    def config_changed(self, _keys: object) -> None:
+        """Hear that keys of the configuration have new values."""
+        if self._native is not None:
+            self._native.forget_all()
 
     def pull(
         self, request: Command, connection: Connection
@@ -330,17 +339,6 @@ def _limits(config: BrokerConfig) -> HeldPullLimits:
         config.max_held_pulls_per_group,
         config.max_held_pulls_per_queue,
     )
-
-
-_handlers: "WeakKeyDictionary[BrokerContext, PullHandler]" = WeakKeyDictionary()
-
-
-def pulls_of(broker: BrokerContext) -> PullHandler:
-    """Return the one pull handler of a broker; its hooks share the held pulls."""
-    handler = _handlers.get(broker)
-    if handler is None:
-        handler = _handlers[broker] = PullHandler(broker)
-    return handler
 
 
 def _none(result: GetResult, offset: int) -> GetResult:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import trio
 
-from rmq.broker.context import Connection
+from rmq.plugin import Connection
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 

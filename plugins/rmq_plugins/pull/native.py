@@ -8,9 +8,9 @@ changes.
 
 from contextlib import suppress
 
-from rmq.broker.context import BrokerContext
 from rmq.errors import RequestRejected
 from rmq.native import PullTable, PullView
+from rmq.plugin import BrokerContext
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
 from rmq.protocol.flags import PULL_SUBSCRIPTION
@@ -46,7 +46,6 @@ class NativePulls:
         broker.groups.on_change.append(self._forget_group)
         broker.consumers.on_change.append(self._forget_group)
         broker.offsets.on_reset.append(self._forget_group)
-        broker.on_config.append(lambda _keys: self._forget_all())
 
     def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> None:
         """Let later pulls like this one, which found messages, take the short way.
@@ -79,7 +78,7 @@ class NativePulls:
         if config is None or not 0 < config.read_queue_nums <= QUEUE_LIMIT:
             return None
         if len(self._views) == VIEW_LIMIT:
-            self._forget_all()
+            self.forget_all()
         view = self._views[key] = PullView(
             group,
             topic,
@@ -97,7 +96,8 @@ class NativePulls:
         self._by_group.setdefault(group, set()).add(key)
         return view
 
-    def _forget_all(self) -> None:
+    def forget_all(self) -> None:
+        """Leave all pulls to the Python handler until they are shown again."""
         for key in list(self._views):
             self._forget(key)
 

@@ -5,7 +5,8 @@ The answer's body is the records as stored, one after the other.  Clients look f
 unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages, whatever they ask.
 """
 
-from rmq.broker.context import Action, BrokerContext, Connection
+from rmq.access.policies import Action
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.query import (

@@ -7,9 +7,9 @@ client answers is the answer.
 import re
 from typing import Final
 
-from rmq.broker.clients import Member
-from rmq.broker.context import Action, BrokerContext, Connection
+from rmq.access.policies import Action
 from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.plugin import BrokerContext, Connection, Member
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.client import (

@@ -7,9 +7,8 @@ C++, it is pushed (220) to every member instead, which commits it itself.
 
 from typing import Final
 
-from rmq.broker.clients import ConsumerGroup
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.plugin import Boundary, BrokerContext, Connection, ConsumerGroup
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.queues import (
     GetConsumerStatusBody,
@@ -22,7 +21,6 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.client import GetConsumerStatusRequestHeader
 from rmq.protocol.headers.offsets import ResetOffsetRequestHeader
-from rmq.store.results import Boundary
 
 STATUS_TIMEOUT_MS: Final = 5_000
 OLDEST_VERSION: Final = 28

@@ -7,8 +7,8 @@ its topic, whether it was pushed or not; without, the answer says id 0 and offse
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
 from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.plugin import BrokerContext, Connection, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -24,7 +24,6 @@ from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import is_sendable, validate_topic
-from rmq.store.results import PutStatus
 
 PUSH_TIMEOUT_MS: Final = 3_000
 

@@ -1,30 +1,17 @@
 """Delayed messages: the property DELAY names a level, `messageDelayLevel` its delay."""
 
-from collections.abc import Sequence
-from functools import partial
-
-from rmq.broker.context import ArrivalListener, BrokerContext, PutInterceptor, Service
-from rmq.broker.housekeeping import save_changes
-from rmq.hookspecs import hookimpl
+from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.properties import DELAY
-from rmq_plugins.schedule.deliver import deliveries_of
+from rmq_plugins.schedule.deliver import Deliveries
 
 
 @hookimpl
-def rmq_put_interceptors(broker: BrokerContext) -> Sequence[PutInterceptor]:
-    """Put messages with a delay level aside."""
-    return [PutInterceptor(frozenset({DELAY}), deliveries_of(broker).put_aside)]
-
-
-@hookimpl
-def rmq_arrival_listeners(broker: BrokerContext) -> Sequence[ArrivalListener]:
-    """Hear when a message that was put aside can be read."""
-    return [deliveries_of(broker).on_arrivals]
-
-
-@hookimpl
-def rmq_services(broker: BrokerContext) -> Sequence[Service]:
-    """Deliver what is due, and save how far that has come."""
-    deliveries = deliveries_of(broker)
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Put messages with a delay level aside, and deliver what is due."""
+    deliveries = Deliveries(broker)
     interval_s = broker.config.flush_delay_offset_interval_ms / 1_000
-    return [deliveries.run, partial(save_changes, deliveries.offsets, interval_s)]
+    register.table(deliveries.offsets, interval_s=interval_s)
+    register.facts("delayOffset", deliveries.offsets.facts)
+    register.interceptor({DELAY}, deliveries.put_aside)
+    register.arrivals(deliveries.on_arrivals)
+    register.service(deliveries.run)

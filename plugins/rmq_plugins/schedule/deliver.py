@@ -13,20 +13,17 @@ import logging
 import re
 from collections.abc import Mapping
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import trio
 
-from rmq.broker.context import BrokerContext
 from rmq.errors import RequestRejected
-from rmq.logs import Foreign
 from rmq.native import QueueTail
+from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, validate_topic
-from rmq.store.results import GetStatus, PutStatus
 from rmq_plugins.schedule.levels import DelayOffsets
 
 logger = logging.getLogger(__name__)
@@ -66,8 +63,6 @@ class Deliveries:
             broker.clock,
             config.delay_offset_update_version_step,
         )
-        self.offsets.load()
-        broker.tables.append(self.offsets)
         self._targets: dict[bytes, QueueTail] = {}
         self._due_ms: dict[int, int] = {}
         self._expected: set[int] = set()
@@ -233,17 +228,6 @@ class Deliveries:
         except RequestRejected:
             return False
         return True
-
-
-_deliveries: "WeakKeyDictionary[BrokerContext, Deliveries]" = WeakKeyDictionary()
-
-
-def deliveries_of(broker: BrokerContext) -> Deliveries:
-    """Return the one delivery of a broker, which its hooks share."""
-    found = _deliveries.get(broker)
-    if found is None:
-        found = _deliveries[broker] = Deliveries(broker)
-    return found
 
 
 def _level(text: str | None) -> int:

@@ -8,9 +8,8 @@ Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX. Kept in `config/delayOffset.json`
 from pathlib import Path
 from typing import Any
 
-from rmq.broker.context import JsonTable
-from rmq.clock import Clock
 from rmq.errors import RequestRejected
+from rmq.plugin import Clock, JsonTable
 from rmq.protocol.bodies.common import DataVersion
 
 
@@ -42,6 +41,10 @@ class DelayOffsets(JsonTable):
                 str(level): offset for level, offset in sorted(self._offsets.items())
             },
         }
+
+    def facts(self) -> dict[str, object]:
+        """Return the content of the file: what tools are told."""
+        return self._content()
 
     def get(self, level: int) -> int:
         """Return the offset of the next message of a level to deliver."""

@@ -2,33 +2,33 @@
 36 CONSUMER_SEND_MSG_BACK.
 """
 
-from rmq.broker.context import BrokerContext, RegisterHandler, RegisterNative
-from rmq.hookspecs import hookimpl
+from functools import partial
+
 from rmq.native import SendPath
+from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.send.handler import sends_of
+from rmq_plugins.send.handler import SendHandler
 from rmq_plugins.send.send_back import SendBackHandler
 
 
 @hookimpl
-def rmq_handlers(broker: BrokerContext, register: RegisterHandler) -> None:
-    """Both ports take messages."""
-    handler = sends_of(broker)
-    register(RequestCode.SEND_MESSAGE, handler.send)
-    register(RequestCode.SEND_MESSAGE_V2, handler.send)
-    register(RequestCode.SEND_BATCH_MESSAGE, handler.send)
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Take messages on both ports."""
+    sends = SendHandler(broker)
+    register.handler(RequestCode.SEND_MESSAGE, sends.send)
+    register.handler(RequestCode.SEND_MESSAGE_V2, sends.send)
+    register.handler(RequestCode.SEND_BATCH_MESSAGE, sends.send)
     back = SendBackHandler(broker)
-    register(RequestCode.CONSUMER_SEND_MSG_BACK, back.send_back)
+    register.handler(RequestCode.CONSUMER_SEND_MSG_BACK, back.send_back)
+    register.on_config(sends.config_changed)
 
+    def compiled(*, has_short_names: bool) -> SendPath:
+        table = sends.compiled(broker).table
+        return SendPath(table, has_short_names=has_short_names)
 
-@hookimpl
-def rmq_native_handlers(broker: BrokerContext, register: RegisterNative) -> None:
-    """Serve single messages compiled, on a broker that takes sends from its start."""
-    config = broker.config
-    accepts_later = config.start_accept_send_request_time_stamp > broker.clock.now_ms()
-    if accepts_later:
-        return
-    table = sends_of(broker).compiled(broker).table
-    long, short = (SendPath(table, has_short_names=short) for short in (False, True))
-    register(RequestCode.SEND_MESSAGE, long)
-    register(RequestCode.SEND_MESSAGE_V2, short)
+    accept_from_ms = broker.config.start_accept_send_request_time_stamp
+    if accept_from_ms > broker.clock.now_ms():
+        return  # the Python handler refuses sends until then
+    long, short = (partial(compiled, has_short_names=short) for short in (False, True))
+    register.native(RequestCode.SEND_MESSAGE, long)
+    register.native(RequestCode.SEND_MESSAGE_V2, short)

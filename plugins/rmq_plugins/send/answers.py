@@ -5,11 +5,10 @@ Every answer carries MSG_REGION and TRACE_ON, which the clients' tracing reads.
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Held
+from rmq.plugin import BatchPutResult, BrokerContext, Held, PutResult, PutStatus
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import MSG_REGION, TRACE_ON
-from rmq.store.results import BatchPutResult, PutResult, PutStatus
 
 
 class Answers:

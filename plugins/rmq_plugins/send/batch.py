@@ -8,8 +8,8 @@ them is answered as the transaction id.
 
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection, Held, PutStatus
 from rmq.protocol.batch import decode_batch
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -24,7 +24,6 @@ from rmq.protocol.properties import (
 )
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
-from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import Answers
 from rmq_plugins.send.checks import SendChecks, stored_flags
 

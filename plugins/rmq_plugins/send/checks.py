@@ -8,9 +8,8 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.broker.context import BrokerContext, Connection
-from rmq.broker.statistics import SNDBCK2DLQ_TIMES
 from rmq.errors import RequestRejected
+from rmq.plugin import SNDBCK2DLQ_TIMES, BrokerContext, Connection
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (

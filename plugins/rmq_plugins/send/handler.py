@@ -9,12 +9,12 @@ UNIQ_KEY if the producer set none. Text that carries nothing special is stored a
 came, with theirs behind it.
 """
 
+from collections.abc import Collection
 from typing import Final
-from weakref import WeakKeyDictionary
 
-from rmq.broker.context import BrokerContext, Connection, Held
 from rmq.errors import RequestRejected
 from rmq.native import UniqueKeys
+from rmq.plugin import BrokerContext, Connection, Held, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -24,7 +24,6 @@ from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
-from rmq.store.results import PutStatus
 from rmq_plugins.send.answers import Answers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
@@ -62,15 +61,21 @@ class SendHandler:
         self._natives: NativeSends | None = None
 
     def compiled(self, broker: BrokerContext) -> NativeSends:
-        """Show plain messages to compiled handlers from now on."""
-        self._natives = NativeSends(
-            broker,
-            facts=self._answers.facts,
-            added=self._added_text,
-            keys=self._keys,
-            specials=self._special - {names.SHARDING_KEY} | self._triggers,
-        )
+        """Show plain messages to compiled handlers from the first call on."""
+        if self._natives is None:
+            self._natives = NativeSends(
+                broker,
+                facts=self._answers.facts,
+                added=self._added_text,
+                keys=self._keys,
+                specials=self._special - {names.SHARDING_KEY} | self._triggers,
+            )
         return self._natives
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Hear which keys of the configuration have new values."""
+        if self._natives is not None:
+            self._natives.config_changed(keys)
 
     def send(self, request: Command, connection: Connection) -> Command | Held:
         """Store one message, or the batch that the header announces."""
@@ -172,17 +177,6 @@ class SendHandler:
                     ResponseCode.SYSTEM_ERROR,
                     f"timed delivery is not enabled, no plugin serves {name}",
                 )
-
-
-_handlers: "WeakKeyDictionary[BrokerContext, SendHandler]" = WeakKeyDictionary()
-
-
-def sends_of(broker: BrokerContext) -> SendHandler:
-    """Return the one handler of this broker; hooks ask for it one by one."""
-    handler = _handlers.get(broker)
-    if handler is None:
-        handler = _handlers[broker] = SendHandler(broker)
-    return handler
 
 
 def _level(properties: dict[str, str]) -> int:

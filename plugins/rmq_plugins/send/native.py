@@ -7,8 +7,8 @@ none is shown while the broker may not be written to.
 
 from collections.abc import Collection
 
-from rmq.broker.context import BrokerContext
 from rmq.native import SendTable, UniqueKeys
+from rmq.plugin import BrokerContext
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
 from rmq.protocol.flags import PERM_WRITE
@@ -48,13 +48,13 @@ class NativeSends:
         self._shown: dict[str, set[int]] = {}
         self._config = broker.config
         broker.topics.on_change.append(self._forget)
-        broker.on_config.append(self._config_changed)
 
     def _forget(self, name: str, _topic: TopicConfig | None) -> None:
         if self._shown.pop(name, None) is not None:
             self.table.forget(name)
 
-    def _config_changed(self, keys: Collection[str]) -> None:
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Leave all sends to the Python handler if the broker's permission changed."""
         if "brokerPermission" in keys:
             self._forget_all()
 

@@ -12,9 +12,9 @@ The retry policy of a group has no part in this: Java's broker stores it for pro
 import random
 from typing import Final
 
-from rmq.broker.context import Action, BrokerContext, Connection
-from rmq.broker.statistics import SNDBCK2DLQ_TIMES
+from rmq.access.policies import Action
 from rmq.errors import RequestRejected
+from rmq.plugin import SNDBCK2DLQ_TIMES, BrokerContext, Connection, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
@@ -30,7 +30,6 @@ from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
-from rmq.store.results import PutStatus
 from rmq_plugins.send.checks import FAQ, MAX_RECONSUME_TIMES_SINCE
 
 FIRST_LEVEL: Final = 3

@@ -16,8 +16,8 @@ from typing import Final
 
 import trio
 
-from rmq.broker.context import Action, BrokerContext, Connection
-from rmq.logs import Foreign
+from rmq.access.policies import Action
+from rmq.plugin import BrokerContext, Connection, Foreign
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command

@@ -16,12 +16,11 @@ import re
 from collections import deque
 from dataclasses import replace
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import trio
 
-from rmq.broker.context import BrokerContext
 from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, GetStatus, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (
@@ -38,7 +37,6 @@ from rmq.protocol.topics import (
     is_dlq_topic,
     is_retry_topic,
 )
-from rmq.store.results import GetStatus, PutStatus
 
 logger = logging.getLogger(__name__)
 
@@ -353,17 +351,6 @@ class HalfLog:
             and live not in self._ended
         ):
             self.end(live)
-
-
-_logs: "WeakKeyDictionary[BrokerContext, HalfLog]" = WeakKeyDictionary()
-
-
-def half_log_of(broker: BrokerContext) -> HalfLog:
-    """Return the one half log of a broker, which its hooks share."""
-    log = _logs.get(broker)
-    if log is None:
-        log = _logs[broker] = HalfLog(broker)
-    return log
 
 
 def _root(record: StoredMessage) -> int:

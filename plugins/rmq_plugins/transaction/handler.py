@@ -9,9 +9,16 @@ the old half end nothing.
 
 from typing import Final
 
-from rmq.broker.context import Action, BrokerContext, Connection, Held
-from rmq.broker.statistics import COMMIT_NUMS, ROLLBACK_NUMS
+from rmq.access.policies import Action
 from rmq.errors import RequestRejected
+from rmq.plugin import (
+    COMMIT_NUMS,
+    ROLLBACK_NUMS,
+    BrokerContext,
+    Connection,
+    Held,
+    PutStatus,
+)
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -32,7 +39,6 @@ from rmq.protocol.topics import (
     is_sendable,
     validate_topic,
 )
-from rmq.store.results import PutStatus
 from rmq_plugins.transaction.half_log import HalfLog
 
 _NOT_FOUND: Final = "Find prepared transaction message failed"

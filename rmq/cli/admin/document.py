@@ -145,12 +145,12 @@ async def _look_at(node: nodes.Node) -> Served:
     assert node.broker is not None
     context = node.broker.context
     handlers, advice = {}, {}
-    for claim in context.plugins.claims(context):
+    for claim in context.registered.claims.values():
         module = claim.handler.__module__.removeprefix("rmq_plugins.")
         handlers[claim.code] = f"{module}.{claim.handler.__qualname__}"
         if claim.handler.__qualname__ == "refuse":
             try:
-                claim.handler(Command(claim.code), None)
+                claim.handler(Command(claim.code), None)  # type: ignore[arg-type] # unused
             except RequestRejected as refusal:
                 advice[claim.code] = refusal.remark.partition("supported: ")[2]
     names = await trio.to_thread.run_sync(_ask_name_server, node.name_servers[0])

@@ -6,11 +6,11 @@ from rmq.protocol.bodies import Body
 
 
 class LoadedPlugin(Body, kw_only=True):
-    """One plugin, with the names of its hooks and the request codes it serves."""
+    """One plugin: what it registered, and the request codes it serves."""
 
     name: str = ""
     version: str = ""
-    hooks: list[str] = field(default_factory=list)
+    registered: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
 
 

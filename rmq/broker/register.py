@@ -1,0 +1,368 @@
+"""Register: how a plugin tells the broker what to call; Registrations: of all plugins.
+
+Every call knows the plugin's name.  So does every error: of the call, and later of the
+function that was registered.  What such an error does:
+
+    a handler, guard, interceptor, fact   the request is answered SYSTEM_ERROR
+    a service, listener or callback       the broker stops in order
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import wraps
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+
+from rmq.broker.arrivals import ArrivalListener
+from rmq.broker.housekeeping import SAVE_INTERVAL_S
+from rmq.broker.put import PutInterceptor
+from rmq.config import build
+from rmq.errors import PluginError, RequestRejected
+from rmq.json_table import JsonTable
+from rmq.native import NativeHandler
+from rmq.plugins import PluginSet
+from rmq.protocol.message import Message
+from rmq.remoting.connection import Connection
+from rmq.remoting.dispatch import MAX_RUNNING, MAX_WAITING, Guard, Handler
+
+PORTS: Final = ("main", "fast")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+Service = Callable[[], Awaitable[Any]]
+"""An async function that runs as long as the broker."""
+
+Facts = Mapping[str, Any]
+"""What a plugin lets others see, in the form of JSON."""
+
+MakeNative = Callable[[], NativeHandler]
+
+
+class Claim(NamedTuple):
+    """A request code that a plugin serves on one port."""
+
+    plugin: str
+    port: str
+    code: int
+    handler: Handler
+    max_running: int
+    max_waiting: int
+    replaces: str | None
+
+
+class NativeClaim(NamedTuple):
+    """A compiled handler that a plugin offers for a code."""
+
+    plugin: str
+    ports: tuple[str, ...]
+    code: int
+    make: MakeNative
+
+
+class PluginService(NamedTuple):
+    """A service, and whether it is started again after an error."""
+
+    plugin: str
+    run: Service
+    restart: bool
+
+
+class PluginInfo(NamedTuple):
+    """A loaded plugin: what it registered, by name of the call, and its codes."""
+
+    name: str
+    version: str
+    registered: tuple[str, ...]
+    codes: tuple[int, ...]
+
+
+class Registrations:
+    """Everything that the plugins of one broker registered, in their order."""
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self.values = values or {}
+        self.claims: dict[tuple[str, int], Claim] = {}
+        self.natives: list[NativeClaim] = []
+        self.interceptors: list[PutInterceptor] = []
+        self.first_count = 0
+        self.guards: list[Guard] = []
+        self.services: list[PluginService] = []
+        self.listeners: list[ArrivalListener] = []
+        self.tables: list[tuple[JsonTable, float]] = []
+        self.configs: dict[tuple[str, type[Any]], Any] = {}
+        self.on_close: list[Callable[[Connection], object]] = []
+        self.on_stop: list[Callable[[], object]] = []
+        self.on_config: list[Callable[[Collection[str]], object]] = []
+        self.facts: dict[str, tuple[str, Callable[[], Facts]]] = {}
+        self.holds: list[Callable[[], int | None]] = []
+        self.calls: dict[str, dict[str, None]] = {}
+        self.versions: dict[str, str] = {}
+        self.is_open = True
+
+    def set_up(self, plugins: PluginSet, broker: object) -> None:
+        """Set every plugin up; call once."""
+        assert not self.versions, "plugins are set up once"
+        self.versions = plugins.versions()
+        plugins.set_up(
+            broker, lambda name: Register(self, name, plugins.config_classes(name))
+        )
+        self._check_natives()
+        self.is_open = False
+
+    def _check_natives(self) -> None:
+        for claim in self.natives:
+            for port in claim.ports:
+                if (port, claim.code) not in self.claims:
+                    raise PluginError(
+                        claim.plugin,
+                        f"request code {claim.code} has no Python handler on the port "
+                        f"{port}; register one too: it takes what the compiled handler "
+                        "declines",
+                    )
+
+    def made_natives(self) -> Iterable[tuple[str, int, NativeHandler]]:
+        """Make the compiled handlers: port, request code, handler.
+
+        None for a code that another plugin has taken over.
+        """
+        for plugin, ports, code, make in self.natives:
+            own = [port for port in ports if self.claims[port, code].plugin == plugin]
+            if not own:
+                continue
+            handler = make()
+            if not isinstance(handler, NativeHandler):
+                raise PluginError(
+                    plugin,
+                    f"{handler!r}, made for request code {code}, is no NativeHandler",
+                )
+            for port in own:
+                yield port, code, handler
+
+    def plugins(self) -> list[PluginInfo]:
+        """Return what is loaded, in the order of loading."""
+        codes: dict[str, set[int]] = {}
+        for claim in self.claims.values():
+            codes.setdefault(claim.plugin, set()).add(int(claim.code))
+        return [
+            PluginInfo(
+                name,
+                version,
+                tuple(self.calls.get(name, ())),
+                tuple(sorted(codes.get(name, ()))),
+            )
+            for name, version in self.versions.items()
+        ]
+
+    def needed_from(self) -> int | None:
+        """Return the offset from which on a plugin needs the log; None if none does."""
+        offsets = [needed() for needed in self.holds]
+        assert all(each is None or each >= 0 for each in offsets), offsets
+        return min((each for each in offsets if each is not None), default=None)
+
+
+class Register:
+    """What `rmq_setup` is given: one method for each thing that a plugin can do.
+
+    It ends with `rmq_setup`; a later call is an error.
+    """
+
+    def __init__(
+        self, all_of_them: Registrations, plugin: str, kinds: Collection[type[Any]]
+    ) -> None:
+        self.plugin = plugin
+        self._all = all_of_them
+        self._kinds = kinds
+
+    def handler(
+        self,
+        code: int,
+        handler: Handler,
+        *,
+        ports: Collection[str] = PORTS,
+        max_running: int = MAX_RUNNING,
+        max_waiting: int = MAX_WAITING,
+        replaces: str | None = None,
+    ) -> None:
+        """Serve a request code.
+
+        `handler(request, connection)` returns the answer, None (it answers later),
+        `Held`, or a coroutine that ends with one of these; it raises `RequestRejected`
+        for what it refuses.  At most `max_running` coroutines of a code run at the same
+        time and `max_waiting` wait.  Two plugins on one code are an error unless one of
+        them names the other in `replaces`.
+        """
+        self._note("handler", handler)
+        self._check_ports(ports)
+        for port in ports:
+            claim = Claim(
+                self.plugin, port, code, handler, max_running, max_waiting, replaces
+            )
+            holder = self._all.claims.get((port, code))
+            if holder is None or holder.plugin == replaces:
+                self._all.claims[port, code] = claim
+            elif holder.replaces != self.plugin:
+                raise self._error(
+                    f"request code {code} belongs to plugin {holder.plugin}; say "
+                    f'replaces="{holder.plugin}" to take it over'
+                )
+
+    def native(
+        self, code: int, make: MakeNative, *, ports: Collection[str] = PORTS
+    ) -> None:
+        """Let a compiled handler see the frames of a code first.
+
+        `make()` returns a `rmq.native.NativeHandler`.  It is called after all plugins
+        are set up, and only on a broker that uses compiled handlers: not with
+        `rmq.nativeHandlers=false` and not with guards.  The code needs a Python handler
+        of the same plugin: it takes what the compiled one declines.
+        """
+        self._note("native", make)
+        self._check_ports(ports)
+        named = self._named(f"the compiled handler of {int(code)}", make)
+        self._all.natives.append(NativeClaim(self.plugin, tuple(ports), code, named))
+
+    def interceptor(
+        self,
+        properties: Collection[str],
+        intercept: Callable[[Message], object],
+        *,
+        first: bool = False,
+    ) -> None:
+        """Look at messages with one of these properties before they are stored.
+
+        `intercept(message)` may change the message, or refuse it with
+        `RequestRejected`.  Those with `first` come before the others.
+        """
+        self._note("interceptor", intercept)
+        names = frozenset(() if isinstance(properties, str) else properties)
+        if not names:
+            raise self._error(
+                "an interceptor names the properties that concern it as a set, such "
+                f'as {{"level"}}, not {properties!r}'
+            )
+        named = self._named(f"the interceptor of {', '.join(sorted(names))}", intercept)
+        interceptors, firsts = self._all.interceptors, self._all.first_count
+        place = firsts if first else len(interceptors)
+        interceptors.insert(place, PutInterceptor(names, named))
+        self._all.first_count += first
+
+    def guard(self, check: Guard) -> None:
+        """Check requests before any handler; every request of every code pays for it.
+
+        `check(request, connection)` raises `RequestRejected` for what may not pass.
+        """
+        self._note("guard", check)
+        self._all.guards.append(self._named("a guard", check))
+
+    def service(self, run: Service, *, restart: bool = False) -> None:
+        """Run an async function as long as the broker.
+
+        An error of it stops the broker in order; with `restart` it is logged, and the
+        function is called again after a second.  A service with work for longer than
+        0.1 ms awaits `broker.next_turn()` in between.
+        """
+        self._note("service", run)
+        if not inspect.iscoroutinefunction(inspect.unwrap(run)):
+            raise self._error(f"the service {run!r} is not an async function")
+        self._all.services.append(PluginService(self.plugin, run, restart))
+
+    def arrivals(self, listener: ArrivalListener) -> None:
+        """Hear which queues have new messages, once in each poll that brought some.
+
+        `listener({(topic, queue id): visible end offset})`.
+        """
+        self._note("arrivals", listener)
+        self._all.listeners.append(self._named("a listener of arrivals", listener))
+
+    def table(self, table: JsonTable, *, interval_s: float = SAVE_INTERVAL_S) -> None:
+        """Load a table now; save it after changes, not more often, and at the stop."""
+        self._note("table")
+        if not isinstance(table, JsonTable):
+            raise self._error(f"the table {table!r} is no JsonTable")
+        table.load()
+        self._all.tables.append((table, interval_s))
+
+    def config(self, kind: type[T]) -> T:
+        """Return the plugin's keys with their values: an instance of `kind`.
+
+        `kind` is a `Configuration` (or a frozen dataclass) of `option()` fields and a
+        name of the plugin's module, so that `rmq config check` finds its keys there
+        without a broker.
+        """
+        self._note("config")
+        if kind not in self._kinds:
+            raise self._error(
+                f"{kind!r} is no class of option() fields that is defined in or "
+                "imported into the plugin's module; nobody would know its keys"
+            )
+        key = self.plugin, kind
+        if key not in self._all.configs:
+            self._all.configs[key] = build(kind, self._all.values)
+        built: T = self._all.configs[key]
+        return built
+
+    def on_close(self, forget: Callable[[Connection], object]) -> None:
+        """Call `forget(connection)` when a connection is closed."""
+        self._note("on_close", forget)
+        self._all.on_close.append(self._named("a listener of on_close", forget))
+
+    def on_stop(self, end: Callable[[], object]) -> None:
+        """Call `end()` first when the broker stops, while services still run."""
+        self._note("on_stop", end)
+        self._all.on_stop.append(self._named("a listener of on_stop", end))
+
+    def on_config(self, changed: Callable[[Collection[str]], object]) -> None:
+        """Call `changed(keys)` when keys got new values while the broker runs."""
+        self._note("on_config", changed)
+        self._all.on_config.append(self._named("a listener of on_config", changed))
+
+    def facts(self, name: str, tell: Callable[[], Facts]) -> None:
+        """Let others ask `broker.facts(name)`, which returns what `tell()` returns."""
+        self._note("facts", tell)
+        holder = self._all.facts.get(name)
+        if holder is not None:
+            raise self._error(f"the facts {name} belong to plugin {holder[0]}")
+        self._all.facts[name] = self.plugin, self._named(f"the facts {name}", tell)
+
+    def hold_log(self, needed_from: Callable[[], int | None]) -> None:
+        """Keep the log from an offset on, unless the disk is full.
+
+        `needed_from()` returns that offset, or None if nothing is to be kept; it is
+        called before a file is deleted.
+        """
+        self._note("hold_log", needed_from)
+        self._all.holds.append(self._named("hold_log", needed_from))
+
+    def _note(self, call: str, function: object = print) -> None:
+        """Check what holds for every call, and note that it was made."""
+        if not self._all.is_open:
+            raise self._error(
+                f"register.{call} was called after rmq_setup had returned; call it "
+                "in rmq_setup"
+            )
+        if not callable(function):
+            raise self._error(f"register.{call}: {function!r} cannot be called")
+        self._all.calls.setdefault(self.plugin, {})[call] = None
+
+    def _check_ports(self, ports: Collection[str]) -> None:
+        if not ports or isinstance(ports, str) or not set(ports) <= set(PORTS):
+            raise self._error(f"ports={ports!r}; there are {' and '.join(PORTS)}")
+
+    def _error(self, reason: str) -> PluginError:
+        return PluginError(self.plugin, reason)
+
+    def _named(self, what: str, function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function; its errors name the plugin."""
+        plugin = self.plugin
+
+        @wraps(function)
+        def named(*arguments: P.args, **keywords: P.kwargs) -> R:
+            try:
+                return function(*arguments, **keywords)
+            except (RequestRejected, PluginError):
+                raise
+            except Exception as error:  # the supervisor of what plugins registered
+                raise PluginError(plugin, f"{what} failed: {error!r}") from error
+
+        return named
