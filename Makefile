@@ -67,8 +67,8 @@ bench-check: $(VENV)/.dev  ## fail if the ratio to the echo got 10 % worse, twic
 abuse: $(VENV)/.dev  ## what an honest client notices of 23 attacks; SECONDS=20, ATTACKS=buffers,silent
 	$(BIN)/python bench/abuse.py $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(ATTACKS),--attacks "$(ATTACKS)")
 
-fuzz: $(VENV)/.dev  ## a million bad frames; FRAMES=5000000 for more, SEED=7 repeats a run, CODES=admin
-	$(BIN)/python tests/hostile/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED)) $(if $(CODES),--codes $(CODES))
+fuzz: $(VENV)/.dev  ## a million bad frames, half with access control on; FRAMES=100000000, SEED=7, CODES=admin
+	$(BIN)/python tests/security/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED)) $(if $(CODES),--codes $(CODES))
 
 asan: $(VENV)/.dev  ## fast path, store, remoting and hostile tests under AddressSanitizer
 	$(BIN)/python tests/asan.py $(TESTS)

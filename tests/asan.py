@@ -30,7 +30,7 @@ TESTS = [
     "tests/plugins/test_send.py",
     "tests/remoting",
     "tests/store",
-    "tests/hostile",
+    "tests/security",
 ]
 MARKS = "not interop and not crash and not spark"
 

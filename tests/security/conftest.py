@@ -1,4 +1,4 @@
-"""The fixtures of the built-in plugins, and a broker that belongs to somebody."""
+"""The fixtures of the built-in plugins, nodes, and a broker that somebody owns."""
 
 import pytest
 
@@ -11,8 +11,12 @@ from tests.plugins.conftest import (
     open_broker,
 )
 from tests.security.estate import Estate
+from tests.security.scene import open_scene, requests, scene
 
-__all__ = ["broker", "caller", "clock", "make_caller", "make_connection", "open_broker"]
+__all__ = [
+    "broker", "caller", "clock", "make_caller", "make_connection", "open_broker",
+    "open_scene", "requests", "scene",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -1,21 +1,21 @@
 """Frames that no client would send, against a running node.
 
-    python tests/hostile/fuzz.py [--frames 1000000] [--seed N]
-                                 [--codes admin|17,25,…] [--signed]
+    python tests/security/fuzz.py [--frames 1000000] [--seed N]
+                                  [--codes admin|17,25,…] [--piece 1000000]
 
 The frames of `bad_frames.py` go over many connections to the broker and its name
 server. Everything is drawn from the seed, which is printed; the same seed sends the
 same frames. A friendly client sends a message now and then and must never notice.
+They go in pieces, each to a node of its own with the next seed: one open, the next
+with access control, where several users sign (`identities.py`), and so on.
 
-`--codes` sends these request codes alone; `admin` are those of tools. `--signed` turns
-access control on and signs the frames with a plain user, so that they reach handlers
-that are closed otherwise.
+`--codes` sends these request codes alone; `admin` are those of tools.
 
 Reported are frames, crashes (the node died, or a handler failed with what is no
 RequestRejected), leaks (what is left of connections, waiting work, held pulls and
 buffers when all are gone; memory that grows from the half to the end, tables aside),
-files that were touched outside the store, processes that were started, and secrets in
-answers and in the log.
+files that were touched outside the store, processes that were started, secrets in
+answers and in the log, and answers that a user may not have.
 """
 
 import argparse
@@ -47,12 +47,14 @@ from rmq.errors import RemoteProtocolError  # noqa: E402
 from rmq.protocol.command import Command  # noqa: E402
 from rmq.protocol.frames import FrameDecoder, encode  # noqa: E402
 from rmq.testing import running_node  # noqa: E402
-from tests.hostile.bad_frames import (  # noqa: E402
-    ADMIN_CODES,
+from tests.security.bad_frames import ADMIN_CODES, Frames, recorded  # noqa: E402
+from tests.security.identities import (  # noqa: E402
+    FRIEND,
     SECRET,
-    USER,
-    Frames,
-    recorded,
+    SUPER,
+    Identities,
+    password_of,
+    requests_that_make_users,
     signed,
 )
 
@@ -69,12 +71,17 @@ SETTINGS = {
     "mappedFileSizeCommitLog": str(64 << 20),
     "enablePropertyFilter": "true",
     "brokerName": "broker-fuzz",
-    "initAuthenticationUser": json.dumps({"username": "r", "password": SECRET + "1"}),
+    "initAuthenticationUser": json.dumps(
+        {"username": SUPER, "password": password_of(SUPER)}
+    ),
     "innerClientAuthenticationCredentials": json.dumps(
         {"accessKey": "i", "secretKey": SECRET + "2"}
     ),
     "tls.server.keyPassword": SECRET + "3",
 }
+MOST_HOLES = 50
+"""Holes that a report lists."""
+
 MEMORY_GROWTH_MIB = 200
 """From the half to the end: tables fill up with what the frames make."""
 
@@ -120,11 +127,12 @@ class Watch:
                 self.found.add(f"{event} {real!r:.200}")
 
 
-async def serve(folder: Path, *, is_signed: bool) -> None:
+async def serve(folder: Path, *, has_policies: bool) -> None:
     """Run a node until a line comes; then print what is left of the fuzz."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     settings = SETTINGS | {
-        "authenticationEnabled": str(is_signed).lower(),
+        "authenticationEnabled": str(has_policies).lower(),
+        "authorizationEnabled": str(has_policies).lower(),
         "brokerConfigPath": str(folder / "broker.conf"),
         "kvConfigPath": str(folder / "kvConfig.json"),
     }
@@ -165,12 +173,12 @@ def state_of(node) -> dict[str, float]:
 class Target:
     """The node's process and its two addresses."""
 
-    def __init__(self, folder: Path, *, is_signed: bool) -> None:
+    def __init__(self, folder: Path, *, has_policies: bool) -> None:
         self.log = folder / "log"
         self.folder = folder
         command = [sys.executable, __file__, "--serve", str(folder / STORE)]
-        if is_signed:
-            command.append("--signed")
+        if has_policies:
+            command.append("--policies")
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command,
@@ -227,7 +235,8 @@ class Crash(Exception):
 class Conversation:
     """One connection; batches end with a request whose answer ends the wait."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, identities: Identities | None = None) -> None:
+        self._identities = identities
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), ANSWER_LIMIT_S)
         self._decoder = FrameDecoder()
@@ -252,6 +261,8 @@ class Conversation:
                 self._look(data)
                 for answer in self._decoder.feed(data):
                     self.answers[answer.code] += answer.is_response
+                    if self._identities is not None and answer.is_response:
+                        self._identities.hear(answer)
                     if answer.opaque == mark and answer.code == 3:
                         return True
         except TimeoutError as error:
@@ -285,22 +296,21 @@ def announced(frame: bytes) -> int:
 class Friend:
     """A client that does everything right, and looks whether all is kept."""
 
-    def __init__(self, target: Target, *, is_signed: bool) -> None:
+    def __init__(self, target: Target, *, has_policies: bool) -> None:
         self._talk = Conversation(target.addresses["broker"])
-        self._is_signed = is_signed
+        self._has_policies = has_policies
+        self._body = f"{SECRET}5".encode() if has_policies else b"friendly"
         self.sent = 0
-        if is_signed:
-            self._make_user()
-
-    def _make_user(self) -> None:
-        user = json.dumps({"password": SECRET + "4", "userType": "Normal"}).encode()
-        request = Command(3001, {"username": USER}, user, opaque=3)
-        answer = self._talk.ask(signed(request, "r", SECRET + "1"))
-        if answer.code:
-            raise Crash(f"the plain user: {answer}")
+        if has_policies:
+            for request in requests_that_make_users():
+                answer = self._talk.ask(signed(request, SUPER))
+                if answer.code:
+                    raise Crash(f"a user could not be made: {answer}")
 
     def _ask(self, request: Command) -> Command:
-        return self._talk.ask(signed(request) if self._is_signed else request)
+        return self._talk.ask(
+            signed(request, FRIEND) if self._has_policies else request
+        )
 
     def send(self) -> None:
         fields = {
@@ -314,7 +324,7 @@ class Friend:
                      "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
                      "topicFilterType": "SINGLE_TAG", "order": "false"}  # fmt: skip
             self._ask(Command(17, topic, opaque=1))
-        answer = self._ask(Command(10, fields, b"friendly", opaque=2))
+        answer = self._ask(Command(10, fields, self._body, opaque=2))
         if answer.code or int(answer.ext_fields["queueOffset"]) != self.sent:
             raise Crash(f"message {self.sent} of the friend: {answer}")
         self.sent += 1
@@ -340,13 +350,23 @@ class Report:
     secrets: int = 0
     """Pieces of answers and lines of the log with a secret."""
 
+    has_policies: bool = False
+    asked: int = 0
+    """Requests of users that the oracle was asked about, and those that may not be."""
+
+    forbidden: int = 0
+    holes: list[str] = field(default_factory=list)
+    """Answers that a user may not have."""
+
     @property
     def is_good(self) -> bool:
-        return not (self.crashes or self.leaks or self.outside or self.secrets)
+        faults = self.crashes or self.leaks or self.outside or self.holes
+        return not (faults or self.secrets)
 
     def lines(self) -> Iterator[str]:
         yield (
-            f"seed {self.seed}: {self.frames} frames in {self.seconds:.0f} s, "
+            f"seed {self.seed}, {'policies' if self.has_policies else 'open'}: "
+            f"{self.frames} frames in {self.seconds:.0f} s, "
             f"{self.answers.total()} answers, {self.ended_connections} connections "
             "ended by the node"
         )
@@ -355,6 +375,13 @@ class Report:
             f"crashes {len(self.crashes)}, leaks {len(self.leaks)}, touched outside "
             f"the store {len(self.outside)}, secrets shown {self.secrets}"
         )
+        if self.has_policies:
+            yield (
+                f"the oracle was asked {self.asked} times and said no "
+                f"{self.forbidden} times; answers that a user may not have: "
+                f"{len(self.holes)}"
+            )
+            yield from self.holes[:MOST_HOLES]
         yield from self.crashes
         yield from self.leaks
         yield from self.outside
@@ -366,16 +393,18 @@ def fuzz(
     seed: int,
     codes: Collection[int] = (),
     *,
-    is_signed: bool = False,
+    has_policies: bool = False,
 ) -> Report:
-    """Send `count` frames and report."""
-    report = Report(seed)
-    frames = Frames(random.Random(seed), recorded(), codes, is_signed)
-    target = Target(folder, is_signed=is_signed)
+    """Send `count` frames to a node and report."""
+    report = Report(seed, has_policies=has_policies)
+    draw = random.Random(seed)
+    identities = Identities(draw) if has_policies else None
+    frames = Frames(draw, recorded(), codes, identities)
+    target = Target(folder, has_policies=has_policies)
     began = time.monotonic()
     half: dict[str, float] = {}
     try:
-        friend = Friend(target, is_signed=is_signed)
+        friend = Friend(target, has_policies=has_policies)
         friend.send()
         talks: dict[tuple[str, int], Conversation] = {}
         while report.frames < count:
@@ -396,6 +425,9 @@ def fuzz(
         if status:
             report.crashes.append(f"the node ended with {status}: {tail(target.log)}")
     report.seconds = time.monotonic() - began
+    if identities is not None:
+        report.asked, report.forbidden = identities.asked, identities.forbidden
+        report.holes = identities.holes
     return report
 
 
@@ -410,9 +442,8 @@ def play_batch(frames, target, talks, report) -> None:
         key = (to, number)
         talk = talks.get(key)
         if talk is None:
-            talk = talks[key] = Conversation(
-                target.addresses.get(to, target.addresses["broker"])
-            )
+            address = target.addresses.get(to, target.addresses["broker"])
+            talk = talks[key] = Conversation(address, frames.identities)
         if not talk.play(some):
             report.ended_connections += 1
         elif talk.batches < BATCHES_PER_CONNECTION:
@@ -459,24 +490,29 @@ def main() -> int:
         "--seed", type=int, default=int.from_bytes(os.urandom(4), "big")
     )
     parser.add_argument("--codes", default="", help="admin, or numbers: 17,25")
-    parser.add_argument("--signed", action="store_true", help="access control is on")
+    parser.add_argument("--piece", type=int, default=1_000_000, help="of one node")
+    parser.add_argument("--policies", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        trio.run(partial(serve, options.serve, is_signed=options.signed))
+        trio.run(partial(serve, options.serve, has_policies=options.policies))
         return 0
     codes = ADMIN_CODES if options.codes == "admin" else numbers(options.codes)
     print(f"seed {options.seed}", flush=True)  # noqa: T201 - repeats the run
-    with tempfile.TemporaryDirectory(prefix="rmq-fuzz-") as folder:
-        report = fuzz(
-            Path(folder),
-            options.frames,
-            options.seed,
-            codes,
-            is_signed=options.signed,
-        )
-    print("\n".join(report.lines()))  # noqa: T201 - the report
-    return int(not report.is_good)
+    pieces = max(2, -(-options.frames // options.piece))
+    is_good = True
+    for number in range(pieces):
+        with tempfile.TemporaryDirectory(prefix="rmq-fuzz-") as folder:
+            report = fuzz(
+                Path(folder),
+                options.frames // pieces,
+                options.seed + number,
+                codes,
+                has_policies=number % 2 == 1,
+            )
+        print("\n".join(report.lines()), flush=True)  # noqa: T201 - the report
+        is_good = is_good and report.is_good
+    return int(not is_good)
 
 
 def numbers(text: str) -> list[int]:

@@ -2,12 +2,15 @@
 
 import importlib.util
 import os
+import random
 import sys
 from pathlib import Path
 
 import pytest
 
+from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
+from tests.security.identities import Identities
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -23,9 +26,11 @@ def fuzz():
     return module
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_thousand_frames(fuzz, tmp_path, seed):
-    report = fuzz.fuzz(tmp_path, 20_000, seed)
+@pytest.mark.parametrize(("seed", "has_policies"), [(1, False), (2, False), (3, True)])
+def test_twenty_thousand_frames(fuzz, tmp_path, seed, has_policies):
+    report = fuzz.fuzz(tmp_path, 20_000, seed, has_policies=has_policies)
+    assert not report.holes, report.holes
+    assert (report.forbidden > 2_000) is has_policies
     assert not report.crashes, report.crashes
     assert not report.leaks, report.leaks
     assert report.frames == 20_000
@@ -38,10 +43,10 @@ def test_a_seed_gives_the_same_frames(fuzz):
     assert [both[0].next() for _ in range(500)] == [both[1].next() for _ in range(500)]
 
 
-@pytest.mark.parametrize("is_signed", [False, True])
-def test_codes_of_tools_alone(fuzz, tmp_path, is_signed):
+@pytest.mark.parametrize("has_policies", [False, True])
+def test_codes_of_tools_alone(fuzz, tmp_path, has_policies):
     codes = fuzz.ADMIN_CODES
-    report = fuzz.fuzz(tmp_path, 10_000, 3, codes, is_signed=is_signed)
+    report = fuzz.fuzz(tmp_path, 10_000, 3, codes, has_policies=has_policies)
     assert report.is_good, list(report.lines())
     assert report.answers[0] > 1_000
     frames = fuzz.Frames(fuzz.random.Random(3), fuzz.recorded(), codes)
@@ -74,3 +79,24 @@ def test_a_secret_in_two_parts_is_seen(fuzz):
     talk._look(fuzz.SECRET.encode()[4:] + b"1")
     talk._look(b"more")
     assert talk.secrets == 1
+
+
+def test_an_answer_that_a_user_may_not_have_is_seen():
+    identities = Identities(random.Random(1))
+    for _ in range(200):
+        request = Command(11, {"topic": "GoldenB", "consumerGroup": "G"})
+        identities.put_into(request, "broker")
+        identities.hear(request.reply(0))
+    assert identities.forbidden == len(identities.holes) > 50
+    senders = {hole.split(" of ")[1].split(" ")[0] for hole in identities.holes}
+    assert senders == {"penny", "nora", "forger", "unsigned"}
+
+
+def test_a_refusal_is_no_hole():
+    identities = Identities(random.Random(1))
+    for _ in range(100):
+        request = Command(310, {"b": "Theirs"})
+        identities.put_into(request, "broker")
+        identities.hear(request.reply(16))
+    assert identities.forbidden > 20
+    assert not identities.holes

@@ -11,22 +11,11 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from rmq.access.signature import (
-    ACCESS_KEY,
-    SIGNATURE,
-    signature_of,
-    signed_content,
-)
 from rmq.protocol.codes import RequestCode, SerializeType
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 from tests.golden.recordings import frame_files, read_rows
-
-SECRET = "hush-5fe1"
-"""Part of everything that no answer and no log may say."""
-
-USER = "signer"
-"""Who signs, whom no frame names; may do all but see passwords and make super users."""
+from tests.security.identities import Identities
 
 NUMBERS = [
     b"0", b"1", b"-1", b"2147483647", b"-2147483648", b"2147483648", b"1e9", b"0.5",
@@ -131,7 +120,8 @@ class Frames:
     codes: Collection[int] = ()
     """Nothing else is sent; without them all codes, the common ones more often."""
 
-    is_signed: bool = False
+    identities: Identities | None = None
+    """Who signs; nobody without access control."""
 
     def __post_init__(self) -> None:
         if self.codes:
@@ -148,11 +138,11 @@ class Frames:
                 return to, self._damaged(frame)
             if chance < 0.06:
                 return to, self._changed(frame)
-            return to, self._varied(decode(frame))
+            return to, self._varied(decode(frame), to)
         to = "namesrv" if self.random.random() < 0.2 else "broker"
-        return to, self._made_up()
+        return to, self._made_up(to)
 
-    def _made_up(self) -> bytes:
+    def _made_up(self, to: str) -> bytes:
         draw = self.random
         if self.codes:
             code = draw.choice(self.codes)
@@ -175,10 +165,12 @@ class Frames:
             version=draw.choice([0, 36, 400, 413, 513, -1]),
             serialize_type=SerializeType(is_binary),
         )
-        return self._encoded(command)
+        return self._encoded(command, to)
 
-    def _encoded(self, command: Command) -> bytes:
-        return encode(signed(command) if self.is_signed else command)
+    def _encoded(self, command: Command, to: str) -> bytes:
+        if self.identities is not None:
+            self.identities.put_into(command, to)
+        return encode(command)
 
     def _body(self) -> bytes:
         draw = self.random
@@ -195,7 +187,7 @@ class Frames:
         values = [json.dumps(draw.choice(texts)) for _ in range(document.count("%s"))]
         return (document % tuple(values)).encode()
 
-    def _varied(self, command: Command) -> bytes:
+    def _varied(self, command: Command, to: str) -> bytes:
         """Change fields and body of a request that can still be read."""
         draw, fields = self.random, command.ext_fields
         for _ in range(draw.randrange(3)):
@@ -211,7 +203,7 @@ class Frames:
             command.body = self._mutated(command.body)
         elif draw.random() < 0.1:
             command.body = self._body()
-        return self._encoded(command)
+        return self._encoded(command, to)
 
     def _changed(self, frame: bytes) -> bytes:
         """Change header or body, and keep the lengths right."""
@@ -256,15 +248,6 @@ class Frames:
         for _ in range(self.random.randrange(1, 5)):
             data[self.random.randrange(min(len(data), 60))] = self.random.randrange(256)
         return bytes(data)
-
-
-def signed(command: Command, user: str = USER, password: str = SECRET + "4") -> Command:
-    """Sign as the plain user does, or another one."""
-    command.ext_fields[ACCESS_KEY] = user
-    command.ext_fields.pop(SIGNATURE, None)
-    signature = signature_of(signed_content(command), password)
-    command.ext_fields[SIGNATURE] = signature
-    return command
 
 
 def recorded() -> list[tuple[str, bytes]]:
