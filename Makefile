@@ -92,7 +92,7 @@ $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: rmq needs 3.11 or newer; say which to use with make PYTHON=python3.12." >&2; exit 1; }
 	@test "$$(uname -s)" = Linux || { echo "rmq runs on Linux (it needs epoll); this is $$(uname -s)." >&2; exit 1; }
-	@command -v "$${CC:-cc}" >/dev/null || { echo "No C compiler found: install gcc or clang, or name one with CC=." >&2; exit 1; }
+	@set -- $${CC:-cc}; command -v "$$1" >/dev/null || { echo "No C compiler found: install gcc or clang, or name one with CC=." >&2; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || { echo "Python.h is missing: install the development package of $$($(PYTHON) --version)." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment: install its venv package." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)

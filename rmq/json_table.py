@@ -51,6 +51,7 @@ class JsonTable(ABC):
         """Set while the file is older than the table."""
         self._saving = trio.Lock()
         self._large: Mapping[str, LargeObject[Any]] = {}
+        self._followed: tuple[int, int, int] | None = None
 
     @abstractmethod
     def _read(self, value: dict[str, Any]) -> None:
@@ -82,6 +83,26 @@ class JsonTable(ABC):
             bad = self._path.with_suffix(self._path.suffix + ".bad")
             self._path.rename(bad)
             logger.error("%s: %s; it was moved to %s", self._path, problem, bad.name)
+
+    def follow(self) -> None:
+        """Read the file if it was replaced since the last time; another one owns it.
+
+        What cannot be read is logged, and the table stays as it was.
+        """
+        try:
+            state = self._path.stat()
+        except FileNotFoundError:
+            return
+        seen = state.st_ino, state.st_mtime_ns, state.st_size
+        if seen == self._followed:
+            return
+        self._followed = seen
+        try:
+            problem = self._try_read(self._path.read_bytes())
+        except OSError as error:
+            problem = str(error)
+        if problem is not None:
+            logger.error("%s: %s; what was read before is used", self._path, problem)
 
     def _try_read(self, text: bytes) -> str | None:
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from rmq.access.config import AuthConfig
 from rmq.broker.broker import Broker
 from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
@@ -105,9 +106,11 @@ async def run_broker(
         await nursery.start(client.run)
         name_servers, name_server = config.name_servers, None
         if not name_servers and config.embedded_namesrv:
-            kept, listen = _embedded(config, store_config, values or {})
             name_server = NameServer(
-                kept, listen, clock=clock, server=server, client=client
+                *_embedded(config, store_config, values or {}),
+                clock=clock,
+                server=server,
+                client=client,
             )
             await nursery.start(name_server.run)
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
@@ -166,14 +169,15 @@ async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
 
 def _embedded(
     config: BrokerConfig, store_config: StoreConfig, values: Mapping[str, str]
-) -> tuple[NamesrvConfig, NamesrvListenConfig]:
+) -> tuple[NamesrvConfig, NamesrvListenConfig, AuthConfig]:
     """Return the configurations of a broker's own name server."""
+    values = embedded_values(values, store_config)
     listen = NamesrvListenConfig(
         listen_port=config.embedded_namesrv_port,
         bind_address=config.bind_address,
         idle_timeout_s=config.idle_timeout_s,
     )
-    return build(NamesrvConfig, embedded_values(values, store_config)), listen
+    return build(NamesrvConfig, values), listen, build(AuthConfig, values)
 
 
 def embedded_values(
@@ -181,10 +185,13 @@ def embedded_values(
 ) -> dict[str, str]:
     """Return the settings of a broker with what its own name server takes from them.
 
-    That keeps its file with the store's tables, and shares the file of the keys.
+    That keeps its file with the store's tables, and shares the file of the keys and the
+    users.
     """
+    folder = store_config.root / "config"
     return {
-        "kvConfigPath": str(store_config.root / "config" / "kvConfig.json"),
+        "kvConfigPath": str(folder / "kvConfig.json"),
+        "authConfigPath": str(folder / "auth"),
         "configStorePath": values.get("brokerConfigPath", ""),
         **values,
     }
@@ -207,7 +214,12 @@ async def run_name_server(
         await nursery.start(server.run)
         await nursery.start(client.run)
         name_server = NameServer(
-            config, listen, clock=clock, server=server, client=client
+            config,
+            listen,
+            build(AuthConfig, values or {}),
+            clock=clock,
+            server=server,
+            client=client,
         )
         nursery.start_soon(partial(_announce, name_server, server, task_status))
 

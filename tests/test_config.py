@@ -196,6 +196,13 @@ def test_names_that_would_break_a_path_are_refused(key, name):
         build(BrokerConfig, {key: name})
 
 
+@pytest.mark.parametrize("region", ['a"b', "a\\b", "a\nb", "a\x01b", "x" * 128])
+def test_a_region_that_would_break_an_answer_is_refused(region):
+    with pytest.raises(ConfigError, match="regionId="):
+        build(BrokerConfig, {"regionId": region})
+    assert build(BrokerConfig, {"regionId": "Süd 1"}).region_id == "Süd 1"
+
+
 def test_name_servers_are_separated_by_semicolons():
     config = build(BrokerConfig, {"namesrvAddr": " a:1 ;; b:2;"})
     assert config.name_servers == ("a:1", "b:2")

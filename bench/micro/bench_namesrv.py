@@ -9,6 +9,7 @@ import pytest
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
+from rmq.namesrv.registration import Caller
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody
@@ -19,6 +20,7 @@ from rmq.protocol.bodies.topics import (
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
+from rmq.testing import ManualClock
 
 BROKERS, TOPICS = 1_000, 2_000
 CALLER = type("Peer", (), {"local_address": "10.0.0.9:9876"})()
@@ -48,10 +50,16 @@ def registration(number, data):
 @pytest.fixture(scope="module")
 def handlers(tmp_path_factory):
     config = NamesrvConfig()
-    kv = KVConfig(tmp_path_factory.mktemp("n") / "kvConfig.json")
+    kv = KVConfig(tmp_path_factory.mktemp("n") / "kvConfig.json", ManualClock())
     routes = RouteTable(lambda: 0)
     parts = NameServerParts(
-        config, routes, kv, lambda told, _: told, lambda: 0, NamesrvListenConfig()
+        config,
+        routes,
+        kv,
+        lambda told, _: told,
+        lambda: 0,
+        NamesrvListenConfig(),
+        lambda _: Caller("10.0.0.1"),
     )
     handlers = NameServerHandlers(parts)
     data = body(1)

@@ -10,14 +10,11 @@ from typing import NamedTuple
 from rmq.access.policies import Action, Decision
 from rmq.access.resources import Resource
 from rmq.access.signature import ACCESS_KEY, is_signed
-from rmq.access.tables import AclTable, UserTable
+from rmq.access.tables import DISABLED, SUPER, AclTable, UserTable
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-
-ENABLED, DISABLED = "enable", "disable"
-SUPER = "Super"
 
 
 class Need(NamedTuple):

@@ -19,6 +19,9 @@ from rmq.json_table import JsonTable
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.auth import AclInfo, UserInfo
 
+ENABLED, DISABLED = "enable", "disable"
+SUPER = "Super"
+
 MAX_USERS = 10_000
 MAX_RULES = 10_000
 """Rules that one subject may have."""
@@ -62,6 +65,13 @@ class UserTable(JsonTable):
         assert user.password, f"{user.username} has no password"
         self._users[user.username] = user
         self.touch()
+
+    def add_super_user(self, name: str, password: str) -> None:
+        """Create a super user, unless there is a user of this name."""
+        if name not in self._users:
+            user = UserInfo(username=name, password=password)
+            user.user_type, user.user_status = SUPER, ENABLED
+            self.put(user)
 
     def remove(self, name: str) -> None:
         """Forget a user, known or not."""

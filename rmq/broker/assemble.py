@@ -40,11 +40,13 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     address: str,
     store_host: bytes,
     name_servers: tuple[str, ...] = (),
+    credentials: tuple[str, str] | None = None,
     native_counts: Callable[[], NativeCounts] = dict,
     next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
 ) -> BrokerContext:
     """Return the context of a broker that is reached at `address`, "host:port".
 
+    It signs what it asks name servers with `credentials`, an access key and its secret.
     Its tables are loaded; plugins are not set up yet.
     """
     folder = store.directory.config
@@ -54,7 +56,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     offsets = OffsetTable(folder, clock, config.consumer_offset_update_version_step)
     for table in (topics, groups, filters, offsets):
         table.load()
-    names = NameServers(config, topics, client)
+    names = NameServers(config, topics, client, credentials)
     names.addresses = name_servers
     names.address = address
     host, _, port = address.rpartition(":")

@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from rmq.access.config import AuthConfig
 from rmq.broker import housekeeping
 from rmq.broker.advertise import Advertised, choose_address
 from rmq.broker.assemble import assemble, set_up_plugins
@@ -22,6 +23,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.register import PluginService
 from rmq.clock import Clock
+from rmq.config import build
 from rmq.errors import PluginError, StoreError
 from rmq.plugins import PluginSet
 from rmq.protocol.hosts import host_bytes
@@ -90,6 +92,7 @@ class Broker:
                 address=self.advertised.address,
                 store_host=self._store_host,
                 name_servers=name_servers,
+                credentials=build(AuthConfig, self._values).inner_credentials(),
                 native_counts=self._server.native_counts,
                 next_turn=self._server.next_turn,
             )

@@ -5,11 +5,12 @@ import re
 import socket
 from enum import Enum
 
-from rmq.config import DAY_MS, LONG_MAX, Configuration, option
+from rmq.config import DAY_MS, LONG_MAX, Configuration, option, shortened
 from rmq.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ, PERM_WRITE
 
 _NAME = re.compile(r"[^\s/\\]+")
+_REGION = re.compile(r'[^"\\\x00-\x1f\x7f-\x9f]{0,127}')
 _LABEL = re.compile(r"[a-zA-Z_]\w*", re.ASCII)
 
 
@@ -411,6 +412,11 @@ class BrokerConfig(Configuration):
                 raise ConfigError(
                     f"{key}={name!r}: 1 to 127 characters without blanks and slashes"
                 )
+        if not _REGION.fullmatch(self.region_id):
+            raise ConfigError(
+                f"regionId={shortened(self.region_id)}: at most 127 printable "
+                "characters without quotes and backslashes: it is part of each answer"
+            )
         self.metric_labels()
 
     def metric_labels(self) -> dict[str, str]:

@@ -22,6 +22,7 @@ import msgspec
 import trio
 
 from rmq._fastpath import body_crc
+from rmq.access.signature import sign
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.topics import READ_WRITE, TopicTable
 from rmq.errors import PeerError, RequestRejected
@@ -99,14 +100,20 @@ class NameServers:
     """The name servers of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, topics: TopicTable, client: RemotingClient
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        client: RemotingClient,
+        credentials: tuple[str, str] | None = None,
     ) -> None:
+        """Sign requests with these `credentials`, an access key and its secret."""
         self.addresses: tuple[str, ...] = config.name_servers
         self.address = ""
         self.ha_address = ""
         self._config = config
         self._topics = topics
         self._client = client
+        self._credentials = credentials
         self._lines: list[_Line] = []
 
     async def run(
@@ -192,7 +199,7 @@ class NameServers:
             RequestCode.QUERY_DATA_VERSION, header, version.encode()
         )
         timeout_ms = config.register_broker_timeout_ms
-        answer = await self._client.invoke(address, request, timeout_ms)
+        answer = await self._ask(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return False
         is_changed = answer.header(QueryDataVersionResponseHeader).changed
@@ -289,7 +296,7 @@ class NameServers:
         )
         request = Command.request(RequestCode.REGISTER_BROKER, header, body)
         timeout_ms = config.register_broker_timeout_ms
-        answer = await self._client.invoke(address, request, timeout_ms)
+        answer = await self._ask(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             logger.warning(
                 "name server %s refused: %s", address, Foreign(answer.remark)
@@ -328,10 +335,15 @@ class NameServers:
         request = Command.request(RequestCode.UNREGISTER_BROKER, header)
         try:
             timeout_ms = SILENT_TIMEOUT_MS if line.error else UNREGISTER_TIMEOUT_MS
-            await self._client.invoke(line.address, request, timeout_ms)
+            await self._ask(line.address, request, timeout_ms)
         except PeerError as error:
             logger.info(
                 "name server %s was not told of the stop: %s",
                 line.address,
                 Foreign(error),
             )
+
+    async def _ask(self, address: str, request: Command, timeout_ms: int) -> Command:
+        if self._credentials is not None:
+            sign(request, *self._credentials)
+        return await self._client.invoke(address, request, timeout_ms)

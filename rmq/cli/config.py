@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from rmq.access.config import AuthConfig
 from rmq.broker.config import BrokerConfig
 from rmq.cli.config_files import size_findings
 from rmq.cli.options import (
@@ -24,7 +25,7 @@ from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
     "broker": (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig),
-    "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig),
+    "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig),
 }
 
 

@@ -7,6 +7,7 @@ import click
 import trio
 
 from rmq import node as nodes
+from rmq.access.config import AuthConfig
 from rmq.cli.config_reload import reload_config
 from rmq.cli.options import (
     check_platform,
@@ -42,7 +43,7 @@ def namesrv(
     rmq namesrv -c namesrv.conf             as that file says
     """  # noqa: D301 - click wants the character itself
     start_logging(log_level, log_format)
-    classes = (NamesrvConfig, NamesrvListenConfig, TlsConfig)
+    classes = (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig)
 
     def gather() -> dict[str, str]:
         values = gather_values(path, settings, classes)

@@ -42,15 +42,17 @@ class RouteAnswers:
         self._address_for = address_for
         self._bodies: dict[str, dict[str, bytes]] = {}
         self._count = 0
-        routes.on_change.append(self.forget)
+        routes.topics.on_change.append(self.forget)
+        routes.on_broker_change.append(self.forget_all)
 
-    def forget(self, topic: str | None = None) -> None:
-        """Make the answers about a topic anew, or all of them."""
-        if topic is not None:
-            self._count -= len(self._bodies.pop(topic, ()))
-        elif self._bodies:
-            self._bodies.clear()
-            self._count = 0
+    def forget(self, topic: str) -> None:
+        """Make the answers about a topic again when they are asked for."""
+        self._count -= len(self._bodies.pop(topic, ()))
+
+    def forget_all(self) -> None:
+        """Make every answer again when it is asked for."""
+        self._bodies.clear()
+        self._count = 0
 
     def body(self, topic: str, connection: Connection) -> bytes | None:
         """Return the body for a caller; None if nobody has the topic."""
@@ -62,7 +64,7 @@ class RouteAnswers:
         if route is None:
             return None
         if self._count >= MAX_BODIES:
-            self.forget()
+            self.forget_all()
         body = route.encode()
         assert self._count >= 0, "more was forgotten than was kept"
         self._bodies.setdefault(topic, {})[host] = body

@@ -4,10 +4,18 @@ Where it listens is apart: a broker's own name server reads what it does from th
 broker's file, where `listenPort` is the broker's.
 """
 
+import ipaddress
 import os
 from pathlib import Path
 
-from rmq.config import DAY_MS, Configuration, option
+from rmq.config import DAY_MS, Configuration, option, shortened
+from rmq.errors import ConfigError
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+LOOPBACK: tuple[Network, ...] = (
+    ipaddress.IPv4Network("127.0.0.0/8"),
+    ipaddress.IPv6Network("::1/128"),
+)
 
 _HOME = os.path.join(os.path.expanduser("~"), "namesrv")
 
@@ -97,10 +105,53 @@ class NamesrvConfig(Configuration):
         doc="tell the members of a group when another one has the least id",
     )
 
+    admin_from: str = option(
+        "",
+        key="rmq.namesrv.adminFrom",
+        doc="addresses and networks, separated by commas, that besides loopback may "
+        "change what the name server knows while access control is off",
+    )
+    brokers_from: str = option(
+        "",
+        key="rmq.namesrv.brokersFrom",
+        doc="addresses and networks, separated by commas, whose brokers need no "
+        "signature with access control, and without it may take the place of one that "
+        "is registered from elsewhere",
+    )
+    cluster: str = option(
+        "DefaultCluster",
+        key="brokerClusterName",
+        doc="cluster on which users need rights, with access control",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what is no network."""
+        self.admin_networks()
+        self.broker_networks()
+
+    def admin_networks(self) -> tuple[Network, ...]:
+        """Return from where changes are taken without access control."""
+        return LOOPBACK + _networks("rmq.namesrv.adminFrom", self.admin_from)
+
+    def broker_networks(self) -> tuple[Network, ...]:
+        """Return from where brokers are believed as they are."""
+        return _networks("rmq.namesrv.brokersFrom", self.brokers_from)
+
     @property
     def kv_path(self) -> Path:
         """The file of the key-value configuration."""
         return Path(self.kv_config_path)
+
+
+def _networks(key: str, text: str) -> tuple[Network, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    try:
+        return tuple(ipaddress.ip_network(word, strict=False) for word in words)
+    except ValueError as error:
+        raise ConfigError(
+            f"{key}={shortened(text)}: {error}; say addresses and networks such as "
+            "10.0.0.7,10.1.0.0/16"
+        ) from error
 
 
 class NamesrvListenConfig(Configuration):

@@ -12,7 +12,7 @@ from rmq.errors import ConfigError, RequestRejected
 from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from rmq.namesrv.registration import DEFAULT_TIMEOUT_MS, Registration
+from rmq.namesrv.registration import DEFAULT_TIMEOUT_MS, Caller, Registration
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
 from rmq.protocol.bodies.register import RegisterBrokerBody
@@ -54,17 +54,22 @@ class NameServerParts(NamedTuple):
 
     now_ms: Callable[[], int]
     listen: NamesrvListenConfig
+    caller_of: Callable[[Connection], Caller]
+    """Tells for which brokers a caller may speak."""
 
 
 class NameServerHandlers:
     """Handlers over the tables of one name server."""
 
     def __init__(self, parts: NameServerParts) -> None:
-        self._config, self._routes, self._kv = parts[:3]
+        self._config, self._listen = parts.config, parts.listen
+        self._routes, self._kv = parts.routes, parts.kv_config
         self._address_for, self._now_ms = parts.address_for, parts.now_ms
-        self._configs = parts.config, parts.listen
+        self._caller_of = parts.caller_of
         self._started_ms = self._now_ms()
-        self.answers = RouteAnswers(*parts[:4])
+        self.answers = RouteAnswers(
+            parts.config, parts.routes, parts.kv_config, parts.address_for
+        )
 
     def table(self) -> HandlerTable:
         """Return code to handler."""
@@ -124,6 +129,7 @@ class NameServerHandlers:
                 header.enable_acting_master,
                 request.ext_fields.get(ZONE_NAME),
                 wrapper.topic_queue_mapping_info_map,
+                self._caller_of(connection),
             ),
             connection,
         )
@@ -139,9 +145,11 @@ class NameServerHandlers:
     def unregister_broker(self, request: Command, connection: Connection) -> Command:
         """104: a broker leaves."""
         header = request.header(headers.UnRegisterBrokerRequestHeader)
+        cluster, address = header.cluster_name, header.broker_addr
+        self._check_speaker(cluster, address, connection)
         self._routes.unregister(
-            header.cluster_name,
-            header.broker_addr,
+            cluster,
+            address,
             header.broker_name,
             header.broker_id,
         )
@@ -150,19 +158,28 @@ class NameServerHandlers:
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:
         """904: a broker lives."""
         header = request.header(cluster_headers.BrokerHeartbeatRequestHeader)
-        self._routes.touch(header.cluster_name, header.broker_addr)
+        cluster, address = header.cluster_name, header.broker_addr
+        self._check_speaker(cluster, address, connection)
+        self._routes.touch(cluster, address)
         return request.reply()
 
     def query_data_version(self, request: Command, connection: Connection) -> Command:
         """322: is what I registered still what you have?"""
         header = request.header(headers.QueryDataVersionRequestHeader)
         version = DataVersion.decode(request.body)
-        known = self._routes.data_version(header.cluster_name, header.broker_addr)
-        self._routes.touch(header.cluster_name, header.broker_addr)
+        cluster, address = header.cluster_name, header.broker_addr
+        self._check_speaker(cluster, address, connection)
+        known = self._routes.data_version(cluster, address)
+        self._routes.touch(cluster, address)
         answer = headers.QueryDataVersionResponseHeader(changed=known != version)
         return request.reply(
             header=answer, body=b"" if known is None else known.encode()
         )
+
+    def _check_speaker(
+        self, cluster: str, address: str, connection: Connection
+    ) -> None:
+        self._routes.check_speaker(cluster, address, self._caller_of(connection))
 
     # -- routes
 
@@ -219,7 +236,7 @@ class NameServerHandlers:
         """206: all topics."""
         if not self._config.enable_all_topic_list:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "disable")
-        return _topics(request, self._routes.topics())
+        return _topics(request, self._routes.topics.names())
 
     def _check_topic_lists(self) -> None:
         if not self._config.enable_topic_list:
@@ -245,13 +262,13 @@ class NameServerHandlers:
         """311: topics with the unit flag."""
         self._check_topic_lists()
         return _topics(
-            request, self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT))
+            request, self._routes.topics.where(lambda f: bool(f & TOPIC_UNIT))
         )
 
     def unit_sub_topics(self, request: Command, connection: Connection) -> Command:
         """312: topics with the unit-sub flag."""
         self._check_topic_lists()
-        found = self._routes.topics_where(lambda f: bool(f & TOPIC_UNIT_SUB))
+        found = self._routes.topics.where(lambda f: bool(f & TOPIC_UNIT_SUB))
         return _topics(request, found)
 
     def unit_sub_not_unit_topics(
@@ -259,7 +276,7 @@ class NameServerHandlers:
     ) -> Command:
         """313: topics with the unit-sub flag only."""
         self._check_topic_lists()
-        found = self._routes.topics_where(
+        found = self._routes.topics.where(
             lambda f: bool(f & TOPIC_UNIT_SUB) and not f & TOPIC_UNIT
         )
         return _topics(request, found)
@@ -275,7 +292,8 @@ class NameServerHandlers:
         topic = request.header(headers.RegisterTopicRequestHeader).topic
         validate_topic(topic)
         route = TopicRouteData.decode(request.body)
-        self._routes.register_topic(topic, route.queue_datas)
+        caller = self._caller_of(connection)
+        self._routes.register_topic(topic, route.queue_datas, caller)
         return request.reply()
 
     def wipe_write_perm(self, request: Command, connection: Connection) -> Command:
@@ -298,8 +316,7 @@ class NameServerHandlers:
         """100: set a value."""
         header = request.header(headers.PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
-        self.answers.forget()
-        return self._saved(request)
+        return self._kept(request, header.namespace, header.key)
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
         """101: get a value."""
@@ -316,12 +333,13 @@ class NameServerHandlers:
         """102: remove a value."""
         header = request.header(headers.DeleteKVConfigRequestHeader)
         self._kv.delete(header.namespace, header.key)
-        self.answers.forget()
-        return self._saved(request)
+        return self._kept(request, header.namespace, header.key)
 
-    async def _saved(self, request: Command) -> Command:
-        await self._kv.save()
-        return request.reply()
+    def _kept(self, request: Command, namespace: str, key: str) -> Answering:
+        """Have the routes tell a change at once, and its caller once it is kept."""
+        if namespace == ORDER_TOPIC_CONFIG:
+            self.answers.forget(key)
+        return self._kv.kept(request.reply())
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:
         """219: all values of a namespace."""
@@ -337,13 +355,14 @@ class NameServerHandlers:
 
     def get_config(self, request: Command, connection: Connection) -> Command:
         """319: every key and its value."""
-        return request.reply(body=as_properties(self._configs))
+        return request.reply(body=as_properties((self._config, self._listen)))
 
     def update_config(self, request: Command, connection: Connection) -> Command:
         """318: change keys that may change while this runs; all of them or none."""
+        configs = self._config, self._listen
         path = self._config.config_store_path
         try:
-            outcome = apply_changes(read_changes(request.body), self._configs, path)
+            outcome = apply_changes(read_changes(request.body), configs, path)
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if outcome.refused:
@@ -358,7 +377,7 @@ class NameServerHandlers:
         self._routes.keeps_unregistered_topics = (
             not self._config.delete_topic_with_broker_registration
         )
-        self.answers.forget()
+        self.answers.forget_all()
 
 
 def _topics(request: Command, names: list[str]) -> Command:

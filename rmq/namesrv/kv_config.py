@@ -1,22 +1,23 @@
 """KVConfig: names and values by namespace, kept in `kvConfig.json`.
 
 Layout: `{"configTable": {namespace: {key: value}}}`.
-Crash contract: that of `rmq/files.py`; the one before is `.bak`.
 Order configuration of topics lives here, namespace ORDER_TOPIC_CONFIG.
+Limits: a change is answered when the file holds it, and writes the whole table; many
+changes share a write, the text is made in a worker thread, and after a write that took
+a second the next one waits for four.
 """
 
-import logging
-from functools import partial
+import time
 from pathlib import Path
+from typing import Any
 
 import trio
 
-from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
-from rmq.files import replace_file
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.json_table import JsonTable
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
-
-logger = logging.getLogger(__name__)
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 MAX_ENTRIES = 100_000
@@ -27,51 +28,34 @@ MAX_VALUE_SIZE = 64 * 1024
 MAX_TABLE_SIZE = 16 * 1024 * 1024
 """Characters of the whole table: every change writes all of it."""
 
+PAUSE_FACTOR = 4
+"""Rest after a write, in times of what it took: a fifth of a core is the most."""
 
-class KVConfig:
+
+class KVConfig(JsonTable):
     """Known in Java as `KVConfigManager`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, clock: Clock) -> None:
+        super().__init__(path, clock)
         self._table: dict[str, dict[str, str]] = {}
         self._count = 0
         self._size = 0
-        self._is_dirty = False
-        self._writing = trio.Lock()
+        self._rest_until_s = 0.0
 
-    def load(self) -> None:
-        """Read the file, or the one before it; an absent one is empty."""
-        backup = self._path.with_name(self._path.name + ".bak")
-        problem = self._read(self._path)
-        if problem is None or self._read(backup) is not None:
-            if problem:
-                raise StoreError(f"{self._path}: {problem}; mend or remove it")
-            return
-        bad = self._path.with_name(self._path.name + ".bad")
-        if self._path.exists():
-            self._path.rename(bad)
-            logger.warning("%s: %s; it was moved to %s", self._path, problem, bad.name)
+    def _read(self, value: dict[str, Any]) -> None:
+        self._table = {
+            str(name): {str(key): str(text) for key, text in entries.items()}
+            for name, entries in (value.get("configTable") or {}).items()
+        }
+        self._count = sum(map(len, self._table.values()))
+        self._size = sum(
+            _size(key, text)
+            for entries in self._table.values()
+            for key, text in entries.items()
+        )
 
-    def _read(self, path: Path) -> str | None:
-        """Take over a file; why not, if it is not there or cannot be read."""
-        try:
-            value = fastjson.loads(path.read_bytes())
-            table = value.get("configTable") or {}
-            self._table = {
-                str(name): {str(k): str(v) for k, v in entries.items()}
-                for name, entries in table.items()
-            }
-            self._count = sum(map(len, self._table.values()))
-            self._size = sum(
-                _size(key, text)
-                for entries in self._table.values()
-                for key, text in entries.items()
-            )
-        except FileNotFoundError:
-            return "" if path == self._path else "there is no backup"
-        except (RemoteProtocolError, AttributeError) as error:
-            return f"it cannot be read: {error}"
-        return None
+    def _content(self) -> object:
+        return {"configTable": self._table}
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return a value."""
@@ -84,13 +68,13 @@ class KVConfig:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Add or replace a value."""
         if not namespace or not key:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+            raise _refused("namespace or key is null")
         self._check_room(namespace, key, value)
         self._remove(namespace, key)
         self._table.setdefault(namespace, {})[key] = value
         self._count += 1
         self._size += _size(key, value)
-        self._is_dirty = True
+        self.changed.set()
 
     def _check_room(self, namespace: str, key: str, value: str) -> None:
         if len(namespace) > MAX_NAME_SIZE or len(key) > MAX_NAME_SIZE:
@@ -108,27 +92,45 @@ class KVConfig:
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value."""
-        self._remove(namespace, key)
-        self._is_dirty = True
-        if not self._table.get(namespace):
-            self._table.pop(namespace, None)
+        if not self._remove(namespace, key):
+            return
+        if not self._table[namespace]:
+            del self._table[namespace]
+        self.changed.set()
 
-    def _remove(self, namespace: str, key: str) -> None:
+    def _remove(self, namespace: str, key: str) -> bool:
         before = self._table.get(namespace, {}).pop(key, None)
-        if before is not None:
-            self._count -= 1
-            self._size -= _size(key, before)
+        if before is None:
+            return False
+        self._count -= 1
+        self._size -= _size(key, before)
         assert self._count >= 0, namespace
+        return True
 
-    async def save(self) -> None:
-        """Return when every change so far is in the file; one write may serve many."""
-        async with self._writing:
-            if self._is_dirty:
-                self._is_dirty = False
-                text = fastjson.dumps_pretty({"configTable": self._table})
-                await trio.to_thread.run_sync(
-                    partial(replace_file, self._path, text, backup=True)
-                )
+    async def save(self) -> float:
+        """Return when the file holds what the table holds now; one write serves many.
+
+        OSError if it cannot be written.  Returns 0: nobody else waited for the text.
+        """
+        async with self._saving:
+            await trio.sleep(max(0.0, self._rest_until_s - time.perf_counter()))
+            if not self.is_dirty:
+                return 0.0
+            self.changed = trio.Event()
+            copy = {name: dict(entries) for name, entries in self._table.items()}
+            began_s = time.perf_counter()
+            try:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self._write_copy, copy)
+            except OSError:
+                self.changed.set()
+                raise
+            ended_s = time.perf_counter()
+            self._rest_until_s = ended_s + (ended_s - began_s) * PAUSE_FACTOR
+        return 0.0
+
+    def _write_copy(self, table: dict[str, dict[str, str]]) -> None:
+        self.write([fastjson.dumps_pretty({"configTable": table})])
 
 
 def _size(key: str, value: str) -> int:

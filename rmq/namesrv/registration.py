@@ -12,8 +12,15 @@ MASTER_ID = 0
 DEFAULT_TIMEOUT_MS = 120_000
 
 
+class Caller(NamedTuple):
+    """Who speaks for a broker: the host, and whether it may speak for any."""
+
+    host: str = ""
+    is_trusted: bool = False
+
+
 class LiveBroker(msgspec.Struct):
-    """A registration that has not expired."""
+    """A registration that has not expired; it belongs to the host that made it."""
 
     broker_name: str
     last_update_ms: int
@@ -21,6 +28,7 @@ class LiveBroker(msgspec.Struct):
     data_version: DataVersion
     connection: Connection | None
     ha_address: str
+    host: str = ""
 
 
 class BrokerGroup(msgspec.Struct):
@@ -28,6 +36,9 @@ class BrokerGroup(msgspec.Struct):
 
     cluster: str
     addresses: dict[int, str] = msgspec.field(default_factory=dict)
+    hosts: dict[str, str] = msgspec.field(default_factory=dict)
+    """By address: the host that registered it."""
+
     enable_acting_master: bool = False
     zone_name: str | None = None
 
@@ -35,6 +46,21 @@ class BrokerGroup(msgspec.Struct):
     def least_id(self) -> int:
         """The id whose holder stands in for a master."""
         return min(self.addresses)
+
+    def place(self, broker_id: int, address: str, host: str) -> None:
+        """Put an address under this id and no other one."""
+        self.remove(address)
+        before = self.addresses.get(broker_id)
+        if before is not None:
+            self.remove(before)
+        self.addresses[broker_id] = address
+        self.hosts[address] = host
+
+    def remove(self, address: str) -> None:
+        """Take an address away, if it is there."""
+        for broker_id in [i for i, a in self.addresses.items() if a == address]:
+            del self.addresses[broker_id]
+        self.hosts.pop(address, None)
 
 
 class Registration(NamedTuple):
@@ -51,6 +77,7 @@ class Registration(NamedTuple):
     enable_acting_master: bool | None = None
     zone_name: str | None = None
     mappings: dict[str, Any] | None = None
+    caller: Caller = Caller()
 
 
 class LeastIdChange(NamedTuple):

@@ -1,47 +1,46 @@
-"""RouteTable: which broker has which topic, and where it is.
+"""RouteTable: who is registered, under which name, and who is gone.
 
-Five tables: topic to queues by broker name; broker name to addresses by id; cluster to
-broker names; live brokers by (cluster, address); mappings of static topics, kept as
-they came.  Filter servers no longer exist; clients are told an empty list.
-Rules of registration are those of Java's `RouteInfoManager`: topics come from the
-master, or from the slave with the least id if it says whether it may act as master; the
-same address under another id, name or cluster moves; a holder with a larger state
-version wins; a first registration of one single topic is refused.  Queues stay as long
-as their broker name has an address: a slave serves readers while its master is away.
-A `QueueData` in the table is shared by all topics of one layout and is replaced, never
-changed: 1,000 brokers with 2,000 topics each take 55 MB.
+Three tables: broker name to addresses by id; cluster to broker names; live brokers by
+(cluster, address).  The queues are in `topic_queues.py`, what is believed is decided in
+`rules.py`.  Filter servers no longer exist; clients are told an empty list.
+The same address under another id, name or cluster moves; a first registration of one
+single topic is refused, as in Java.  Queues stay as long as their broker name has an
+address: a slave serves readers while its master is away.
 Belongs to the trio thread; memory only.
 """
 
 from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
-from typing import Any
 
-import msgspec
-
-from rmq.errors import RequestRejected
 from rmq.namesrv.registration import (
     MASTER_ID,
     BrokerGroup,
+    Caller,
     LeastIdChange,
     LiveBroker,
     Registered,
     Registration,
 )
+from rmq.namesrv.rules import (
+    brings_topics,
+    check_hosts,
+    check_owner,
+    check_plausible,
+    is_outranked,
+    refused,
+    speaks_for_group,
+    timeout_of,
+)
+from rmq.namesrv.topic_queues import Shapes, TopicQueues, queue_data
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import ResponseCode
-from rmq.protocol.flags import PERM_READ, PERM_WRITE
 from rmq.remoting.connection import Connection
 
 MAX_BROKERS = 10_000
-MAX_TOPICS = 1_000_000
-MAX_QUEUE_DATAS = 2_500_000
-"""Pairs of topic and broker name, up to 150 bytes each: room for 1,000 brokers of 2,000
-topics and those that every broker has."""
+MAX_BROKERS_OF_HOST = 2_000
+"""That one host registers without being trusted: the others find room too."""
 
-MAX_TOPIC_LENGTH = 255
+Key = tuple[str, str]
+"""Cluster and address of a live broker."""
 
 
 class RouteTable:
@@ -51,17 +50,17 @@ class RouteTable:
         self, now_ms: Callable[[], int], *, keeps_unregistered_topics: bool = True
     ) -> None:
         self.keeps_unregistered_topics = keeps_unregistered_topics
-        self.on_change: list[Callable[[str | None], None]] = []
-        """Told the topic whose route is another one now; None: any may be."""
+        self.topics = TopicQueues()
+        self.on_broker_change: list[Callable[[], None]] = []
+        """Told when addresses or permissions are other ones: any route may be."""
+
         self.on_least_id: list[Callable[[LeastIdChange], None]] = []
         self._now_ms = now_ms
-        self._topics: dict[str, dict[str, QueueData]] = {}
-        self._mappings: dict[str, dict[str, Any]] = {}
         self._brokers: dict[str, BrokerGroup] = {}
         self._clusters: dict[str, set[str]] = {}
-        self._live: dict[tuple[str, str], LiveBroker] = {}
-        self._live_over: dict[Connection, set[tuple[str, str]]] = {}
-        self._count = 0
+        self._live: dict[Key, LiveBroker] = {}
+        self._live_over: dict[Connection, set[Key]] = {}
+        self._live_of_host: dict[str, int] = {}
 
     # -- registration
 
@@ -72,119 +71,71 @@ class RouteTable:
 
         What is refused leaves no trace in the tables.
         """
-        self._check_room(wanted)
-        group = self._brokers.get(wanted.broker_name) or BrokerGroup(wanted.cluster)
         key = wanted.cluster, wanted.address
-        if self._is_outranked(group, wanted):
-            self._forget_live(key)
-            self._remove_address(group, wanted.address)
-            self._changed(None)
-            return Registered()
-        if wanted.broker_id not in group.addresses and len(wanted.topics) == 1:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        self._leave_former_name(wanted)
-        is_first = self._place(group, wanted)
+        group = self._brokers.get(wanted.broker_name) or BrokerGroup(wanted.cluster)
         before = self._live.get(key)
-        is_new_version = before is None or before.data_version != wanted.data_version
-        if self._brings_topics(group, wanted):
-            self._take_topics(group, wanted, is_all=is_new_version or is_first)
-        self._forget_live(key)
-        if connection is not None:
-            self._live_over.setdefault(connection, set()).add(key)
-        self._live[key] = LiveBroker(
-            wanted.broker_name,
-            self._now_ms(),
-            wanted.timeout_ms,
-            wanted.data_version,
-            connection,
-            wanted.ha_address,
-        )
+        check_plausible(wanted)
+        check_owner(group, before, wanted)
+        self._check_room(wanted)
+        holder = group.addresses.get(wanted.broker_id, wanted.address)
+        if holder != wanted.address and is_outranked(
+            self._live.get((wanted.cluster, holder)), wanted
+        ):
+            self._forget_live(key)
+            group.remove(wanted.address)
+            self._changed()
+            return Registered()
+        is_first = wanted.broker_id not in group.addresses
+        if is_first and len(wanted.topics) == 1:
+            raise refused("register broker failed")
+        if before is not None and before.broker_name != wanted.broker_name:
+            self.unregister(*key, before.broker_name, wanted.broker_id)
+        self._place(group, wanted)
+        is_new = before is None or before.data_version != wanted.data_version
+        if brings_topics(group, wanted):
+            self._take_topics(group, wanted, is_all=is_new or is_first)
+        self._note_live(key, wanted, connection)
         return self._master_for(group, wanted)
-
-    @staticmethod
-    def _brings_topics(group: BrokerGroup, wanted: Registration) -> bool:
-        if wanted.broker_id == MASTER_ID:
-            return True
-        return (
-            wanted.enable_acting_master is not None
-            and wanted.broker_id == group.least_id
-        )
-
-    def _leave_former_name(self, wanted: Registration) -> None:
-        """Take an address out of the group in which it was under another name."""
-        live = self._live.get((wanted.cluster, wanted.address))
-        if live is not None and live.broker_name != wanted.broker_name:
-            self.unregister(
-                wanted.cluster, wanted.address, live.broker_name, wanted.broker_id
-            )
 
     def _check_room(self, wanted: Registration) -> None:
         """Refuse what would make a table larger than its limit."""
-        key = wanted.cluster, wanted.address
-        if key not in self._live and len(self._live) >= MAX_BROKERS:
-            raise _full(f"{MAX_BROKERS} brokers are registered")
+        host, is_trusted = wanted.caller
+        if (wanted.cluster, wanted.address) not in self._live:
+            if len(self._live) >= MAX_BROKERS:
+                raise refused(f"{MAX_BROKERS} brokers are registered")
+            count = self._live_of_host.get(host, 0)
+            if count >= MAX_BROKERS_OF_HOST and not is_trusted:
+                raise refused(f"{host} has registered {count} brokers")
         if wanted.cluster not in self._clusters and len(self._clusters) >= MAX_BROKERS:
-            raise _full(f"{MAX_BROKERS} clusters are registered")
-        self._check_room_for_topics(wanted.topics.keys(), wanted.broker_name)
+            raise refused(f"{MAX_BROKERS} clusters are registered")
+        self.topics.check_room(wanted.topics.keys(), wanted.broker_name)
 
-    def _check_room_for_topics(
-        self, topics: AbstractSet[str], broker_name: str
-    ) -> None:
-        if len(self._topics) + len(topics - self._topics.keys()) > MAX_TOPICS:
-            raise _full(f"more than {MAX_TOPICS} topics would be registered")
-        if self._count + len(topics) > MAX_QUEUE_DATAS:
-            known = sum(broker_name in self._topics.get(topic, ()) for topic in topics)
-            if self._count + len(topics) - known > MAX_QUEUE_DATAS:
-                raise _full(
-                    f"more than {MAX_QUEUE_DATAS} topics of brokers would be registered"
-                )
-        for topic in topics:
-            if len(topic) > MAX_TOPIC_LENGTH:
-                raise _full(f"a topic of {len(topic)} characters is too long")
-
-    def _is_outranked(self, group: BrokerGroup, wanted: Registration) -> bool:
-        """Return whether the id is held by another address with a newer state."""
-        holder = group.addresses.get(wanted.broker_id)
-        if holder is None or holder == wanted.address:
-            return False
-        live = self._live.get((wanted.cluster, holder))
-        if live is None:
-            return False
-        return live.data_version.state_version > wanted.data_version.state_version
-
-    def _place(self, group: BrokerGroup, wanted: Registration) -> bool:
-        """Put the address under its id only; True if the id was free."""
+    def _place(self, group: BrokerGroup, wanted: Registration) -> None:
+        """Put the address under its id only, and the name under its cluster."""
         least = group.least_id if group.addresses else wanted.broker_id
-        is_first = wanted.broker_id not in group.addresses
         if group.addresses.get(wanted.broker_id) != wanted.address:
-            self._remove_address(group, wanted.address)
-            group.addresses[wanted.broker_id] = wanted.address
-            self._changed(None)
+            group.place(wanted.broker_id, wanted.address, wanted.caller.host)
+            self._changed()
+        group.hosts[wanted.address] = wanted.caller.host
         self._join(group, wanted)
         if wanted.broker_id < least:
             self._tell_least_id(group, wanted.broker_name, None, wanted.ha_address)
         assert group.addresses[wanted.broker_id] == wanted.address
-        return is_first
 
     def _join(self, group: BrokerGroup, wanted: Registration) -> None:
         """Note what the broker says of its group; the only member may move it."""
         name = wanted.broker_name
+        self._brokers[name] = group
         if group.cluster != wanted.cluster and len(group.addresses) == 1:
             self._leave_clusters(name)
             group.cluster = wanted.cluster
-        self._brokers[name] = group
         self._clusters.setdefault(wanted.cluster, set()).add(name)
         said = bool(wanted.enable_acting_master), wanted.zone_name
+        if not speaks_for_group(group, wanted):
+            return
         if said != (group.enable_acting_master, group.zone_name):
             group.enable_acting_master, group.zone_name = said
-            self._changed(None)
-
-    @staticmethod
-    def _remove_address(group: BrokerGroup, address: str) -> bool:
-        ids = [i for i, a in group.addresses.items() if a == address]
-        for broker_id in ids:
-            del group.addresses[broker_id]
-        return bool(ids)
+            self._changed()
 
     def _take_topics(
         self, group: BrokerGroup, wanted: Registration, *, is_all: bool
@@ -194,32 +145,34 @@ class RouteTable:
         mappings = wanted.mappings or {}
         is_whole = len(wanted.topics) > 1  # one topic alone is a change of that topic
         if is_whole and not (self.keeps_unregistered_topics or mappings):
-            self._forget_unregistered(wanted)
+            self.topics.keep_only(name, wanted.topics.keys())
         is_acting = wanted.broker_id != MASTER_ID and group.enable_acting_master
-        shapes: dict[tuple[int, int, int, int], QueueData] = {}
+        shapes: Shapes = {}
         for topic, config in wanted.topics.items():
-            if not is_all and name in self._topics.get(topic, ()):
-                continue
-            data = _queue_data(name, config, shapes, is_acting=is_acting)
-            self._set_queues(topic, data)
+            if is_all or name not in self.topics.queues(topic):
+                data = queue_data(name, config, shapes, is_acting=is_acting)
+                self.topics.put(topic, data)
         if is_all:
             for topic, mapping in mappings.items():
-                self._mappings.setdefault(topic, {})[name] = mapping
-                self._changed(topic)
+                self.topics.put_mapping(topic, name, mapping)
 
-    def _set_queues(self, topic: str, data: QueueData) -> None:
-        assert data.broker_name is not None, topic
-        queues = self._topics.setdefault(topic, {})
-        self._count += data.broker_name not in queues
-        if queues.get(data.broker_name) != data:
-            self._changed(topic)
-        queues[data.broker_name] = data
-
-    def _forget_unregistered(self, wanted: Registration) -> None:
-        name = wanted.broker_name
-        for topic in [t for t, queues in self._topics.items() if name in queues]:
-            if topic not in wanted.topics:
-                self._remove_queues(topic, name)
+    def _note_live(
+        self, key: Key, wanted: Registration, connection: Connection | None
+    ) -> None:
+        self._forget_live(key)
+        if connection is not None:
+            self._live_over.setdefault(connection, set()).add(key)
+        host = wanted.caller.host
+        self._live_of_host[host] = self._live_of_host.get(host, 0) + 1
+        self._live[key] = LiveBroker(
+            wanted.broker_name,
+            self._now_ms(),
+            timeout_of(wanted),
+            wanted.data_version,
+            connection,
+            wanted.ha_address,
+            host,
+        )
 
     def _master_for(self, group: BrokerGroup, wanted: Registration) -> Registered:
         master = group.addresses.get(MASTER_ID)
@@ -228,12 +181,25 @@ class RouteTable:
         live = self._live.get((wanted.cluster, master))
         return Registered(master, live.ha_address if live else None)
 
-    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+    def register_topic(
+        self, topic: str, queues: Iterable[QueueData], caller: Caller
+    ) -> None:
         """Add queues of a topic on brokers that are known."""
-        for data in queues:
-            if data.broker_name in self._brokers:
-                self._check_room_for_topics({topic}, data.broker_name)
-                self._set_queues(topic, data)
+        known = [data for data in queues if data.broker_name in self._brokers]
+        for data in known:
+            assert data.broker_name is not None, topic
+            hosts = self._brokers[data.broker_name].hosts.values()
+            if caller.host not in hosts:
+                check_hosts(list(hosts), caller, data.broker_name)
+            self.topics.check_room({topic}, data.broker_name)
+        for data in known:
+            self.topics.put(topic, data)
+
+    def check_speaker(self, cluster: str, address: str, caller: Caller) -> None:
+        """Refuse a caller who speaks for a live broker of another host."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            check_hosts([live.host], caller, live.broker_name)
 
     def touch(self, cluster: str, address: str) -> None:
         """Note that a broker lives."""
@@ -263,13 +229,12 @@ class RouteTable:
             return
         assert group.addresses, f"{broker_name} is kept without an address"
         had_least = broker_id == group.least_id
-        self._remove_address(group, address)
-        assert address not in group.addresses.values(), address
-        self._changed(None)
+        group.remove(address)
+        self._changed()
         if not group.addresses:
             del self._brokers[broker_name]
             self._leave_clusters(broker_name)
-            self._last_left(broker_name)
+            self.topics.forget(broker_name)
             return
         if group.enable_acting_master and MASTER_ID not in group.addresses:
             self.set_writable(broker_name, writable=False)
@@ -290,35 +255,22 @@ class RouteTable:
             if not names:
                 del self._clusters[cluster]
 
-    def _last_left(self, broker_name: str) -> None:
-        """Remove the queues and mappings of a name that nobody has any more."""
-        for topic in [t for t, q in self._topics.items() if broker_name in q]:
-            self._remove_queues(topic, broker_name)
-        for topic in [t for t, m in self._mappings.items() if broker_name in m]:
-            del self._mappings[topic][broker_name]
-            if not self._mappings[topic]:
-                del self._mappings[topic]
-
-    def _remove_queues(self, topic: str, broker_name: str) -> None:
-        queues = self._topics[topic]
-        del queues[broker_name]
-        self._count -= 1
-        assert self._count >= 0, topic
-        if not queues:
-            del self._topics[topic]
-        self._changed(topic)
-
-    def _changed(self, topic: str | None) -> None:
-        for listener in self.on_change:
-            listener(topic)
+    def _changed(self) -> None:
+        for listener in self.on_broker_change:
+            listener()
 
     def on_close(self, connection: Connection) -> None:
         """Remove the brokers that registered over a connection that is gone."""
         self._drop(list(self._live_over.get(connection, ())))
 
-    def _forget_live(self, key: tuple[str, str]) -> LiveBroker | None:
+    def _forget_live(self, key: Key) -> LiveBroker | None:
         live = self._live.pop(key, None)
-        if live is not None and live.connection is not None:
+        if live is None:
+            return None
+        self._live_of_host[live.host] -= 1
+        if not self._live_of_host[live.host]:
+            del self._live_of_host[live.host]
+        if live.connection is not None:
             keys = self._live_over[live.connection]
             keys.discard(key)
             if not keys:
@@ -336,7 +288,7 @@ class RouteTable:
             ]
         )
 
-    def _drop(self, gone: list[tuple[str, str]]) -> list[str]:
+    def _drop(self, gone: list[Key]) -> list[str]:
         for cluster, address in gone:
             live = self._live[cluster, address]
             group = self._brokers.get(live.broker_name)
@@ -351,16 +303,14 @@ class RouteTable:
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the brokers of a topic; None if nobody has it."""
-        queues = self._topics.get(topic)
-        if not queues:
-            return None
+        queues = self.topics.queues(topic)
         brokers = [self.broker_data(name) for name in queues if name in self._brokers]
         if not brokers:
             return None
         return TopicRouteData(
             broker_datas=brokers,
             queue_datas=list(queues.values()),
-            topic_queue_mapping_by_broker=self._mappings.get(topic),
+            topic_queue_mapping_by_broker=self.topics.mappings(topic),
         )
 
     def broker_data(self, name: str) -> BrokerData:
@@ -385,22 +335,9 @@ class RouteTable:
             cluster_addr_table={c: sorted(n) for c, n in self._clusters.items()},
         )
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics."""
-        return list(self._topics)
-
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return the topics that a cluster's brokers have."""
-        names = self._clusters.get(cluster, set())
-        return [t for t, queues in self._topics.items() if names & queues.keys()]
-
-    def topics_where(self, is_meant: Callable[[int], bool]) -> list[str]:
-        """Return the topics whose system flag is meant."""
-        return [
-            topic
-            for topic, queues in self._topics.items()
-            if is_meant(next(iter(queues.values())).topic_sys_flag)
-        ]
+        return self.topics.of_brokers(self._clusters.get(cluster, set()))
 
     def system_topics(self) -> list[str]:
         """Return the names that clusters and brokers give to topics."""
@@ -420,54 +357,14 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, everywhere or in one cluster, until it is registered."""
-        queues = self._topics.get(topic, {})
-        names = self._clusters.get(cluster, set()) if cluster else set(queues)
-        for name in names & queues.keys():
-            self._remove_queues(topic, name)
+        names = set(self.topics.queues(topic))
+        if cluster:
+            names &= self._clusters.get(cluster, set())
+        for name in names:
+            self.topics.remove(topic, name)
 
     def set_writable(self, broker_name: str, *, writable: bool) -> int:
         """Give or take the write permission of all topics of a broker; how many."""
-        count = 0
-        replaced: dict[int, tuple[QueueData, QueueData]] = {}
-        for queues in self._topics.values():
-            data = queues.get(broker_name)
-            if data is None:
-                continue
-            if id(data) not in replaced:
-                perm = PERM_READ | PERM_WRITE if writable else data.perm & ~PERM_WRITE
-                replaced[id(data)] = data, msgspec.structs.replace(data, perm=perm)
-            queues[broker_name] = replaced[id(data)][1]
-            count += 1
-        self._changed(None)
+        count = self.topics.set_writable(broker_name, writable=writable)
+        self._changed()
         return count
-
-
-def _queue_data(
-    name: str,
-    config: TopicConfig,
-    shapes: dict[tuple[int, int, int, int], QueueData],
-    *,
-    is_acting: bool,
-) -> QueueData:
-    """Return the queues of a topic; one object for each layout in `shapes`."""
-    perm = config.perm & ~PERM_WRITE if is_acting else config.perm
-    shape = (
-        config.read_queue_nums,
-        config.write_queue_nums,
-        perm,
-        config.topic_sys_flag,
-    )
-    data = shapes.get(shape)
-    if data is None:
-        data = shapes[shape] = QueueData(
-            broker_name=name,
-            read_queue_nums=shape[0],
-            write_queue_nums=shape[1],
-            perm=perm,
-            topic_sys_flag=shape[3],
-        )
-    return data
-
-
-def _full(reason: str) -> RequestRejected:
-    return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)

@@ -1,13 +1,17 @@
 """NameServer: the tables, their requests and the scan for brokers that are gone."""
 
 import logging
+from pathlib import Path
 
 import trio
 
+from rmq.access.config import AuthConfig
+from rmq.access.tables import AclTable, UserTable
 from rmq.clock import Clock
 from rmq.errors import PeerError
 from rmq.logs import Foreign, SparseLog
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.namesrv.door import Door
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import LeastIdChange
@@ -35,6 +39,7 @@ class NameServer:
         self,
         config: NamesrvConfig,
         listen: NamesrvListenConfig,
+        auth: AuthConfig,
         *,
         clock: Clock,
         server: RemotingServer,
@@ -46,13 +51,20 @@ class NameServer:
             clock.now_ms,
             keeps_unregistered_topics=not config.delete_topic_with_broker_registration,
         )
-        self.kv_config = KVConfig(config.kv_path)
+        self.kv_config = KVConfig(config.kv_path, clock)
         self.port = 0
         self._guessed_address: str | None = None
         self._server = server
         self._client = client
         self._now_ms = clock.now_ms
         self._nursery: trio.Nursery | None = None
+        folder = Path(auth.auth_config_path or config.kv_path.parent / "auth")
+        self._door = Door(
+            config,
+            auth,
+            (UserTable(folder, clock), AclTable(folder, clock)),
+            is_own=lambda connection: client.owns(connection.peer),
+        )
         self._handlers = NameServerHandlers(
             NameServerParts(
                 config,
@@ -61,6 +73,7 @@ class NameServer:
                 self._address_for,
                 clock.now_ms,
                 listen,
+                self._door.caller_of,
             )
         )
         self.routes.on_least_id.append(self._tell_least_id)
@@ -68,7 +81,7 @@ class NameServer:
     def guess(self, address: str) -> None:
         """Note that nobody said under which address this process is reached."""
         self._guessed_address = address
-        self._handlers.answers.forget()
+        self._handlers.answers.forget_all()
 
     def config_changed(self) -> None:
         """Go on with keys that have new values."""
@@ -80,11 +93,13 @@ class NameServer:
         """Listen and look for dead brokers until cancelled."""
         listen = self.listen
         self.kv_config.load()
+        table = self._handlers.table()
+        table.guards.append(self._door.check)
         self.port = await self._server.bind(
             LISTENER,
             listen.bind_address,
             listen.listen_port,
-            self._handlers.table(),
+            table,
             idle_timeout_s=listen.idle_timeout_s,
             on_close=self.routes.on_close,
         )

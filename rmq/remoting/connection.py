@@ -36,6 +36,7 @@ class Connection:
         "listener",
         "local_address",
         "opened_ms",
+        "peer",
         "remote_address",
         "remote_host",
         "token",
@@ -49,10 +50,14 @@ class Connection:
         *,
         remote: tuple[str, int],
         local: tuple[str, int],
+        peer: tuple[str, int] | None = None,
         close: Callable[["Connection", str], None],
     ) -> None:
         self.token = token
         self.listener = listener
+        self.peer = peer or remote
+        """Who is at the other end, whomever a PROXY header names."""
+
         self.remote_address = f"{remote[0]}:{remote[1]}"
         self.remote_host = host_bytes(remote[0], remote[1])
         self.local_address = f"{local[0]}:{local[1]}"
@@ -62,6 +67,11 @@ class Connection:
         self._reactor = reactor
         self._close = close
         self._calls: Calls | None = None
+
+    @property
+    def peer_host(self) -> str:
+        """The address of the peer, without its port."""
+        return self.peer[0]
 
     def send_nowait(self, command: Command) -> None:
         """Send a response, or a request that needs no answer; nothing if closed."""

@@ -181,7 +181,7 @@ class RemotingServer:
 
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
         """Serve a connection as its first byte wants, or close it."""
-        plain, remote, local = sniffed.plain, sniffed.remote, sniffed.local
+        plain, remote = sniffed.plain, sniffed.remote
         if not sniffed.is_tls:
             if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
                 logger.warning(
@@ -191,7 +191,7 @@ class RemotingServer:
                 )
                 plain.close()
             else:
-                self._add(plain, listener, remote, local)
+                self._add(plain, listener, sniffed)
         elif self.tls is None or self._nursery is None:
             logger.warning(
                 "closing %s:%d: it speaks TLS, but no certificate is configured here "
@@ -209,13 +209,12 @@ class RemotingServer:
             self._nursery.start_soon(
                 serve_decrypted,
                 stream,
-                partial(self._add, listener=listener, remote=remote, local=local),
+                partial(self._add, listener=listener, sniffed=sniffed),
                 f"{remote[0]}:{remote[1]}",
             )
 
-    def _add(
-        self, plain: socket.socket, listener: Listener, remote: Address, local: Address
-    ) -> None:
+    def _add(self, plain: socket.socket, listener: Listener, sniffed: Sniffed) -> None:
+        remote = sniffed.remote
         try:
             host = host_bytes(*remote)
             token = self._reactor.connections.add(plain.fileno(), listener.index, host)
@@ -231,7 +230,8 @@ class RemotingServer:
             token,
             listener,
             remote=remote,
-            local=local,
+            local=sniffed.local,
+            peer=sniffed.peer,
             close=self._close,
         )
 

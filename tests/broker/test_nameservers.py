@@ -13,6 +13,7 @@ from rmq.errors import RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
+from rmq.namesrv.registration import Caller as Spokesman
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import TopicConfig
@@ -104,10 +105,11 @@ class Direct:
             NameServerParts(
                 NamesrvConfig(),
                 self.routes,
-                KVConfig(tmp_path / "kvConfig.json"),
+                KVConfig(tmp_path / "kvConfig.json", clock),
                 lambda address, _connection: address,
                 clock.now_ms,
                 NamesrvListenConfig(),
+                lambda _connection: Spokesman(),
             )
         ).table()
         self.codes, self.topics = [], []

@@ -14,6 +14,7 @@ from rmq.namesrv import answers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
+from rmq.namesrv.registration import Caller as Spokesman
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
 from rmq.protocol.bodies.register import RegisterBrokerBody
@@ -61,7 +62,7 @@ class Caller:
     def __init__(self, folder, **settings):
         self.clock = ManualClock()
         self.routes = RouteTable(self.clock.now_ms)
-        self.kv = KVConfig(folder / "kvConfig.json")
+        self.kv = KVConfig(folder / "kvConfig.json", self.clock)
         self.config = NamesrvConfig(**settings)
         handlers = NameServerHandlers(
             NameServerParts(
@@ -71,6 +72,7 @@ class Caller:
                 lambda told, _: told,
                 self.clock.now_ms,
                 NamesrvListenConfig(),
+                lambda _: Spokesman(),
             )
         )
         self.answers = handlers.answers
@@ -115,13 +117,13 @@ def zipped():
 )
 def test_each_form_of_registration_is_read(caller, body, version):
     assert caller.register(body, version, bodyCrc32=str(body_crc(body))).code == 0
-    assert caller.routes.topics() == ["T", "U"]
+    assert caller.routes.topics.names() == ["T", "U"]
 
 
 def test_a_body_that_was_damaged_is_refused(caller):
     answer = caller.register(bodyCrc32="1")
     assert (answer.code, answer.remark) == (1, "crc32 not match")
-    assert caller.routes.topics() == []
+    assert caller.routes.topics.names() == []
 
 
 @pytest.mark.parametrize("field", ["brokerName", "brokerAddr", "clusterName"])

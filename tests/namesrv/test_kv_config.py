@@ -2,10 +2,12 @@
 
 import pytest
 import trio
+import trio.testing
 
 from rmq.errors import RequestRejected, StoreError
 from rmq.namesrv import kv_config as module
 from rmq.namesrv.kv_config import KVConfig
+from rmq.testing import ManualClock
 
 
 @pytest.fixture
@@ -14,7 +16,7 @@ def path(tmp_path):
 
 
 def saved(path, **values):
-    config = KVConfig(path)
+    config = KVConfig(path, ManualClock())
     for key, value in values.items():
         config.put("N", key, value)
         trio.run(config.save)
@@ -22,7 +24,7 @@ def saved(path, **values):
 
 
 def loaded(path):
-    config = KVConfig(path)
+    config = KVConfig(path, ManualClock())
     config.load()
     return config.namespace("N")
 
@@ -49,9 +51,18 @@ def test_a_broken_file_falls_back_to_the_one_before(path, broken):
     assert loaded(path) == {"k": "1"}
 
 
-def test_a_broken_file_alone_is_not_passed_over_silently(path):
+def test_a_broken_file_alone_is_kept_and_named(path, caplog):
     path.parent.mkdir()
     path.write_bytes(b"{")
+    assert loaded(path) == {}
+    assert path.with_name("kvConfig.json.bad").read_bytes() == b"{"
+    assert "was moved to kvConfig.json.bad" in caplog.text
+
+
+def test_a_broken_file_with_a_broken_backup_stops_the_start(path):
+    path.parent.mkdir()
+    for name in ("kvConfig.json", "kvConfig.json.bak"):
+        path.with_name(name).write_bytes(b"{")
     with pytest.raises(StoreError, match="mend or remove"):
         loaded(path)
 
@@ -59,7 +70,7 @@ def test_a_broken_file_alone_is_not_passed_over_silently(path):
 def test_a_value_without_name_is_refused_with_javas_words(path):
     for namespace, key in (("", "k"), ("N", "")):
         with pytest.raises(RequestRejected, match="1: namespace or key is null"):
-            KVConfig(path).put(namespace, key, "v")
+            KVConfig(path, ManualClock()).put(namespace, key, "v")
 
 
 def test_deleting_leaves_no_empty_namespace(path):
@@ -85,3 +96,51 @@ def test_the_table_has_limits(path, monkeypatch):
     monkeypatch.setattr(module, "MAX_TABLE_SIZE", 3)
     with pytest.raises(RequestRejected, match="at most"):
         config.put("N", "k", "four")
+
+
+def test_many_changes_share_a_write_and_each_is_kept(path, monkeypatch):
+    config, texts = KVConfig(path, ManualClock()), []
+    monkeypatch.setattr(config, "write", lambda pieces: texts.append(b"".join(pieces)))
+
+    async def put(number):
+        config.put("N", f"k{number}", "v")
+        await config.kept(number)
+        assert any(f'"k{number}"'.encode() in text for text in texts)
+
+    async def all_at_once():
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(put, number)
+
+    trio.run(all_at_once)
+    assert len(texts) <= 3
+
+
+def test_a_change_during_a_write_is_in_the_next_one(path):
+    config = KVConfig(path, ManualClock())
+
+    async def change():
+        async with trio.open_nursery() as nursery:
+            config.put("N", "a", "1")
+            nursery.start_soon(config.save)
+            await trio.testing.wait_all_tasks_blocked()
+            config.put("N", "b", "2")
+            await config.save()
+
+    trio.run(change)
+    assert loaded(path) == {"a": "1", "b": "2"}
+
+
+def test_what_cannot_be_written_is_said_and_tried_again(path, monkeypatch):
+    config = KVConfig(path, ManualClock())
+    config.put("N", "k", "v")
+    with monkeypatch.context() as patch:
+        patch.setattr(config, "write", fail)
+        with pytest.raises(RequestRejected, match="not saved: No space"):
+            trio.run(config.kept, None)
+    trio.run(config.save)
+    assert loaded(path) == {"k": "v"}
+
+
+def fail(text):
+    raise OSError(28, "No space left on device")

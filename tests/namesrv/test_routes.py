@@ -4,7 +4,8 @@ import pytest
 
 from rmq.errors import RequestRejected
 from rmq.namesrv import routes as module
-from rmq.namesrv.registration import Registered, Registration
+from rmq.namesrv import topic_queues
+from rmq.namesrv.registration import Caller, Registered, Registration
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.route import QueueData
@@ -76,7 +77,7 @@ def test_a_first_registration_with_one_topic_is_refused_without_a_trace(table):
 def test_a_known_broker_may_register_one_topic_and_keeps_the_others(table):
     table.register(registration(), None)
     table.register(registration(topics="V", counter=2), None)
-    assert sorted(table.topics()) == ["T", "U", "V"]
+    assert sorted(table.topics.names()) == ["T", "U", "V"]
 
 
 def test_an_unchanged_data_version_changes_no_topic_that_is_there(table):
@@ -91,25 +92,25 @@ def test_an_unchanged_data_version_changes_no_topic_that_is_there(table):
 def test_a_topic_deleted_here_returns_while_its_broker_has_it(table):
     table.register(registration(), None)
     table.delete_topic("T", None)
-    assert table.topics() == ["U"]
+    assert table.topics.names() == ["U"]
     table.register(registration(), None)
-    assert sorted(table.topics()) == ["T", "U"]
+    assert sorted(table.topics.names()) == ["T", "U"]
 
 
 def test_a_broker_that_returns_brings_its_topics_with_the_same_version(table):
     table.register(registration(), None)
     table.unregister("C", A, "a", 0)
     table.register(registration(), None)
-    assert table.topics() == ["T", "U"]
+    assert table.topics.names() == ["T", "U"]
 
 
 def test_topics_left_out_are_forgotten_only_if_asked(clock):
     table = RouteTable(clock.now_ms, keeps_unregistered_topics=False)
     table.register(registration(topics="T U V"), None)
     table.register(registration(topics="V", counter=2), None)
-    assert table.topics() == ["T", "U", "V"]
+    assert table.topics.names() == ["T", "U", "V"]
     table.register(registration(topics="U V", counter=3), None)
-    assert table.topics() == ["U", "V"]
+    assert table.topics.names() == ["U", "V"]
 
 
 def test_an_address_moves_to_its_new_id(table):
@@ -143,7 +144,7 @@ def test_unregistering_takes_the_queues_of_the_last_master(table):
     table.unregister("C", A, "a", 0)
     assert addresses(table) == {"b": {0: B}}
     table.unregister("C", B, "b", 0)
-    assert table.topics() == []
+    assert table.topics.names() == []
     assert table.cluster_info().broker_addr_table == {}
 
 
@@ -162,7 +163,7 @@ def test_a_slave_keeps_the_queues_readable_while_its_master_is_away(table):
     assert addresses(table) == {"a": {1: B}}
     assert table.route("T").queue_datas[0].perm == 6
     table.unregister("C", B, "a", 1)
-    assert table.topics() == []
+    assert table.topics.names() == []
 
 
 def test_the_least_slave_of_an_acting_group_brings_readable_topics(table):
@@ -199,9 +200,10 @@ def test_the_members_of_a_group_hear_of_a_new_least_id(table):
 
 def test_listeners_hear_only_of_routes_that_changed(table):
     heard = []
-    table.on_change.append(heard.append)
+    table.topics.on_change.append(heard.append)
+    table.on_broker_change.append(lambda: heard.append("any"))
     table.register(registration(), None)
-    assert None in heard
+    assert "any" in heard
     heard.clear()
     table.register(registration(), None)
     assert heard == []
@@ -209,7 +211,7 @@ def test_listeners_hear_only_of_routes_that_changed(table):
     table.register(more, None)
     assert heard == ["V"]
     table.unregister("C", A, "a", 0)
-    assert None in heard
+    assert "any" in heard
 
 
 def test_mappings_of_static_topics_are_told_and_leave_with_their_broker(table):
@@ -260,7 +262,7 @@ def test_silence_expires_and_a_heartbeat_prolongs(table, clock):
     assert table.expire() == []
     clock.ms += 1
     assert table.expire() == [A]
-    assert table.topics() == []
+    assert table.topics.names() == []
 
 
 def test_write_permission_is_wiped_by_bit_and_added_as_six(table):
@@ -280,20 +282,20 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table):
     assert addresses(table) == {"a": {0: A}}
     table.delete_topic("U", None)
     table.delete_topic("unknown", "D")
-    assert table.topics() == ["T"]
+    assert table.topics.names() == ["T"]
 
 
 def test_a_topic_is_registered_on_known_brokers_only(table):
     table.register(registration(), None)
     queues = [QueueData(broker_name="a", perm=6), QueueData(broker_name="nobody")]
-    table.register_topic("X", queues)
+    table.register_topic("X", queues, Caller())
     assert addresses(table, "X") == {"a": {0: A}}
-    table.register_topic("Y", queues[1:])
+    table.register_topic("Y", queues[1:], Caller())
     assert table.route("Y") is None
 
 
 def test_the_tables_have_limits(table, monkeypatch):
-    monkeypatch.setattr(module, "MAX_TOPICS", 2)
+    monkeypatch.setattr(topic_queues, "MAX_TOPICS", 2)
     monkeypatch.setattr(module, "MAX_BROKERS", 1)
     table.register(registration(), None)
     with pytest.raises(RequestRejected, match="brokers"):
@@ -301,13 +303,13 @@ def test_the_tables_have_limits(table, monkeypatch):
     with pytest.raises(RequestRejected, match="topics"):
         table.register(registration(topics="T U V", counter=2), None)
     with pytest.raises(RequestRejected, match="topics"):
-        table.register_topic("V", [QueueData(broker_name="a")])
-    assert table.topics() == ["T", "U"]
+        table.register_topic("V", [QueueData(broker_name="a")], Caller())
+    assert table.topics.names() == ["T", "U"]
     assert table.data_version("C", A).counter == 1
 
 
 def test_pairs_of_topic_and_broker_have_a_limit(table, monkeypatch):
-    monkeypatch.setattr(module, "MAX_QUEUE_DATAS", 4)
+    monkeypatch.setattr(topic_queues, "MAX_QUEUE_DATAS", 4)
     table.register(registration(), None)
     with pytest.raises(RequestRejected, match="more than 4 topics of brokers"):
         table.register(registration(B, name="b", topics="T U V"), None)
@@ -318,4 +320,4 @@ def test_pairs_of_topic_and_broker_have_a_limit(table, monkeypatch):
 
 
 def test_there_is_room_for_1000_brokers_of_2000_topics_and_what_each_has_anyway():
-    assert module.MAX_QUEUE_DATAS > 1_000 * (2_000 + 100)
+    assert topic_queues.MAX_QUEUE_DATAS > 1_000 * (2_000 + 100)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import RequestRejected
-from rmq.namesrv.registration import Registration
+from rmq.namesrv.registration import Caller, Registration
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.topics import TopicConfig
@@ -36,6 +36,7 @@ registrations = st.builds(
     enable_acting_master=st.sampled_from([None, False, True]),
     zone_name=st.none(),
     mappings=st.none(),
+    caller=st.builds(Caller, st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.booleans()),
 )
 steps = st.one_of(
     st.tuples(st.just("register"), registrations, st.sampled_from(CONNECTIONS)),
@@ -78,7 +79,7 @@ def agree(table):
         assert data.broker_addrs, name
         assert len(set(data.broker_addrs.values())) == len(data.broker_addrs)
         assert name in info.cluster_addr_table[data.cluster]
-    for topic in table.topics():
+    for topic in table.topics.names():
         route = table.route(topic)
         assert route is not None, topic
         assert {q.broker_name for q in route.queue_datas} == {

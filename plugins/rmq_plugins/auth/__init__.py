@@ -8,10 +8,8 @@ where rmq asks for more than Java does, stands in docs/security.md.
 from pathlib import Path
 
 from rmq.access.config import AuthConfig
-from rmq.access.rights import ENABLED, SUPER
 from rmq.access.tables import AclTable, UserTable, make_private
 from rmq.plugin import BrokerContext, Register, hookimpl
-from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.codes import RequestCode
 from rmq_plugins.auth.guard import AuthGuard
 from rmq_plugins.auth.handler import AuthHandler
@@ -48,14 +46,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 def _make_users(users: UserTable, config: AuthConfig) -> None:
     """Make the users that the configuration names and nobody has made before."""
     for name, password in config.initial_users():
-        if users.get(name) is None:
-            users.put(
-                UserInfo(
-                    username=name,
-                    password=password,
-                    user_type=SUPER,
-                    user_status=ENABLED,
-                )
-            )
+        users.add_super_user(name, password)
     if users.is_dirty:
         users.write(users.snapshot())

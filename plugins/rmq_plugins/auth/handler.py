@@ -20,9 +20,16 @@ from rmq.access.policies import (
     is_source,
 )
 from rmq.access.resources import parse
-from rmq.access.rights import DISABLED, ENABLED, SUPER
 from rmq.access.signature import ACCESS_KEY
-from rmq.access.tables import MAX_RULES, MAX_USERS, AclTable, UserTable
+from rmq.access.tables import (
+    DISABLED,
+    ENABLED,
+    MAX_RULES,
+    MAX_USERS,
+    SUPER,
+    AclTable,
+    UserTable,
+)
 from rmq.errors import RequestRejected
 from rmq.plugin import Connection
 from rmq.protocol import fastjson

@@ -1,0 +1,172 @@
+"""Door: who may send which request to a name server.
+
+Java's name server lets everybody do everything.  Here each code has a kind, and
+
+    kind     without access control              with it (authenticationEnabled)
+    ROUTE    everybody                           everybody: clients need their routes
+    READ     everybody                           Get on the cluster
+    BROKER   everybody, each for its own         Update on the cluster, or an address
+             brokers (see `rules.py`)            of rmq.namesrv.brokersFrom
+    CHANGE   loopback, and the addresses of      Update on the cluster
+             rmq.namesrv.adminFrom
+
+This process's own connections are those of its broker and pass.  Both the source that
+a PROXY header names and the real peer must be addresses that may: anybody can write a
+header.  Users and policies are the files of the broker, read again when they were
+replaced.
+"""
+
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final
+
+from rmq.access.config import AuthConfig
+from rmq.access.policies import Action
+from rmq.access.resources import cluster
+from rmq.access.rights import Need, Rights, refused
+from rmq.access.tables import AclTable, UserTable
+from rmq.errors import RequestRejected
+from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.namesrv.config import NamesrvConfig, Network
+from rmq.namesrv.registration import Caller
+from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.command import Command
+from rmq.remoting.connection import Connection
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+
+class Kind(Enum):
+    """What a request does, as far as rights go."""
+
+    ROUTE = "route"
+    READ = "read"
+    BROKER = "broker"
+    CHANGE = "change"
+
+
+KINDS: Final[Mapping[int, Kind]] = {
+    Code.GET_ROUTEINFO_BY_TOPIC: Kind.ROUTE,
+    Code.GET_KV_CONFIG: Kind.READ,
+    Code.GET_KVLIST_BY_NAMESPACE: Kind.READ,
+    Code.GET_BROKER_CLUSTER_INFO: Kind.READ,
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Kind.READ,
+    Code.GET_TOPICS_BY_CLUSTER: Kind.READ,
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: Kind.READ,
+    Code.GET_UNIT_TOPIC_LIST: Kind.READ,
+    Code.GET_HAS_UNIT_SUB_TOPIC_LIST: Kind.READ,
+    Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Kind.READ,
+    Code.GET_NAMESRV_CONFIG: Kind.READ,
+    Code.GET_BROKER_MEMBER_GROUP: Kind.READ,
+    Code.REGISTER_BROKER: Kind.BROKER,
+    Code.UNREGISTER_BROKER: Kind.BROKER,
+    Code.QUERY_DATA_VERSION: Kind.BROKER,
+    Code.BROKER_HEARTBEAT: Kind.BROKER,
+    Code.REGISTER_TOPIC_IN_NAMESRV: Kind.BROKER,
+    Code.PUT_KV_CONFIG: Kind.CHANGE,
+    Code.DELETE_KV_CONFIG: Kind.CHANGE,
+    Code.WIPE_WRITE_PERM_OF_BROKER: Kind.CHANGE,
+    Code.ADD_WRITE_PERM_OF_BROKER: Kind.CHANGE,
+    Code.DELETE_TOPIC_IN_NAMESRV: Kind.CHANGE,
+    Code.UPDATE_NAMESRV_CONFIG: Kind.CHANGE,
+}
+"""A code without a kind is refused: a test holds this against the handlers."""
+
+
+class Door:
+    """The guard before every request of a name server."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        auth: AuthConfig,
+        tables: tuple[UserTable, AclTable],
+        is_own: Callable[[Connection], bool],
+    ) -> None:
+        self._auth = auth
+        self._initial_users = auth.initial_users()
+        self._users, self._acls = tables
+        self._rights = Rights(*tables)
+        self._is_own = is_own
+        self._resource = cluster(config.cluster)
+        self._admins = config.admin_networks()
+        self._brokers = config.broker_networks()
+
+    def check(self, request: Command, connection: Connection) -> None:
+        """Raise `RequestRejected` unless the request may pass."""
+        kind = KINDS.get(request.code, Kind.CHANGE)
+        if kind is Kind.ROUTE or self._is_own(connection):
+            return
+        try:
+            if self._auth.authentication_enabled:
+                self._check_user(kind, request, connection)
+            elif kind is Kind.CHANGE and not _is_from(connection, self._admins):
+                raise refused(
+                    f"the name server takes request {request.code} from its own host "
+                    f"only, not from {_host(connection)}: name that address in "
+                    "rmq.namesrv.adminFrom of the name server, or enable access control"
+                )
+        except RequestRejected as refusal:
+            logger.info(
+                "request %d of %s is refused: %s",
+                request.code,
+                connection.remote_address,
+                Foreign(refusal.remark),
+                extra=caused_by(connection.remote_address),
+            )
+            raise
+
+    def _check_user(self, kind: Kind, request: Command, connection: Connection) -> None:
+        if kind is not Kind.CHANGE and _is_from(connection, self._brokers):
+            return
+        self._users.follow()
+        self._acls.follow()
+        for name, password in self._initial_users:
+            self._users.add_super_user(name, password)
+        self._rights.authenticate(request)
+        if self._auth.authorization_enabled:
+            actions = (Action.GET,) if kind is Kind.READ else (Action.UPDATE,)
+            need = Need(self._resource, actions)
+            self._rights.authorize(request, [need], _host(connection))
+
+    def caller_of(self, connection: Connection) -> Caller:
+        """Return for which brokers a caller that has passed may speak.
+
+        With access control it was a user with a right on the cluster.
+        """
+        is_trusted = (
+            self._auth.authentication_enabled
+            or self._is_own(connection)
+            or (self._brokers and _is_from(connection, self._brokers))
+        )
+        return Caller("/".join(_hosts(connection)), bool(is_trusted))
+
+
+def _hosts(connection: Connection) -> list[str]:
+    """Return the source, and the real peer if that is another one."""
+    hosts = [_host(connection)]
+    if connection.peer_host != hosts[0]:
+        hosts.append(connection.peer_host)
+    return hosts
+
+
+def _host(connection: Connection) -> str:
+    return connection.remote_address.rpartition(":")[0]
+
+
+def _is_from(connection: Connection, networks: tuple[Network, ...]) -> bool:
+    """Return whether source and peer are in one of the networks."""
+    return all(
+        any(_is_within(host, network) for network in networks)
+        for host in _hosts(connection)
+    )
+
+
+def _is_within(host: str, network: Network) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]) in network
+    except ValueError:
+        return False

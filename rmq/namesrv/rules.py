@@ -1,0 +1,100 @@
+"""Rules of registration: what is believed, and what it changes.
+
+Topics come from the master, or from the slave with the least id if it says whether it
+may act as master.  Of two addresses for one id the one with the larger state version
+wins, as in Java's `RouteInfoManager`; but an address and an id belong to the host that
+registered them until it leaves or expires, unless the caller is trusted: in Java
+everybody can take a broker's name with a larger state version.
+"""
+
+from rmq.errors import RequestRejected
+from rmq.namesrv.registration import (
+    MASTER_ID,
+    BrokerGroup,
+    Caller,
+    LiveBroker,
+    Registration,
+)
+from rmq.protocol.codes import ResponseCode
+
+MAX_TOPIC_LENGTH = 255
+MAX_QUEUES = 65_536
+"""Of a topic on a broker, as on the broker itself: a client makes an object of each."""
+
+MAX_TIMEOUT_MS = 600_000
+"""For which a silent broker stays; Java's brokers ask for 10 s to 120 s."""
+
+
+def check_plausible(wanted: Registration) -> None:
+    """Refuse what clients and other brokers could not live with."""
+    if wanted.broker_id < MASTER_ID:
+        raise refused(f"a broker's id is 0 or more, not {wanted.broker_id}")
+    for topic, config in wanted.topics.items():
+        if len(topic) > MAX_TOPIC_LENGTH:
+            raise refused(f"a topic of {len(topic)} characters is too long")
+        counts = config.read_queue_nums, config.write_queue_nums
+        if min(counts) < 0 or max(counts) > MAX_QUEUES:
+            raise refused(
+                f"topic {topic} has {counts[0]} and {counts[1]} queues, allowed are 0 "
+                f"to {MAX_QUEUES}"
+            )
+
+
+def timeout_of(wanted: Registration) -> int:
+    """Return for how long the broker stays when it is silent, in ms."""
+    return min(max(wanted.timeout_ms, 0), MAX_TIMEOUT_MS)
+
+
+def check_owner(
+    group: BrokerGroup, live: LiveBroker | None, wanted: Registration
+) -> None:
+    """Refuse an id or an address that another host has registered.
+
+    `group` is that of the name as it is now, `live` the entry of the address.
+    """
+    holder = group.addresses.get(wanted.broker_id)
+    claimed = [live.host] if live is not None else []
+    claimed += [group.hosts[a] for a in (holder, wanted.address) if a in group.hosts]
+    check_hosts(claimed, wanted.caller, wanted.broker_name)
+
+
+def check_hosts(claimed: list[str], caller: Caller, broker_name: str) -> None:
+    """Refuse a caller who speaks for a broker that another host has registered."""
+    strangers = [host for host in claimed if host != caller.host]
+    if strangers and not caller.is_trusted:
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"broker {broker_name} is registered by {strangers[0]} until that leaves "
+            f"or expires; to let {caller.host} take its place at once, name that "
+            "address in rmq.namesrv.brokersFrom of the name server",
+        )
+
+
+def is_outranked(holder: LiveBroker | None, wanted: Registration) -> bool:
+    """Return whether the id is held by another address with a newer state."""
+    if holder is None:
+        return False
+    return holder.data_version.state_version > wanted.data_version.state_version
+
+
+def brings_topics(group: BrokerGroup, wanted: Registration) -> bool:
+    """Return whether the topics of a registration are those of its group."""
+    if wanted.broker_id == MASTER_ID:
+        return True
+    return (
+        wanted.enable_acting_master is not None and wanted.broker_id == group.least_id
+    )
+
+
+def speaks_for_group(group: BrokerGroup, wanted: Registration) -> bool:
+    """Return whether cluster, zone and acting master of the group are as it says.
+
+    Of members on several hosts only the one with the least id does.
+    """
+    is_alone = set(group.hosts.values()) == {wanted.caller.host}
+    return is_alone or wanted.caller.is_trusted or wanted.broker_id == group.least_id
+
+
+def refused(reason: str) -> RequestRejected:
+    """Return the error of a registration that is not taken."""
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)
