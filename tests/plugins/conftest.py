@@ -173,8 +173,9 @@ class Caller:
         return result.response if isinstance(result, Held) else result
 
     def topic(self, name: str, queues: int = 2, perm: int = 6, **more: Any) -> None:
-        """Make a topic exist."""
-        self.broker.topics.update(
+        """Make a topic exist, as an admin tool does."""
+        topics = self.broker.topics
+        topics.update(
             TopicConfig(
                 topic_name=name,
                 read_queue_nums=queues,
@@ -183,6 +184,8 @@ class Caller:
                 **more,
             )
         )
+        if self.broker.store_config.is_sync_flush:
+            topics.write(topics.snapshot())
 
     def send(self, topic: str = "T", body: bytes = b"hello", **more: Any) -> Command:
         """Send with the long header; keywords replace fields, None removes them."""

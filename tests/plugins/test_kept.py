@@ -6,9 +6,11 @@ import pytest
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.journal import TopicJournal
 from rmq.broker.tables.topics import TopicTable
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.store.config import FlushDiskType
 from rmq.testing import ManualClock
 
 TOPIC = {
@@ -47,6 +49,7 @@ def test_a_disk_that_does_not_take_it_is_named(caller, monkeypatch, is_back):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(caller.broker.topics, "write", full)
+    monkeypatch.setattr(TopicJournal, "add", lambda *_: None)
     answer = caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "not saved: No space left on device" in answer.remark
@@ -55,3 +58,11 @@ def test_a_disk_that_does_not_take_it_is_named(caller, monkeypatch, is_back):
         again = caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
         assert again.code == ResponseCode.SUCCESS
     assert (on_disk(caller, TopicTable).get("Made") is not None) is is_back
+
+
+def test_under_sync_flush_a_send_waits_for_the_topic_that_it_made(make_caller):
+    """A power cut kept the message and lost its topic."""
+    caller = make_caller(store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+    caller.send(topic="Fresh")
+    assert on_disk(caller, TopicTable).get("Fresh") is not None
+    assert not caller.broker.topics.is_unsaved("Fresh")

@@ -5,7 +5,14 @@ Every answer carries MSG_REGION and TRACE_ON, which the clients' tracing reads.
 
 from typing import Final
 
-from rmq.plugin import BatchPutResult, BrokerContext, Held, PutResult, PutStatus
+from rmq.plugin import (
+    BatchPutResult,
+    BrokerContext,
+    Held,
+    Later,
+    PutResult,
+    PutStatus,
+)
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import MSG_REGION, TRACE_ON
@@ -21,6 +28,7 @@ class Answers:
             TRACE_ON: "true" if config.trace_on else "false",
         }
         self._store = broker.store
+        self._topics = broker.topics
         self._waits_for_disk = broker.store_config.is_sync_flush
         self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
         illegal = (
@@ -38,23 +46,30 @@ class Answers:
             ),
         }
 
+    def is_durable(self, topic: str) -> bool:
+        """Whether the topic is as durable as a message is when it is acknowledged."""
+        return not self._waits_for_disk or not self._topics.is_unsaved(topic)
+
     def stored(
         self,
         request: Command,
         fields: dict[str, str],
         result: PutResult | BatchPutResult,
         wait: str | None,
-    ) -> Command | Held:
+        topic: str,
+    ) -> Command | Held | Later:
         """Answer a send that reached the log; under SYNC_FLUSH once it is durable.
 
-        `wait` is the message's own word on waiting for the disk, its property WAIT.
+        So must be its topic, which a send may have made. `wait` is the message's own
+        word on waiting for the disk, its property WAIT.
         """
         answer = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
         if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
             return answer
         assert result.end_offset > 0, "a stored message ends somewhere"
         late = request.reply(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=fields)
-        return Held(answer, result.end_offset, late, self._disk_timeout_ms)
+        held = Held(answer, result.end_offset, late, self._disk_timeout_ms)
+        return held if self.is_durable(topic) else self._topics.kept(held)
 
     def refused(self, request: Command, code: int, remark: str) -> Command:
         """Answer a send that failed a check."""

@@ -9,7 +9,7 @@ them is answered as the transaction id.
 from typing import Final
 
 from rmq.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, Held, PutStatus
+from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
 from rmq.protocol.batch import decode_batch
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -47,7 +47,7 @@ class BatchHandler:
         request: Command,
         header: SendMessageRequestHeader,
         connection: Connection,
-    ) -> Command | Held:
+    ) -> Command | Held | Later:
         """Store the messages of a batch."""
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the batch has no body")
@@ -76,7 +76,7 @@ class BatchHandler:
         if unique_key is not None:
             fields["transactionId"] = unique_key
         wait = message.properties.get(WAIT)
-        return self._answers.stored(request, fields, result, wait)
+        return self._answers.stored(request, fields, result, wait, header.topic)
 
     def _head(
         self,

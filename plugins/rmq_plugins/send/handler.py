@@ -14,7 +14,7 @@ from typing import Final
 
 from rmq.errors import RequestRejected
 from rmq.native import UniqueKeys
-from rmq.plugin import BrokerContext, Connection, Held, PutStatus
+from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -77,7 +77,7 @@ class SendHandler:
         if self._natives is not None:
             self._natives.config_changed(keys)
 
-    def send(self, request: Command, connection: Connection) -> Command | Held:
+    def send(self, request: Command, connection: Connection) -> Command | Held | Later:
         """Store one message, or the batch that the header announces."""
         header = decode_send_header(request.code, request.ext_fields)
         if header.batch or request.code == _BATCH:
@@ -97,7 +97,7 @@ class SendHandler:
             result = self._put(message)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
-        if self._natives is not None:
+        if self._natives is not None and self._answers.is_durable(header.topic):
             self._natives.show(config, queue_id)
         status = result.status
         if status is not _PUT_OK:
@@ -109,7 +109,7 @@ class SendHandler:
             "transactionId": unique_key,
             **self._answers.facts,
         }
-        return self._answers.stored(request, fields, result, wait)
+        return self._answers.stored(request, fields, result, wait, header.topic)
 
     def _message(
         self,

@@ -1,11 +1,11 @@
 """TopicTable: which topics exist and how many queues each has.
 
-Kept in `config/topics.json`.  A configuration in the table is replaced, never changed
-in place, so that its text is kept beside it.  Names are validated on every way in, the
-file included.
+Kept in `config/topics.json`, the latest changes also in a `TopicJournal`.  A
+configuration in the table is replaced, never changed in place, so that its text is kept
+beside it.  Names are validated on every way in, the file included.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, host_of
+from rmq.broker.tables.journal import TopicChange, TopicJournal
 from rmq.clock import Clock
 from rmq.json_table import JsonTable, encode_in_turns
 from rmq.protocol import topics as names
@@ -41,15 +42,50 @@ class TopicTable(JsonTable):
         self._own = {topic.topic_name for topic in self._system_topics()}
         self.on_change: list[ChangeListener] = []
         self.get = self._topics.get
+        self._journal = TopicJournal(folder)
+        self._is_loaded = False
+        self._saved = self._in_snapshot = 0
+        """Counters of the versions that the file holds, and will hold."""
+
+        self._unsaved: dict[str, int] = {}
+        """Counters of changes, by topic, that were not in the file at the last save."""
 
     def load(self) -> None:
-        """Read the file and add the topics that every broker has."""
+        """Read the file, and add what changed after it and what every broker has."""
         super().load()
+        self._saved = self._in_snapshot = self.data_version.counter
+        self._repeat_changes()
+        self._is_loaded = True
         for topic in self._system_topics():
             if topic.topic_name not in self._topics:
                 self._put(topic.topic_name or "", topic)
                 self.touch()
         self._quota.add("", len(self._topics))
+
+    def _repeat_changes(self) -> None:
+        """Make the changes again that were answered, but are not in the file."""
+        for change in self._journal.changes_after(self._saved):
+            if change.topic is not None:
+                self._put(change.topic.topic_name or "", change.topic)
+            elif change.deleted in self._topics:
+                self._remove(change.deleted)
+            self.data_version = msgspec.structs.replace(
+                self.data_version, counter=change.counter
+            )
+        if self.data_version.counter != self._saved:
+            self.touch()
+
+    def snapshot(self) -> list[bytes]:
+        """Return the text to save in pieces, see `JsonTable`."""
+        self._journal.begin_save(self._saved)
+        self._in_snapshot = self.data_version.counter
+        self._unsaved = {n: c for n, c in self._unsaved.items() if c > self._saved}
+        return super().snapshot()
+
+    def write(self, pieces: Iterable[bytes]) -> None:
+        """Save a text, see `JsonTable`."""
+        super().write(pieces)
+        self._saved = self._in_snapshot
 
     def _read(self, value: dict[str, Any]) -> None:
         wrapper = TopicConfigSerializeWrapper.from_value(value)
@@ -63,6 +99,10 @@ class TopicTable(JsonTable):
     def _put(self, name: str, topic: TopicConfig) -> None:
         self._topics[name] = topic
         self._texts.put(name, topic)
+
+    def _remove(self, name: str) -> None:
+        del self._topics[name]
+        self._texts.remove(name)
 
     def _content(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(data_version=self.data_version)
@@ -122,20 +162,33 @@ class TopicTable(JsonTable):
             self._quota.enter(name, host_of(client))
         self._put(name, topic)
         self.touch()
-        self._tell(name, topic)
+        self._unsaved[name] = self.data_version.counter
+        self._pass_on(name, topic)
         return True
+
+    def is_unsaved(self, name: str) -> bool:
+        """Return whether a power cut now may lose the topic, or its last change."""
+        return self._unsaved.get(name, 0) > self._saved
 
     def delete(self, name: str) -> bool:
         """Remove a topic; False if there is none."""
-        if self._topics.pop(name, None) is None:
+        if name not in self._topics:
             return False
         self._quota.leave(name)
-        self._texts.remove(name)
+        self._remove(name)
         self.touch()
-        self._tell(name, None)
+        self._unsaved.pop(name, None)
+        self._pass_on(name, None)
         return True
 
-    def _tell(self, name: str, topic: TopicConfig | None) -> None:
+    def _pass_on(self, name: str, topic: TopicConfig | None) -> None:
+        """Write a change to the journal, and call those who want to know of it."""
+        if self._is_loaded:
+            deleted = name if topic is None else None
+            counter = self.data_version.counter
+            self._journal.add(
+                TopicChange(counter=counter, topic=topic, deleted=deleted)
+            )
         for listener in self.on_change:
             listener(name, topic)
 

@@ -1,0 +1,108 @@
+"""TopicJournal: changes of topics that `topics.json` does not hold yet.
+
+Layout: `topicChanges.0` and `topicChanges.1` beside it, a line of JSON for each change:
+the data version's counter with it, and the topic, or the name of one that is gone:
+
+    {"counter":41,"topic":{"perm":6,…}}
+    {"counter":42,"deleted":"name"}
+
+Crash contract: the line is written before the change is answered, so that a killed
+process loses no topic that was made; only a power cut within the moments until the next
+save may, which is why sends under SYNC_FLUSH wait for that save.  Lines up to the
+counter of `topics.json` say nothing new.  A line that is not whole ends its file.
+When a save begins, lines go to the other file, which holds nothing new by then: the
+files stay as small as what happens during two saves.
+"""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.topics import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+MAX_SIZE: Final = 64 * 1024 * 1024
+"""Bytes of a file: 200,000 topics.  It grows so far only if saves fail."""
+
+
+class TopicChange(msgspec.Struct, kw_only=True):
+    """A line: a topic that was made or changed, or is gone."""
+
+    counter: int
+    topic: TopicConfig | None = None
+    deleted: str | None = None
+
+
+class TopicJournal:
+    """Writes changes, and reads them after a crash."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = folder / "topicChanges.0", folder / "topicChanges.1"
+        self._last = [0, 0]
+        """The largest counter in each file."""
+
+        self._current = 0
+        self._has_failed = False
+
+    def changes_after(self, counter: int) -> list[TopicChange]:
+        """Return the changes with a larger counter, in their order."""
+        changes = []
+        for index, path in enumerate(self._files):
+            for line in _lines(path):
+                self._last[index] = line.counter
+                changes.append(line)
+        self._current = self._last.index(max(self._last))
+        changes.sort(key=lambda change: change.counter)
+        return [change for change in changes if change.counter > counter]
+
+    def add(self, change: TopicChange) -> None:
+        """Write a change; the next save holds it, too, if it cannot be written here."""
+        path = self._files[self._current]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab", buffering=0) as file:
+                if file.tell() < MAX_SIZE:
+                    file.write(fastjson.dumps(change) + b"\n")
+        except OSError as error:
+            if not self._has_failed:
+                logger.error("%s: %s; a kill may lose new topics", path, error.strerror)
+            self._has_failed = True
+            return
+        self._has_failed = False
+        self._last[self._current] = change.counter
+
+    def begin_save(self, saved_counter: int) -> None:
+        """Write to the other file from now on, if `topics.json` has all its lines."""
+        other = 1 - self._current
+        if not self._last[self._current] or self._last[other] > saved_counter:
+            return
+        try:
+            self._files[other].unlink(missing_ok=True)
+        except OSError as error:
+            logger.error("%s: %s", self._files[other], error.strerror)
+            return
+        self._last[other] = 0
+        self._current = other
+
+
+def _lines(path: Path) -> list[TopicChange]:
+    """Return the whole lines of a file."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    lines = []
+    for line in text.split(b"\n")[:-1]:
+        try:
+            lines.append(_decode(line))
+        except msgspec.MsgspecError as error:
+            logger.warning("%s: ends at a line that cannot be read: %s", path, error)
+            break
+    return lines
+
+
+_decode = msgspec.json.Decoder(TopicChange).decode

@@ -1,0 +1,141 @@
+"""Changes of topics that were answered outlive a kill before the next save."""
+
+import pytest
+
+from rmq.broker.config import BrokerConfig
+from rmq.broker.tables import journal
+from rmq.broker.tables.journal import TopicChange, TopicJournal
+from rmq.broker.tables.topics import TopicTable
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.testing import ManualClock
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """Return a function that loads the table, as a start does after a kill."""
+
+    def load():
+        table = TopicTable(tmp_path, ManualClock(), BrokerConfig(broker_name="b"))
+        table.load()
+        return table
+
+    return load
+
+
+def made(name, queues=4):
+    return TopicConfig(topic_name=name, write_queue_nums=queues)
+
+
+def save(table):
+    table.write(table.snapshot())
+
+
+def lines(tmp_path):
+    return [
+        path.read_bytes().count(b"\n") if path.exists() else 0
+        for path in (tmp_path / "topicChanges.0", tmp_path / "topicChanges.1")
+    ]
+
+
+@pytest.mark.parametrize("is_saved_before", [False, True])
+def test_a_topic_that_a_send_made_is_there_after_a_kill(loaded, is_saved_before):
+    table = loaded()
+    if is_saved_before:
+        save(table)
+    topic = table.create_for_send("New", "TBW102", 3, "1.2.3.4:5")
+    again = loaded()
+    assert again.get("New") == topic
+    assert again.data_version.counter > table.data_version.counter
+    assert again.is_dirty
+
+
+def test_changes_are_repeated_in_their_order(loaded):
+    table = loaded()
+    save(table)
+    table.update(made("A", 1))
+    table.update(made("B", 1))
+    table.update(made("A", 2))
+    table.delete("B")
+    again = loaded()
+    assert again.get("A") == made("A", 2)
+    assert again.get("B") is None
+
+
+def test_what_was_saved_is_not_repeated(loaded):
+    """The topic was made, saved, deleted and saved: old lines do not bring it back."""
+    table = loaded()
+    table.update(made("A"))
+    save(table)
+    table.delete("A")
+    save(table)
+    assert loaded().get("A") is None
+
+
+def test_a_change_during_a_save_is_repeated(loaded):
+    table = loaded()
+    save(table)
+    table.update(made("Before"))
+    pieces = table.snapshot()
+    table.update(made("During"))
+    table.write(pieces)
+    table.update(made("After"))
+    again = loaded()
+    assert None not in [again.get(name) for name in ("Before", "During", "After")]
+
+
+def test_a_change_outlives_a_save_that_failed(loaded):
+    table = loaded()
+    save(table)
+    for name in ("A", "B", "C"):
+        table.update(made(name))
+        table.snapshot()  # and the disk takes it not
+    again = loaded()
+    assert None not in [again.get(name) for name in "ABC"]
+
+
+def test_files_stay_small(loaded, tmp_path):
+    table = loaded()
+    for number in range(50):
+        table.update(made(f"T{number}"))
+        save(table)
+    assert sum(lines(tmp_path)) <= 2
+
+
+def test_a_line_that_is_not_whole_ends_its_file(loaded, tmp_path, caplog):
+    table = loaded()
+    save(table)
+    table.update(made("A"))
+    path = next(tmp_path.glob("topicChanges.*"))
+    path.write_bytes(path.read_bytes() + b'{"counter":99,"topic":{"topicNa')
+    assert loaded().get("A") is not None
+    path.write_bytes(b"garbage\n" + path.read_bytes())
+    assert loaded().get("A") is None
+    assert "cannot be read" in caplog.text
+
+
+def test_a_journal_that_cannot_be_written_says_so_once(tmp_path, caplog):
+    (tmp_path / "topicChanges.0").mkdir()
+    changes = TopicJournal(tmp_path)
+    for counter in (1, 2):
+        changes.add(TopicChange(counter=counter, deleted="T"))
+    assert caplog.text.count("a kill may lose new topics") == 1
+
+
+def test_a_journal_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "MAX_SIZE", 100)
+    changes = TopicJournal(tmp_path)
+    for counter in range(1, 10):
+        changes.add(TopicChange(counter=counter, deleted="T"))
+    assert (tmp_path / "topicChanges.0").stat().st_size < 150
+
+
+def test_a_topic_is_unsaved_until_the_file_has_it(loaded):
+    table = loaded()
+    table.update(made("A"))
+    assert table.is_unsaved("A")
+    assert not table.is_unsaved("Unknown")
+    pieces = table.snapshot()
+    table.update(made("B"))
+    table.write(pieces)
+    assert not table.is_unsaved("A")
+    assert table.is_unsaved("B")
