@@ -6,7 +6,7 @@ broadcast groups take every queue and are not notified.  Heartbeats, joins and l
 cost the same in a group of any size.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -35,8 +35,12 @@ TAG_SIZE = 64
 
 _ADVICE = "spread clients over more brokers"
 
-SHARED_GROUPS = frozenset({"CLIENT_INNER_PRODUCER", "_INNER_TRACE_PRODUCER"})
-"""Producer groups that Java's clients join by themselves, whoever their users are."""
+SHARED_GROUPS = ("CLIENT_INNER_PRODUCER", "_INNER_TRACE_PRODUCER")
+"""How producer groups begin that Java's clients join by themselves, all of them.
+
+They end no transactions and wait for no replies, and the ids of clients that are in no
+other group need not differ.
+"""
 
 
 class Member(msgspec.Struct):
@@ -99,8 +103,9 @@ class ProducerTable:
         if is_new:
             _check_groups(groups)
             self._places.check(peer_of(connection))
-        self._note_client(client_id, connection)
-        self._users[client_id] = user
+        if not group.startswith(SHARED_GROUPS):
+            self._note_client(client_id, connection)
+            self._users[client_id] = user
         if is_new:
             self._places.add(peer_of(connection), 1)
         members[connection] = Member(client_id, language, version, now_ms, user)
@@ -108,18 +113,21 @@ class ProducerTable:
         self._groups_of[connection] = groups
         groups.add(group)
 
-    def check_group(self, group: str, user: str) -> None:
-        """Refuse a user who wants a group that belongs to another."""
-        if group in SHARED_GROUPS:
+    def check_user(self, user: str, client_id: str, groups: Iterable[str]) -> None:
+        """Refuse a client id and groups that belong to another user."""
+        own = [group for group in groups if not group.startswith(SHARED_GROUPS)]
+        for group in own:
+            self.check_group(user, group)
+        if own and self._users.get(client_id, "") not in ("", user):
+            raise _taken(f"client id {client_id}")
+
+    def check_group(self, user: str, group: str) -> None:
+        """Refuse a group that belongs to another user."""
+        if group.startswith(SHARED_GROUPS):
             return
         first = next(iter(self._groups.get(group, {}).values()), None)
-        if first is not None and first.user and first.user != user:
+        if first is not None and first.user not in ("", user):
             raise _taken(f"producer group {group}")
-
-    def check_client(self, client_id: str, user: str) -> None:
-        """Refuse a user who wants a client id that belongs to another."""
-        if self._users.get(client_id, "") not in ("", user):
-            raise _taken(f"client id {client_id}")
 
     def _note_client(self, client_id: str, connection: Connection) -> None:
         """Remember where a client is reached; it may come back elsewhere."""

@@ -138,13 +138,21 @@ def test_a_client_comes_back_on_another_connection(estate):
     assert estate.broker.producers.connection("p@vera") is estate.stranger
 
 
-def test_groups_that_java_joins_by_itself_are_everybodys(estate):
+@pytest.mark.parametrize(
+    "group", ["CLIENT_INNER_PRODUCER", "_INNER_TRACE_PRODUCER-MyGroup-CONSUME-1"]
+)
+def test_groups_that_java_joins_by_itself_are_everybodys(estate, group):
+    """Clients with such a group alone, as of consumers, may share an id."""
     for user, port in (("vera", 41_005), ("ann", 41_006), ("sam", 41_007)):
         connection = RecordingConnection(port)
-        answer = estate.beat(
-            user, connection, f"{user}@1", producers=["CLIENT_INNER_PRODUCER"]
-        )
+        answer = estate.beat(user, connection, "ip@DEFAULT", producers=[group])
         assert answer.code == 0, answer.remark
+
+
+def test_such_a_group_takes_no_replies_of_others(estate):
+    groups = ["CLIENT_INNER_PRODUCER"]
+    assert estate.beat("ann", estate.stranger, "p@vera", producers=groups).code == 0
+    assert estate.broker.producers.connection("p@vera") is estate.producer
 
 
 def test_a_half_is_shown_to_producers_that_may_publish_to_its_topic(estate, clock):

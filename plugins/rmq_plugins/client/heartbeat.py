@@ -53,9 +53,8 @@ class HeartbeatHandler:
         data = HeartbeatData.decode(request.body)
         client_id = _check(data)
         user = self._broker.rights.user_of(request)
-        self._producers.check_client(client_id, user)
-        for producer in data.producer_data_set:
-            self._producers.check_group(producer.group_name or "", user)
+        groups = [each.group_name or "" for each in data.producer_data_set]
+        self._producers.check_user(user, client_id, groups)
         wants_subscriptions = False
         for consumer in data.consumer_data_set:
             if data.without_sub and data.heartbeat_fingerprint:

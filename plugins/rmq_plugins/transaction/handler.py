@@ -137,7 +137,7 @@ class TransactionHandler:
             raise _refused(_NOT_FOUND)
         self._require(request, connection, record, Action.PUB)
         user = self._broker.rights.user_of(request)
-        self._producers.check_group(header.producer_group, user)
+        self._producers.check_group(user, header.producer_group)
         properties = record.properties
         immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
         if not header.from_transaction_check and immunity.isdecimal():
