@@ -84,18 +84,19 @@ class JsonTable(ABC):
             self._path.rename(bad)
             logger.error("%s: %s; it was moved to %s", self._path, problem, bad.name)
 
-    def follow(self) -> None:
+    def follow(self) -> bool:
         """Read the file if it was replaced since the last time; another one owns it.
 
-        What cannot be read is logged, and the table stays as it was.
+        What cannot be read is logged, and the table stays as it was. False if there is
+        no file.
         """
         try:
             state = self._path.stat()
         except FileNotFoundError:
-            return
+            return False
         seen = state.st_ino, state.st_mtime_ns, state.st_size
         if seen == self._followed:
-            return
+            return True
         self._followed = seen
         try:
             problem = self._try_read(self._path.read_bytes())
@@ -103,6 +104,7 @@ class JsonTable(ABC):
             problem = str(error)
         if problem is not None:
             logger.error("%s: %s; what was read before is used", self._path, problem)
+        return True
 
     def _try_read(self, text: bytes) -> str | None:
         try:

@@ -122,10 +122,10 @@ class Door:
     def _check_user(self, kind: Kind, request: Command, connection: Connection) -> None:
         if kind is not Kind.CHANGE and _is_from(connection, self._brokers):
             return
-        self._users.follow()
         self._acls.follow()
-        for name, password in self._initial_users:
-            self._users.add_super_user(name, password)
+        if not self._users.follow():  # or who was deleted from it would be back
+            for name, password in self._initial_users:
+                self._users.add_super_user(name, password)
         self._rights.authenticate(request)
         if self._auth.authorization_enabled:
             actions = (Action.GET,) if kind is Kind.READ else (Action.UPDATE,)

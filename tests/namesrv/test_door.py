@@ -205,6 +205,15 @@ def test_the_users_of_the_configuration_are_super_users(tables):
     assert not tables.folder.exists(), "a name server writes no users"
 
 
+def test_a_user_of_the_configuration_who_was_deleted_stays_away(tables):
+    auth = ON | {"inner_client_authentication_credentials": INNER}
+    door = tables.door(auth)
+    assert passes(door, Kind.CHANGE, user="inner")
+    tables.add_user("ann", actions=["Get"])
+    assert not passes(door, Kind.CHANGE, user="inner")
+    assert passes(door, Kind.READ, user="ann")
+
+
 def test_brokers_that_cannot_sign_are_listed_by_address(tables):
     door = tables.door(ON, brokers_from="10.1.0.0/16")
     may = {kind for kind in Kind if passes(door, kind)}
