@@ -97,6 +97,9 @@ async def run_broker(
     client = RemotingClient(tls=tls)
     server = RemotingServer(
         max_buffer_bytes=config.max_buffer_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.max_connections_per_address,
+        proxy_protocol_from=config.proxy_protocol_from,
         busy_poll_us=config.busy_poll_us,
         tls=tls,
         is_own=client.owns,

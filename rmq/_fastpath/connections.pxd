@@ -40,6 +40,7 @@ cdef struct Slot:
     State state
     bint is_dirty               # in the list of connections to send for
     bint is_uncut               # in the list of connections with frames left to cut
+    bint has_spoken             # one whole frame came
     bint is_paused              # frames wait until the outbox is empty
     int32_t handed              # frames that were handed over and not taken yet
     int64_t declined_poll       # the poll in which a frame of it was declined
@@ -87,6 +88,9 @@ cdef class Connections:
     ) noexcept nogil
     cdef void drop_replies(self) noexcept nogil
     cdef void leave_uncut(self, uint32_t index) noexcept nogil
+    cdef bint is_stalled(self, const Slot *slot) noexcept nogil
+    cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil
+    cdef void end_holder(self, uint32_t index) noexcept nogil
     cdef bint may_grow(
         self, uint32_t index, const Buffer *buffer, int64_t wanted
     ) noexcept nogil

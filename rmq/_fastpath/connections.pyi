@@ -33,6 +33,9 @@ class Connections:
     def is_open(self, token: int) -> bool:
         """True until the connection is closed."""
 
+    def has_spoken(self, token: int) -> bool:
+        """True once one whole frame came."""
+
     def descriptor(self, token: int) -> int:
         """The file descriptor, or -1 if the connection is gone."""
 

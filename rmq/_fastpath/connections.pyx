@@ -5,9 +5,9 @@ when its slot or its descriptor serves another one.  Events carry tokens, so wha
 noted about a closed connection never reaches its successor.
 Limits: an outbox stops its connection from being read at OUTBOX_PAUSE (the reactor sees
 to it) and ends it at OUTBOX_LIMIT.  All buffers together have max_buffer_bytes: beyond
-that the connection with the largest is ended, and only small buffers are given out.  A
-frame's buffer grows as its bytes come, whatever it announces.  An idle connection holds
-no buffer.
+that connections that are stalled end, then the one with the largest buffers, and only
+small buffers are given out.  A frame's buffer grows as its bytes come, whatever it
+announces.  An idle connection holds no buffer.
 Belongs to the reactor, which says when something is received, cut and sent.
 """
 
@@ -31,6 +31,8 @@ from rmq._fastpath.template cimport forget_headers
 cdef enum:
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
     FIRST_SLOTS = 64
+    STALLED_MS = 1_000
+    STALLED_BYTES_PER_S = 64 * 1024     # a frame that comes more slowly is stalled
 
 
 @cython.final
@@ -77,7 +79,7 @@ cdef class Connections:
         slot.fd = fd
         slot.listener = listener
         slot.state = OPEN
-        slot.is_paused = False
+        slot.is_paused = slot.has_spoken = False
         slot.declined_poll = -1
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
@@ -151,6 +153,11 @@ cdef class Connections:
     def is_open(self, uint64_t token):
         """True until the connection is closed."""
         return self.find(token) != NULL
+
+    def has_spoken(self, uint64_t token):
+        """True once one whole frame came."""
+        cdef Slot *slot = self.find(token)
+        return slot != NULL and slot.has_spoken
 
     def descriptor(self, uint64_t token):
         """The file descriptor, or -1 if the connection is gone."""
@@ -265,9 +272,10 @@ cdef class Connections:
     cdef bint may_grow(
         self, uint32_t index, const Buffer *buffer, int64_t wanted
     ) noexcept nogil:
-        """Whether a buffer may grow; if there is no room, the largest holder leaves.
+        """Whether a buffer may grow; without room for it others leave.
 
-        False if the one that asks would be the largest itself.
+        First connections that are stalled, the largest before the smaller ones; then
+        the one with the largest buffers.  False if that is the one that asks.
         """
         cdef Slot *slot
         cdef Slot *largest = self.slots[index]
@@ -276,8 +284,9 @@ cdef class Connections:
         cdef int64_t most = largest.inbox.capacity + largest.outbox.capacity + added
         cdef uint32_t i
         cdef uint32_t found = index
-        if wanted <= BUFFER_START:
+        if wanted <= BUFFER_START or self.budget.used + added <= self.budget.limit:
             return True
+        self.end_stalled(index, added)
         if self.budget.used + added <= self.budget.limit:
             return True
         for i in range(self.slot_count):
@@ -287,14 +296,59 @@ cdef class Connections:
                 most, found = size, i
         if found == index or self.event_count == self.event_capacity:
             return False
-        slot = self.slots[found]
+        self.end_holder(found)
+        return True
+
+    cdef bint is_stalled(self, const Slot *slot) noexcept nogil:
+        """True if memory waits for a peer that sends, or reads, next to nothing."""
+        cdef int64_t age_ms
+        if slot.fd < 0 or slot.state != OPEN or slot.is_uncut or slot.handed:
+            return False
+        if waiting(&slot.outbox):
+            return self.now_ms - slot.active_ms > STALLED_MS
+        age_ms = self.now_ms - slot.frame_ms
+        return age_ms > STALLED_MS and (
+            waiting(&slot.inbox) * 1000 < age_ms * STALLED_BYTES_PER_S
+        )
+
+    cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil:
+        """End stalled connections until `wanted` bytes are free, the largest first.
+
+        Each round ends those of at least half the size of the largest, so that the
+        rounds are few.
+        """
+        cdef Slot *slot
+        cdef int64_t most = 1
+        cdef uint32_t i
+        while most and self.budget.used + wanted > self.budget.limit:
+            most = 0
+            for i in range(self.slot_count):
+                slot = self.slots[i]
+                if i != asking and self.is_stalled(slot):
+                    most = max(most, slot.inbox.capacity + slot.outbox.capacity)
+            for i in range(self.slot_count if most else 0):
+                slot = self.slots[i]
+                if i == asking or not self.is_stalled(slot):
+                    continue
+                if 2 * (slot.inbox.capacity + slot.outbox.capacity) < most:
+                    continue
+                if self.event_count == self.event_capacity:
+                    return
+                self.end_holder(i)
+                if self.budget.used + wanted <= self.budget.limit:
+                    return
+
+    cdef void end_holder(self, uint32_t index) noexcept nogil:
+        """End a connection for its buffers, and free those that nobody reads from."""
+        cdef Slot *slot = self.slots[index]
         self.fail(
-            found,
+            index,
             READER_TOO_SLOW if slot.outbox.capacity > slot.inbox.capacity
             else OUT_OF_MEMORY,
         )
-        release(&slot.outbox, &self.budget)     # frames of its inbox may be handed over
-        return True
+        release(&slot.outbox, &self.budget)
+        if slot.handed == 0:
+            release(&slot.inbox, &self.budget)
 
     cdef int64_t receive_room(self, const Slot *slot) noexcept nogil:
         """As much as this peer sent at once lately, while memory is not short."""

@@ -1,5 +1,3 @@
-__pyx_capi__: dict[str, object]
-
 def plain_json(data: bytes, max_depth: int, max_object_names: int) -> tuple[bytes, int]:
     """Return (standard JSON, how many names in it are objects).
 

@@ -314,6 +314,7 @@ cdef class Reactor:
                 self.declined += 1
             inbox.start += size
             slot.frame_ms = self.connections.now_ms
+            slot.has_spoken = True
             self.frames += 1
             handed += 1
 

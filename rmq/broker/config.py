@@ -318,6 +318,25 @@ class BrokerConfig(Configuration):
         high=1 << 40,
         doc="bytes that all connections may buffer; beyond it the largest is closed",
     )
+    max_connections: int = option(
+        0,
+        key="rmq.maxConnections",
+        high=1 << 20,
+        doc="descriptors that connections may take, 3 with TLS; beyond it the one that "
+        "has been silent longest is closed; 0: three quarters of the process's limit",
+    )
+    max_connections_per_address: int = option(
+        0,
+        key="rmq.maxConnectionsPerAddress",
+        high=1 << 20,
+        doc="the same for one address, loopback left out; 0: half of that",
+    )
+    proxy_protocol_from: str = option(
+        "127.0.0.0/8, ::1",
+        key="rmq.proxyProtocolFrom",
+        doc="balancers whose PROXY headers are believed: addresses and ranges, "
+        "separated by ,; others that send one are closed",
+    )
     max_held_pulls: int = option(
         100_000,
         key="rmq.maxHeldPulls",

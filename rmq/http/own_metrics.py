@@ -78,6 +78,16 @@ def _network_families(server: RemotingServer) -> Iterator[Family]:
     stats = server.statistics()
     reactor: ReactorStatistics = stats.reactor
     yield _gauge("rmq_connections", "open connections", reactor.connections)
+    yield _counter(
+        "rmq_connections_evicted_total",
+        "silent connections closed for others",
+        stats.admission.evicted,
+    )
+    yield _counter(
+        "rmq_connections_refused_total",
+        "connections that found no room",
+        stats.admission.refused,
+    )
     yield _gauge("rmq_held_replies", "answers that wait for the disk", reactor.held)
     yield _gauge("rmq_buffer_bytes", "in network buffers", reactor.buffer_bytes)
     yield _counter("rmq_frames_total", "requests received", reactor.frames)

@@ -2,10 +2,11 @@
 
 The first byte decides: a PROXY header names the real client and is taken off, 0x16 is a
 TLS handshake, anything else is a frame. What follows stays in the socket for whoever
-takes it over.
+takes it over. A PROXY header is believed only from the addresses of balancers.
 """
 
 import errno
+import ipaddress
 import logging
 import math
 import socket
@@ -17,6 +18,7 @@ import trio
 from rmq.errors import ConfigError, RemoteProtocolError
 from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.remoting import proxy_header
+from rmq.remoting.admission import Admission, Guest
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -41,6 +43,7 @@ class Sniffed(NamedTuple):
     """
 
     plain: socket.socket
+    guest: Guest
     remote: Address
     local: Address
     peer: Address
@@ -68,16 +71,52 @@ async def open_listener(host: str, port: int) -> trio.SocketListener:
     return trio.SocketListener(listening)
 
 
-async def accept_forever(
-    listener: trio.SocketListener, handover: Handover, sniff_timeout_s: float
-) -> None:
-    """Accept until cancelled; each connection is sniffed in a task of its own."""
+class Balancers:
+    """Addresses whose PROXY headers are believed; `text` as in rmq.proxyProtocolFrom.
+
+    ConfigError if it is not a list of addresses and ranges.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._networks = []
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            try:
+                self._networks.append(ipaddress.ip_network(part, strict=False))
+            except ValueError:
+                raise ConfigError(
+                    f"rmq.proxyProtocolFrom={text}: {part} is neither an address nor a "
+                    "range such as 10.0.0.0/8"
+                ) from None
+
+    def has(self, address: str) -> bool:
+        """Return whether this address belongs to a balancer."""
+        known = ipaddress.ip_address(address.partition("%")[0])
+        return any(known in network for network in self._networks)
+
+
+class Doorway(NamedTuple):
+    """What decides about a connection before its first frame."""
+
+    admission: Admission
+    balancers: Balancers
+    handover: Handover
+    sniff_timeout_s: float
+
+
+async def accept_forever(listener: trio.SocketListener, doorway: Doorway) -> None:
+    """Accept until cancelled; each connection is sniffed in a task of its own.
+
+    Without descriptors for one more the connection that has been silent longest leaves,
+    or all wait for BACK_OFF_S.
+    """
     async with trio.open_nursery() as nursery:
         while True:
             try:
                 accepted, _ = await listener.socket.accept()
             except OSError as error:
                 if error.errno in _TRANSIENT:
+                    if doorway.admission.evict():
+                        continue
                     logger.error(
                         "cannot accept a connection: %s; trying again in %s s",
                         error.strerror,
@@ -87,41 +126,75 @@ async def accept_forever(
                 elif error.errno not in (errno.ECONNABORTED, errno.EPROTO):
                     raise
                 continue
-            nursery.start_soon(_sniff, accepted, handover, sniff_timeout_s)
+            _admit(accepted, doorway, nursery)
 
 
-async def _sniff(
-    accepted: trio.socket.SocketType, handover: Handover, timeout_s: float
+def _admit(
+    accepted: trio.socket.SocketType, doorway: Doorway, nursery: trio.Nursery
 ) -> None:
-    """Find out what the peer speaks, then hand its socket over."""
+    """Sniff a connection if there is room for it."""
     try:
         peer, local = _address(accepted.getpeername()), _address(accepted.getsockname())
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with trio.move_on_after(timeout_s):
-            source, is_tls = await _first_bytes(accepted)
+    except OSError as error:
+        logger.debug("a connection broke when it was accepted: %s", error)
+        accepted.close()
+        return
+    guest = doorway.admission.admit(peer[0], accepted.close)
+    if guest is None:
+        logger.warning(
+            "refusing %s: no room for its connection (rmq.maxConnections=%d, "
+            "rmq.maxConnectionsPerAddress=%d)",
+            peer[0],
+            doorway.admission.limit,
+            doorway.admission.limit_per_address,
+            extra=caused_by(peer[0]),
+        )
+        accepted.close()
+        return
+    nursery.start_soon(_sniff, accepted, guest, peer, local, doorway)
+
+
+async def _sniff(
+    accepted: trio.socket.SocketType,
+    guest: Guest,
+    peer: Address,
+    local: Address,
+    doorway: Doorway,
+) -> None:
+    """Find out what the peer speaks, then hand its socket over."""
+    try:
+        with trio.move_on_after(doorway.sniff_timeout_s):
+            source, is_tls = await _first_bytes(accepted, guest, doorway)
             plain = _detached(accepted)
-            handover(Sniffed(plain, source or peer, local, peer, is_tls))
+            doorway.handover(Sniffed(plain, guest, source or peer, local, peer, is_tls))
             return
         logger.info(
-            "%s sent nothing for %s s", peer[0], timeout_s, extra=caused_by(peer[0])
+            "%s sent nothing for %s s",
+            peer[0],
+            doorway.sniff_timeout_s,
+            extra=caused_by(peer[0]),
         )
     except RemoteProtocolError as error:
         logger.warning(
             "closing %s: %s", peer[0], Foreign(error), extra=caused_by(peer[0])
         )
+    except trio.ClosedResourceError:
+        return  # another took its room
     except OSError as error:
         logger.debug("a connection broke before its first byte: %s", error)
+    doorway.admission.leave(guest)
     accepted.close()
 
 
 async def _first_bytes(
-    accepted: trio.socket.SocketType,
+    accepted: trio.socket.SocketType, guest: Guest, doorway: Doorway
 ) -> tuple[Address | None, bool]:
     """Look at the first bytes: the source a PROXY header names, and whether TLS comes.
 
     At most one header is taken off: the second would be the client's own word.
     """
-    source, may_name = None, True
+    source, is_first = None, True
     pause_s, end = PEEK_PAUSE_S, math.inf
     while True:
         data = await accepted.recv(proxy_header.PEEK_SIZE, socket.MSG_PEEK)
@@ -129,12 +202,19 @@ async def _first_bytes(
             raise ConnectionAbortedError("it closed before its first byte")
         if data[0] == TLS_FIRST_BYTE:
             return source, True
-        if not (may_name and proxy_header.may_begin(data)):
+        if not (is_first and proxy_header.may_begin(data)):
             return source, False
+        if not doorway.balancers.has(guest.address):
+            raise RemoteProtocolError(
+                "it sent a PROXY header and is no balancer: add its address to "
+                "rmq.proxyProtocolFrom if it is one"
+            )
         header = proxy_header.parse(data)
         if header is not None:
             await accepted.recv(header.size)
-            source, may_name = header.source, False
+            source, is_first = header.source, False
+            if source and not doorway.admission.rename(guest, source[0]):
+                raise RemoteProtocolError(f"{source[0]} has too many connections")
             continue
         end = min(end, trio.current_time() + PEEK_LIMIT_S)
         if trio.current_time() >= end:

@@ -28,9 +28,22 @@ from rmq.native import NativeHandler
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes
+from rmq.remoting.admission import (
+    TLS_DESCRIPTORS,
+    Admission,
+    AdmissionStatistics,
+    Guest,
+)
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
-from rmq.remoting.listener import Address, Sniffed, accept_forever, open_listener
+from rmq.remoting.listener import (
+    Address,
+    Balancers,
+    Doorway,
+    Sniffed,
+    accept_forever,
+    open_listener,
+)
 from rmq.remoting.loop import Event, serve_reactor
 from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.tls import TlsConfig, TlsMode, serve_decrypted, server_context
@@ -40,6 +53,9 @@ logger.addFilter(SparseLog())
 
 MAX_BUFFER_BYTES = 512 * 1024 * 1024
 SCAN_INTERVAL_S = 0.5
+LOOPBACK = "127.0.0.0/8, ::1"
+"""Where PROXY headers are believed from, unless said otherwise."""
+
 IDLE_SCANS = 10
 """Idle connections are looked for in every tenth scan for expired held replies."""
 
@@ -80,6 +96,7 @@ class ServerStatistics(NamedTuple):
     """The reactor's counters and what dispatch did."""
 
     reactor: ReactorStatistics
+    admission: AdmissionStatistics
     requests: int
     failures: int
     running: int
@@ -93,11 +110,17 @@ class RemotingServer:
         *,
         max_frame_size: int = MAX_FRAME_SIZE,
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
+        max_connections: int = 0,
+        max_connections_per_address: int = 0,
+        proxy_protocol_from: str = LOOPBACK,
         busy_poll_us: int = 0,
         tls: TlsConfig | None = None,
         is_own: Callable[[Address], bool] = lambda _peer: False,
     ) -> None:
-        """Take plain connections of `is_own` peers even where TLS is enforced."""
+        """Take plain connections of `is_own` peers even where TLS is enforced.
+
+        Limits of 0: see `Admission`. PROXY headers: see `Balancers`.
+        """
         self.tls = server_context(tls or TlsConfig())
         self._tls_mode = (tls or TlsConfig()).mode
         self._is_own = is_own
@@ -107,9 +130,16 @@ class RemotingServer:
             max_buffer_bytes=max_buffer_bytes,
             busy_poll_us=busy_poll_us,
         )
+        self._admission = Admission(
+            self._reactor.connections.has_spoken,
+            max_connections=max_connections,
+            max_per_address=max_connections_per_address,
+        )
+        self._balancers = Balancers(proxy_protocol_from)
         self._dispatcher = Dispatcher(self._reactor)
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
+        self._guests: dict[int, Guest] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(
@@ -176,56 +206,81 @@ class RemotingServer:
         with listener.accepting:
             async with listener.bound:
                 await accept_forever(
-                    listener.bound, handover, listener.idle_timeout_ms / 1000
+                    listener.bound,
+                    Doorway(
+                        self._admission,
+                        self._balancers,
+                        handover,
+                        listener.idle_timeout_ms / 1000,
+                    ),
                 )
 
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
         """Serve a connection as its first byte wants, or close it."""
-        plain, remote = sniffed.plain, sniffed.remote
-        if not sniffed.is_tls:
-            if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
-                logger.warning(
-                    "closing %s:%d: it does not speak TLS",
-                    *remote,
-                    extra=caused_by(sniffed.peer[0]),
-                )
-                plain.close()
-            else:
-                self._add(plain, listener, sniffed)
-        elif self.tls is None or self._nursery is None:
+        plain, guest = sniffed.plain, sniffed.guest
+        if refusal := self._refusal(sniffed):
             logger.warning(
-                "closing %s:%d: it speaks TLS, but no certificate is configured here "
-                "(tls.server.certPath, tls.server.keyPath)",
-                *remote,
+                "closing %s:%d: %s",
+                *sniffed.remote,
+                refusal,
                 extra=caused_by(sniffed.peer[0]),
             )
+            self._admission.leave(guest)
             plain.close()
+        elif sniffed.is_tls:
+            assert self._nursery is not None
+            outer = trio.socket.from_stdlib_socket(plain)
+            guest.close = outer.close
+            self._nursery.start_soon(self._serve_tls, outer, sniffed, listener)
         else:
-            stream = trio.SSLStream(
-                trio.SocketStream(trio.socket.from_stdlib_socket(plain)),
-                self.tls.context,
-                server_side=True,
+            self._add(plain, sniffed, listener)
+
+    def _refusal(self, sniffed: Sniffed) -> str:
+        """Return why a connection cannot be served; empty if it can."""
+        if not sniffed.is_tls:
+            if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
+                return "it does not speak TLS"
+            return ""
+        if self.tls is None:
+            return (
+                "it speaks TLS, but no certificate is configured here "
+                "(tls.server.certPath, tls.server.keyPath)"
             )
-            self._nursery.start_soon(
-                serve_decrypted,
+        if not self._admission.enlarge(sniffed.guest, TLS_DESCRIPTORS):
+            return "no room for its TLS connection (rmq.maxConnections)"
+        return ""
+
+    async def _serve_tls(
+        self, outer: trio.socket.SocketType, sniffed: Sniffed, listener: Listener
+    ) -> None:
+        assert self.tls is not None
+        stream = trio.SSLStream(
+            trio.SocketStream(outer), self.tls.context, server_side=True
+        )
+        remote = sniffed.remote
+        try:
+            await serve_decrypted(
                 stream,
-                partial(self._add, listener=listener, sniffed=sniffed),
+                partial(self._add, sniffed=sniffed, listener=listener),
                 f"{remote[0]}:{remote[1]}",
             )
+        finally:
+            self._admission.leave(sniffed.guest)
 
-    def _add(self, plain: socket.socket, listener: Listener, sniffed: Sniffed) -> None:
-        remote = sniffed.remote
+    def _add(self, plain: socket.socket, sniffed: Sniffed, listener: Listener) -> None:
+        guest, remote = sniffed.guest, sniffed.remote
         try:
             host = host_bytes(*remote)
             token = self._reactor.connections.add(plain.fileno(), listener.index, host)
         except OSError as error:
             plain.close()
+            self._admission.leave(guest)
             logger.error(
                 "cannot serve %s: %s", remote, error, extra=caused_by(remote[0])
             )
             return
         plain.detach()
-        self._connections[token] = Connection(
+        connection = self._connections[token] = Connection(
             self._reactor,
             token,
             listener,
@@ -234,6 +289,9 @@ class RemotingServer:
             peer=sniffed.peer,
             close=self._close,
         )
+        self._guests[token] = guest
+        guest.token = token
+        guest.close = partial(self._close, connection, "another took its room")
 
     def _handle_events(self, events: list[Event]) -> None:
         connections, dispatch = self._connections, self._dispatcher.dispatch
@@ -260,6 +318,7 @@ class RemotingServer:
         assert connection.is_open, connection
         connection.mark_closed(reason)
         self._reactor.connections.close(connection.token)
+        self._admission.leave(self._guests.pop(connection.token))
         if connection.listener.on_close is not None:
             connection.listener.on_close(connection)
 
@@ -346,6 +405,7 @@ class RemotingServer:
         """Return a picture of the counters."""
         return ServerStatistics(
             self._reactor.statistics(),
+            self._admission.statistics(),
             self._dispatcher.requests,
             self._dispatcher.failures,
             self._dispatcher.running,

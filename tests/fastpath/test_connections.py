@@ -204,3 +204,64 @@ def test_a_connection_of_a_quiet_reactor_is_not_born_idle(wire):
     wire.reactor.expire_held(200_000)
     wire.connect()
     assert wire.reactor.connections.idle_since(199_999, 0) == []
+
+
+# -- memory that stalled connections hold
+
+
+def half_frames(wire, count, size=20_000):
+    """Begin `count` frames that never end; [(token, peer)]."""
+    made = [wire.connect() for _ in range(count)]
+    for _, peer in made:
+        peer.sendall(frame(1 << 19)[:size])
+    wire.take(0)
+    return made
+
+
+def test_stalled_frames_make_room_for_a_large_one():
+    """All of the memory stood in half frames: who came with more was closed."""
+    wire = Wire(max_buffer_bytes=1 << 20)
+    stalled = half_frames(wire, 30)
+    before = wire.reactor.statistics().buffer_bytes
+    assert before > 1 << 19
+    token, peer = wire.connect()
+    peer.setblocking(False)
+    whole, sent, taken = frame(900_000), 0, []
+    while sent < len(whole):
+        sent += peer.send(whole[sent : sent + 60_000])
+        taken += wire.take(5_000)
+    assert (EventKind.FRAME, token, whole) in taken
+    ended = {token for kind, token, _ in taken if kind == EventKind.OUT_OF_MEMORY}
+    assert ended <= {token for token, _ in stalled}
+    assert wire.reactor.statistics().buffer_bytes <= before
+    wire.close()
+
+
+def test_a_frame_that_comes_byte_by_byte_is_stalled_too():
+    wire = Wire(max_buffer_bytes=1 << 20)
+    for second in range(1, 4):
+        for _, peer in half_frames(wire, 30) if second == 1 else []:
+            wire.peers.append(peer)
+        for peer in wire.peers[:30]:
+            peer.sendall(b"x")
+        assert not wire.take(second * 1_000), "nobody ends while there is room"
+    token, peer = wire.connect()
+    peer.setblocking(False)
+    whole, sent, taken = frame(700_000), 0, []
+    while sent < len(whole):
+        sent += peer.send(whole[sent : sent + 60_000])
+        taken += wire.take(3_100)
+    assert (EventKind.FRAME, token, whole) in taken
+    wire.close()
+
+
+def test_a_reader_that_stopped_makes_room_before_others():
+    wire = Wire(max_buffer_bytes=4 << 20)
+    slow, _ = wire.connect()
+    wire.reactor.poll(0)
+    wire.reactor.send(slow, bytes(1 << 20))
+    token, _ = wire.connect()
+    wire.reactor.poll(3_000)
+    assert wire.reactor.send(token, bytes(3_500_000)), "it is larger, and not stalled"
+    assert (EventKind.READER_TOO_SLOW, slow, None) in wire.take(3_000)
+    wire.close()

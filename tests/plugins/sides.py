@@ -33,7 +33,7 @@ def without_maker(data):
 class Side:
     """One broker behind a reactor, with or without compiled handlers."""
 
-    def __init__(self, folder, *, compiled, region="DefaultRegion", **store_options):
+    def __init__(self, folder, *, compiled, **store_options):
         config = StoreConfig(
             root_dir=str(folder),
             **{
@@ -48,7 +48,7 @@ class Side:
             config, clock=clock, store_host=host_bytes("127.0.0.1", 10_911)
         )
         self.broker = build_context(
-            BrokerConfig(broker_name="broker-a", region_id=region), self.store, clock
+            BrokerConfig(broker_name="broker-a"), self.store, clock
         )
         self.caller = Caller(self.broker)
         self.reactor = Reactor()

@@ -238,19 +238,6 @@ def test_counters_and_touched_queues_are_those_of_puts(sides):
     assert compiled.served == 4
 
 
-@pytest.mark.parametrize("kind", ["plain", "binary"])
-def test_a_region_with_quotes_is_escaped_as_in_python(sides, kind):
-    """Answers were no JSON: the compiled ones had the name as it stands."""
-    python, compiled = sides(region='east "1" \\ é')
-    for side in (python, compiled):
-        side.play([request(PLAIN, opaque=n, kind=kind) for n in range(3)])
-    assert_equal(python, compiled)
-    assert compiled.served == 2
-    for reply in compiled.replies.values():
-        [answer] = FrameDecoder().feed(reply)
-        assert answer.ext_fields["MSG_REGION"] == 'east "1" \\ é'
-
-
 def test_sync_flush_holds_the_answer_until_the_log_is_durable(sides):
     _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     wanted = []
