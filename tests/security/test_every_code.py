@@ -10,7 +10,7 @@ import pytest
 
 from rmq.access.signature import signature_of, signed_content
 from rmq.protocol.bodies.auth import UserInfo
-from rmq.protocol.codes import OwnRequestCode, RequestCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.records import offset_message_id
 from rmq.remoting.client import RemotingClient
@@ -36,6 +36,15 @@ THEIRS = dict.fromkeys(TOPIC_FIELDS, "Theirs") | dict.fromkeys(
 MINE = dict.fromkeys(TOPIC_FIELDS, "Mine") | dict.fromkeys(GROUP_FIELDS, "MyGroup")
 PUSHED = "REPLY_TO_CLIENT\x01p@vera\x02"
 REFUSALS = (3, 16)
+ROUTE = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+SHOWN = (
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    RequestCode.GET_NAMESRV_CONFIG,
+    RequestCode.GET_KVLIST_BY_NAMESPACE,
+)
+"""What a name server shows of what it knows."""
+
 SEND = {
     "a": "PG", "b": "Theirs", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0",
     "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
@@ -74,6 +83,14 @@ def other_fields(estate):
         "cleanOffset": "true",
         "isOffline": "true",
         "readable": "false",
+        "namespace": "N",
+        "value": "v",
+        "brokerName": "broker-test",
+        "brokerAddr": "127.0.0.1:1",
+        "clusterName": "DefaultCluster",
+        "cluster": "DefaultCluster",
+        "brokerId": "0",
+        "haServerAddr": "",
     }
 
 
@@ -212,7 +229,7 @@ def signed(user, code, fields, body, *, oneway=False):
 
 
 @pytest.mark.slow
-async def test_on_the_wire_on_both_ports(tmp_path, nursery):
+async def test_on_the_wire_on_every_port(tmp_path, nursery):
     """With the reactor between: nothing takes a way around the guards."""
     settings = {
         "authenticationEnabled": "true",
@@ -223,27 +240,35 @@ async def test_on_the_wire_on_both_ports(tmp_path, nursery):
         client = RemotingClient()
         await nursery.start(client.run)
         broker = node.broker.context
+        (name_server,) = node.name_servers
+        ports = (node.address, f"127.0.0.1:{node.broker.fast_port}", name_server)
+
+        async def ask(user, address, code, fields=None, body=b""):
+            request = signed(user, code, fields or {}, body)
+            return await client.invoke(address, request, 3_000)
+
+        async def digest():
+            fields = {"namespace": "N"}
+            seen = [await ask("root", name_server, code, fields) for code in SHOWN]
+            assert ResponseCode.NO_PERMISSION not in [each.code for each in seen]
+            return node_digest(broker), [(each.code, each.body) for each in seen]
+
         sam = UserInfo(password=PASSWORD, user_type="Normal").encode()
-        for code, fields, body in (
-            (RequestCode.AUTH_CREATE_USER, {"username": "sam"}, sam),
-            (RequestCode.SEND_MESSAGE_V2, SEND | {"i": HALF}, b"half"),
-            (RequestCode.SEND_MESSAGE_V2, SEND, b"theirs"),
-        ):
-            request = signed("root", code, fields, body)
-            answer = await client.invoke(node.address, request, 3_000)
-            assert answer.code == 0, answer.remark
-        world = Found(broker.store_host, Estate.place(answer))
-        before = node_digest(broker)
-        for port in (node.broker.port, node.broker.fast_port):
+        await ask("root", node.address, 3001, {"username": "sam"}, sam)
+        await ask("root", node.address, 310, SEND | {"i": HALF}, b"half")
+        sent = await ask("root", node.address, 310, SEND, b"theirs")
+        world = Found(broker.store_host, Estate.place(sent))
+        before = await digest()
+        for address in ports:
             for code in CODES:
+                if address == name_server and code == ROUTE:
+                    continue  # everybody's: clients need it before they can sign
                 for fields, body in forbidden(world, "sam", code, is_short=True):
-                    address = f"127.0.0.1:{port}"
-                    request = signed("sam", code, fields, body)
-                    answer = await client.invoke(address, request, 3_000)
-                    assert answer.code in REFUSALS, (port, code, answer.remark)
+                    answer = await ask("sam", address, code, fields, body)
+                    assert answer.code in REFUSALS, (address, code, answer.remark)
                     request = signed("sam", code, fields, body, oneway=True)
                     await client.oneway(address, request, 3_000)
-        assert node_digest(broker) == before
+        assert await digest() == before
         assert not any(broker.native_counts().values()), "a compiled handler served"
         nursery.cancel_scope.cancel()
 
