@@ -11,20 +11,31 @@ held for one fallocate (microseconds on file systems that can) or one part of ze
 import errno
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 from rmq._fastpath import MappedFile
 from rmq.errors import DiskFull, StoreError
+from rmq.store.descriptors import NoRoom, Room
 
 ZEROED_SIZE = 1 << 20
 """Bytes that are zeroed at a time, and the window of a writer that outran the worker:
 what it takes itself is not zeroed."""
 
+_NO_ROOM = NoRoom()
+
 
 class FileAllocator:
     """Known in Java as `AllocateMappedFileService`."""
 
-    def __init__(self, window_size: int, *, zeroes: bool = False) -> None:
+    def __init__(
+        self,
+        window_size: int,
+        *,
+        zeroes: bool = False,
+        room: Room = _NO_ROOM,
+    ) -> None:
+        self._room = room
         self._window_size = window_size
         self._least_size = min(window_size, ZEROED_SIZE) if zeroes else window_size
         self._zeroes = zeroes
@@ -35,9 +46,13 @@ class FileAllocator:
         path = folder / f"{base_offset:020d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            file = MappedFile(str(path), size, base_offset=base_offset, create=True)
+            file = self._room.open(
+                partial(
+                    MappedFile, str(path), size, base_offset=base_offset, create=True
+                )
+            )
         except OSError as error:
-            raise _as_store_error(error, path) from error
+            raise as_store_error(error, path) from error
         except ValueError as error:
             raise StoreError(f"{error}: move it away; it is in the way") from error
         file.expect_writes(writing=True)
@@ -53,7 +68,7 @@ class FileAllocator:
             try:
                 file.allocate(wanted)
             except OSError as error:
-                raise _as_store_error(error, Path(file.path)) from error
+                raise as_store_error(error, Path(file.path)) from error
 
     def _ensure_zeroed(self, file: MappedFile, end: int) -> None:
         """Give the file blocks with zeros up to `end`; the writer may do so beside it.
@@ -61,7 +76,9 @@ class FileAllocator:
         The zeros have a descriptor of their own: an error of the disk is then also
         reported to the flush of the file.
         """
-        descriptor = os.open(file.path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = self._room.open(
+            partial(os.open, file.path, os.O_WRONLY | os.O_CLOEXEC)
+        )
         try:
             while file.allocated < end:
                 with self._lock:
@@ -71,7 +88,7 @@ class FileAllocator:
                     os.fdatasync(descriptor)
                     file.allocate(stop)
         except OSError as error:
-            raise _as_store_error(error, Path(file.path)) from error
+            raise as_store_error(error, Path(file.path)) from error
         finally:
             os.close(descriptor)
 
@@ -102,7 +119,8 @@ def _write_zeros(descriptor: int, start: int, stop: int) -> None:
         start += os.pwrite(descriptor, zeros[: stop - start], start)
 
 
-def _as_store_error(error: OSError, path: Path) -> StoreError:
+def as_store_error(error: OSError, path: Path) -> StoreError:
+    """Say that there is no room on the disk, or why else a file cannot be used."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no disk space for {path}")
     return StoreError(f"cannot write {path}: {error.strerror}")

@@ -22,7 +22,6 @@ from rmq._fastpath import (
     RecordMagic,
     Watermark,
 )
-from rmq.files import sync_directory
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.staging_pool import StagingPool
@@ -48,6 +47,7 @@ class CommitLog(LogTail):
         super().__init__(encoder)
         self.files = files
         self._allocator = allocator
+        self._folder_descriptor = -1
         self._pool = pool
 
     @property
@@ -61,7 +61,13 @@ class CommitLog(LogTail):
         return self.files.min_offset
 
     def open_end(self) -> None:
-        """Continue after what recovery left."""
+        """Continue after what recovery left.
+
+        The folder stays open: to make the name of a new file durable must not fail for
+        want of a descriptor.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        self._folder_descriptor = os.open(self.files.folder, flags)
         self.file = self.files.files[-1] if self.files.files else None
         if self.file is not None:
             self.file.expect_writes(writing=True)
@@ -141,7 +147,7 @@ class CommitLog(LogTail):
         for file in list(self.files.files):
             if file.flushed_position < file.readable_position:
                 if not file.flushed_position:
-                    sync_directory(self.files.folder)
+                    os.fsync(self._folder_descriptor)
                 file.flush(durable)
 
     @property
@@ -163,6 +169,9 @@ class CommitLog(LogTail):
         """Unmap everything; the caller has flushed."""
         self.file = None
         self.files.close()
+        if self._folder_descriptor >= 0:
+            os.close(self._folder_descriptor)
+            self._folder_descriptor = -1
 
 
 def memory_window(ratio: int) -> int:

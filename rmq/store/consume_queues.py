@@ -2,32 +2,45 @@
 
 Layout: `consumequeue/<topic>/<queue id>/`; names were validated before they come here.
 Queue files are mapped on use and kept in the order of use.  The bound is far below the
-kernel's 65,530 mappings and the process's file descriptors; a file is given up only
-when it is flushed and nobody holds it.
+kernel's 65,530 mappings and the process's file descriptors; beyond it, or where there
+is no room for one more, the files that were used least recently are given up.  What of
+them was not flushed stays in the page cache; the next thorough flush opens them again.
 The registry belongs to the trio thread; `flush` runs in a worker on a copy of the list.
 """
 
+import itertools
+import logging
+import os
 import resource
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rmq._fastpath import MappedFile, QueueTail
 from rmq.errors import RequestRejected, StoreError
 from rmq.files import sync_directory
 from rmq.protocol.topics import validate_topic
-from rmq.store.allocate import FileAllocator
+from rmq.store.allocate import FileAllocator, as_store_error
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from rmq.store.descriptors import SHORTAGES, DescriptorReserve
 
-WINDOW_SIZE = 64 * 1024
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WINDOW_SIZE = 4 * 1024
 WINDOW_LIMIT = 1024 * 1024
 """A queue begins with the first and gets up to the second at a time."""
 
 MAPPED_FILES_LIMIT = 16_384
 DESCRIPTOR_SHARE = 4
 """Queue files may use this part (a quarter) of the process's descriptors."""
+
+GIVEN_UP_AT_ONCE = 64
+"""Files that are given up where there is no room for one more."""
 
 PAGE_SIZE = 4096
 QUEUE_ID_DIGITS = 10
@@ -36,12 +49,16 @@ QUEUE_ID_DIGITS = 10
 class MappedQueueFiles:
     """Queue files by path, the least recently used first."""
 
-    def __init__(self, file_size: int) -> None:
+    def __init__(self, file_size: int, reserve: DescriptorReserve) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.limit = max(64, min(MAPPED_FILES_LIMIT, soft // DESCRIPTOR_SHARE))
+        self.limit = max(16, min(MAPPED_FILES_LIMIT, soft // DESCRIPTOR_SHARE))
         self._file_size = file_size
-        self._allocator = FileAllocator(WINDOW_SIZE)
+        self._reserve = reserve
+        self._room = _QueueRoom(self, reserve)
+        self._allocator = FileAllocator(WINDOW_SIZE, room=self._room)
         self._mapped: OrderedDict[tuple[Path, int], MappedFile] = OrderedDict()
+        self._unflushed: dict[Path, bool] = {}
+        """Files that were given up before a flush, and whether they had had none."""
 
     def __len__(self) -> int:
         """Count the mapped files."""
@@ -57,15 +74,23 @@ class MappedQueueFiles:
         if create:
             file = self._allocator.create(folder, base, self._file_size)
         else:
-            path = str(folder / f"{base:020d}")
-            try:
-                file = MappedFile(path, self._file_size, base_offset=base)
-            except ValueError as error:
-                raise StoreError(f"{error}: mend it with `rmq store repair`") from error
-            file.write_position = file.size
-            file.assume_flushed(file.size)
-        self._give_up_oldest()
+            file = self._map(folder / f"{base:020d}", base)
         self._mapped[key] = file
+        if len(self._mapped) > self.limit:
+            self.give_up(len(self._mapped) - self.limit)
+        return file
+
+    def _map(self, path: Path, base: int) -> MappedFile:
+        try:
+            file = self._room.open(
+                partial(MappedFile, str(path), self._file_size, base_offset=base)
+            )
+        except OSError as error:
+            raise as_store_error(error, path) from error
+        except ValueError as error:
+            raise StoreError(f"{error}: mend it with `rmq store repair`") from error
+        file.write_position = file.size
+        file.assume_flushed(file.size)
         return file
 
     def ensure(self, file: MappedFile, end: int) -> None:
@@ -112,16 +137,64 @@ class MappedQueueFiles:
             file.close()
         self._mapped.clear()
 
-    def _give_up_oldest(self) -> None:
-        excess = len(self._mapped) + 1 - self.limit
-        if excess <= 0:
-            return
-        for key, file in list(self._mapped.items())[: excess + 8]:
-            clean = file.flushed_position >= file.write_position
-            if clean and not file.holders and excess > 0:
-                del self._mapped[key]
-                file.close()
-                excess -= 1
+    def give_up(self, count: int) -> None:
+        """Unmap the files that were used least recently; those that are held stay.
+
+        What was not flushed is noted before the file leaves the table, so that a flush
+        beside this finds it in one of the two.
+        """
+        for key in list(itertools.islice(self._mapped, count)):
+            file = self._mapped[key]
+            if file.holders:
+                self._mapped.move_to_end(key)
+                continue
+            if file.flushed_position < file.write_position:
+                path = Path(file.path)
+                is_new = not file.flushed_position
+                self._unflushed[path] = is_new or self._unflushed.get(path, False)
+            del self._mapped[key]
+            file.close()
+
+    def flush_given_up(self, new_folders: set[Path]) -> None:
+        """Make durable what was given up unflushed; adds the folders of new names.
+
+        For the worker, after the flush of what `dirty` returned.
+        """
+        for path in list(self._unflushed):
+            is_new = self._unflushed.pop(path)
+            try:
+                descriptor = self._reserve.open(
+                    partial(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
+                )
+            except FileNotFoundError:
+                continue  # its topic was deleted in the meantime
+            except OSError:
+                self._unflushed[path] = is_new or self._unflushed.get(path, False)
+                raise
+            try:
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+            if is_new:
+                new_folders.update(path.parents[:2])
+
+
+class _QueueRoom:
+    """Room for queue files: others are given up before the reserve is touched."""
+
+    def __init__(self, files: MappedQueueFiles, reserve: DescriptorReserve) -> None:
+        self._files = files
+        self._reserve = reserve
+
+    def open(self, opener: Callable[[], T]) -> T:
+        """Call `opener`, again after giving up files that were used long ago."""
+        try:
+            return opener()
+        except OSError as error:
+            if error.errno not in SHORTAGES:
+                raise
+        self._files.give_up(GIVEN_UP_AT_ONCE)
+        return self._reserve.open(opener)
 
 
 def _is_queue(topic: str, folder: Path) -> bool:
@@ -138,8 +211,15 @@ def _is_queue(topic: str, folder: Path) -> bool:
 class ConsumeQueues:
     """The registry. Known in Java as `ConsumeQueueStore`."""
 
-    def __init__(self, folder: Path, file_size: int) -> None:
-        self.files = MappedQueueFiles(file_size)
+    def __init__(
+        self, folder: Path, file_size: int, reserve: DescriptorReserve
+    ) -> None:
+        self.files = MappedQueueFiles(file_size, reserve)
+        self._reserve = reserve
+        self._new_folders: set[Path] = set()
+        """Names in them are not durable yet; kept when a flush fails half way."""
+        self.has_lost_entries = False
+        """A flush failed: the kernel may have dropped what it could not write."""
         self._folder = folder
         self._file_size = file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
@@ -201,28 +281,40 @@ class ConsumeQueues:
 
     def flush(self, least_pages: int) -> None:
         """Make entries durable; files with fewer dirty pages wait."""
-        new_folders: set[Path] = set()
         for file in self.files.dirty():
             dirty = file.write_position - file.flushed_position
             if dirty >= least_pages * PAGE_SIZE or dirty >= file.size - ENTRY_SIZE:
                 try:
                     file.hold()
                 except ValueError:
-                    continue  # its topic was deleted in the meantime
+                    continue  # it was given up, or its topic was deleted
                 if not file.flushed_position:
-                    new_folders.update(Path(file.path).parents[:2])
+                    self._new_folders.update(Path(file.path).parents[:2])
                 try:
-                    file.flush()
+                    self._flush_or_note(file.flush)
                 finally:
                     file.release()
-        if new_folders:
-            self._sync_folders(new_folders)
+        if not least_pages:
+            self._flush_or_note(partial(self.files.flush_given_up, self._new_folders))
+        if self._new_folders:
+            self._sync_folders()
 
-    def _sync_folders(self, folders: set[Path]) -> None:
+    def _flush_or_note(self, flush: Callable[[], object]) -> None:
+        """Call `flush`; note an error after which a second try proves nothing."""
+        try:
+            flush()
+        except OSError as error:
+            if error.errno not in SHORTAGES and not self.has_lost_entries:
+                self.has_lost_entries = True
+                logger.error("%s: the next start builds queues from the log", error)
+            raise
+
+    def _sync_folders(self) -> None:
         """Make the names of new queue files and their folders durable."""
-        for folder in [*sorted(folders), self._folder]:
+        for folder in [*sorted(self._new_folders), self._folder]:
             with suppress(FileNotFoundError):  # its topic was deleted meanwhile
-                sync_directory(folder)
+                self._reserve.open(partial(sync_directory, folder))
+        self._new_folders.clear()
 
     def close(self) -> None:
         """Unmap everything; the caller has flushed."""

@@ -102,6 +102,11 @@ class Durability:
         return "" if self.is_open else "the store is closed"
 
     @property
+    def keeps_abort(self) -> bool:
+        """Whether the next start must check the log."""
+        return self.refusal is not None and self.refusal.kind.keeps_abort
+
+    @property
     def has_flush_failed(self) -> bool:
         """Whether nothing more becomes durable."""
         refusal = self.refusal

@@ -8,6 +8,7 @@ writes; that thread with the GIL is the store's lock.  `flush_queues`,
 
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from functools import partial
 
 import msgspec
 
@@ -22,6 +23,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
+from rmq.store.descriptors import DescriptorReserve
 from rmq.store.disk import Disk
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
@@ -44,9 +46,10 @@ class MessageStore:
         self.boot_ms = clock.now_ms()
         self.recovery = RecoveryReport(was_clean=True)
         self.checkpoint = Checkpoint()
-        self.log = log = _make_log(config, directory, store_host)
+        self.reserve = DescriptorReserve()
+        self.log = log = _make_log(config, directory, self.reserve, store_host)
         self.queues = queues = ConsumeQueues(
-            directory.consume_queue, config.queue_file_size
+            directory.consume_queue, config.queue_file_size, self.reserve
         )
         self._counters = counters = StoreCounters()
         self.durability = durability = Durability(log, config, counters)
@@ -71,6 +74,8 @@ class MessageStore:
         store.directory.acquire()
         with ExitStack() as undo:
             undo.callback(store.directory.release)
+            undo.callback(store.reserve.close)
+            store.reserve.refill()
             undo.callback(store.log.close)
             undo.callback(store.queues.close)
             undo.callback(store.index.close)
@@ -166,6 +171,8 @@ class MessageStore:
         end_offset = self.durability.durable.value
         store_ms = self.durability.durable_ms
         self.queues.flush(0)
+        if self.queues.has_lost_entries:
+            return  # the next start builds them from here on
         self.checkpoint.logics_msg_ms = store_ms
         self.checkpoint.logics_physical_offset = end_offset
         self.save_checkpoint()
@@ -180,7 +187,7 @@ class MessageStore:
         self.checkpoint.physic_msg_ms = self.durability.durable_ms
         self.checkpoint.confirm_offset = self.durability.durable.value
         self.checkpoint.index_msg_ms = self.index.full_end_ms
-        self.checkpoint.save(self.directory.checkpoint)
+        self.reserve.open(partial(self.checkpoint.save, self.directory.checkpoint))
 
     # -- end
 
@@ -215,23 +222,25 @@ class MessageStore:
                     self.index.build()
                 self.index.flush()
             self.save_checkpoint()
-            refusal = self.durability.refusal
-            if refusal is None or not refusal.kind.keeps_abort:
+            if not self.durability.keeps_abort and not self.queues.has_lost_entries:
                 QueueEnds.save(self.directory.config, self.queues, self.log.end_offset)
                 self.directory.abort.clear()
         finally:
             self.index.close()
             self.queues.close()
             self.log.close()
+            self.reserve.close()
             self.directory.release()
 
 
 def _make_log(
-    config: StoreConfig, directory: DataDirectory, store_host: bytes
+    config: StoreConfig,
+    directory: DataDirectory,
+    reserve: DescriptorReserve,
+    store_host: bytes,
 ) -> CommitLog:
-    allocator = FileAllocator(
-        WINDOW_SIZE, zeroes=config.is_sync_flush or config.warms_files
-    )
+    zeroes = config.is_sync_flush or config.warms_files
+    allocator = FileAllocator(WINDOW_SIZE, zeroes=zeroes, room=reserve)
     files = MappedFileQueue(
         directory.commit_log, config.commit_log_file_size, allocator
     )

@@ -70,4 +70,5 @@ class StoreService:
         worker = Worker()
         while True:
             await worker.attempt("looking at the disk", self._store.disk.check)
+            self._store.reserve.refill()
             await trio.sleep(DISK_CHECK_INTERVAL_S)

@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +67,14 @@ def number_of(body):
 
 @contextmanager
 def broker(
-    folder, flush="ASYNC_FLUSH", *, traced="", bug="", environment=None, **settings
+    folder,
+    flush="ASYNC_FLUSH",
+    *,
+    traced="",
+    bug="",
+    environment=None,
+    descriptors=None,
+    **settings,
 ):
     """Yield a broker in a process of its own, and its address; killed at the end."""
     values = SETTINGS | {"storePathRootDir": folder, "flushDiskType": flush} | settings
@@ -81,6 +90,7 @@ def broker(
         stderr=subprocess.PIPE,
         text=True,
         env=everything,
+        preexec_fn=descriptors and partial(limit_descriptors, descriptors),
     ) as child:
         try:
             lines = []
@@ -96,11 +106,17 @@ def broker(
             child.kill()
 
 
+def limit_descriptors(count):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
 @dataclass
 class Load:
     """A client that sends numbers and never sends one twice."""
 
     trace: Path | None = None
+    topics: int = 3
+    run_length: int = RUN
     next_number: int = 0
     acknowledged: dict[int, Sent] = field(default_factory=dict)
     refused: list[Command] = field(default_factory=list)
@@ -143,7 +159,7 @@ class Load:
         waiting[number] = None
         fields = {
             "producerGroup": "P",
-            "topic": f"T{number // RUN % 3}",
+            "topic": self._topic_of(number),
             "defaultTopic": "TBW102",
             "defaultTopicQueueNums": "2",
             "queueId": str(number % 2),
@@ -160,6 +176,9 @@ class Load:
         )
         return encode(command)
 
+    def _topic_of(self, number):
+        return f"T{number // self.run_length % self.topics}"
+
     def _take(self, data, decoder, waiting):
         size = self.trace.stat().st_size if self.trace is not None else 0
         for answer in decoder.feed(data):
@@ -170,7 +189,7 @@ class Load:
                 continue
             fields = answer.ext_fields
             self.acknowledged[number] = Sent(
-                f"T{number // RUN % 3}",
+                self._topic_of(number),
                 int(fields["queueId"]),
                 int(fields["queueOffset"]),
                 int(fields["msgId"][16:32], 16),
@@ -179,9 +198,10 @@ class Load:
 
 
 def store_config(root, flush="ASYNC_FLUSH"):
+    log_files = [path.stat().st_size for path in (Path(root) / "commitlog").glob("0*")]
     return StoreConfig(
         root_dir=str(root),
-        commit_log_file_size=SIZES["mappedFileSizeCommitLog"],
+        commit_log_file_size=max(log_files, default=SIZES["mappedFileSizeCommitLog"]),
         queue_file_size=SIZES["mappedFileSizeConsumeQueue"],
         flush_disk_type=FlushDiskType(flush),
     )

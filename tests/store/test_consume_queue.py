@@ -1,5 +1,6 @@
 """Entries of one queue over real files of ten entries."""
 
+import errno
 import os
 import sys
 import threading
@@ -9,6 +10,7 @@ import pytest
 from rmq.errors import CorruptLog
 from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues, MappedQueueFiles
+from rmq.store.descriptors import DescriptorReserve
 
 FILE_SIZE = 200
 SIZE = 100
@@ -16,7 +18,7 @@ SIZE = 100
 
 @pytest.fixture
 def files():
-    files = MappedQueueFiles(FILE_SIZE)
+    files = MappedQueueFiles(FILE_SIZE, DescriptorReserve(0))
     yield files
     files.close()
 
@@ -36,7 +38,7 @@ def new_queue(tmp_path, files):
 
 @pytest.fixture
 def queues(tmp_path):
-    queues = ConsumeQueues(tmp_path, FILE_SIZE)
+    queues = ConsumeQueues(tmp_path, FILE_SIZE, DescriptorReserve(0))
     yield queues
     queues.close()
 
@@ -190,7 +192,7 @@ def test_registry_leaves_foreign_folders_alone(tmp_path, queues):
     (tmp_path / "Topic" / "notes").mkdir()
     (tmp_path / "Topic" / "4").write_text("a file")
     (tmp_path / "README").write_text("a file")
-    again = ConsumeQueues(tmp_path, FILE_SIZE)
+    again = ConsumeQueues(tmp_path, FILE_SIZE, DescriptorReserve(0))
     foreign = again.load()
     assert sorted(path.name for path in foreign) == ["4", "notes"]
     assert [(queue.topic, queue.queue_id) for queue in again] == [("Topic", 3)]
@@ -268,15 +270,79 @@ def test_worker_lists_files_while_others_are_opened(tmp_path, queues):
     assert not failures
 
 
-def test_held_and_dirty_files_are_not_given_up(tmp_path, queues):
+def test_held_files_are_not_given_up(tmp_path, queues):
     files = queues.files
     files.limit = 2
     held = files.open(tmp_path / "held", 0, create=True)
     held.hold()
-    fill(queues.get_or_create("Dirty", 0), 1)
-    [dirty] = files.dirty()
     others = [files.open(tmp_path / str(n), 0, create=True) for n in range(5)]
     assert not held.is_closed
-    assert not dirty.is_closed
-    assert [file.is_closed for file in others] == [True] * 4 + [False]
+    assert [file.is_closed for file in others[:3]] == [True] * 3
+    assert len(files) <= 3
     held.release()
+
+
+def test_what_was_given_up_unflushed_is_flushed_by_name(queues, monkeypatch):
+    """Also where the queue went on meanwhile: nothing is called durable too early."""
+    queues.files.limit = 2
+    busy = queues.get_or_create("Topic", 0)
+    fill(busy, 1)
+    first = busy.file
+    for queue_id in range(1, 6):
+        fill(queues.get_or_create("Topic", queue_id), 1)
+    assert first.is_closed
+    assert len(queues.files) == 2
+    fill(busy, 1, first=1)
+    synced, fdatasync = [], os.fdatasync
+
+    def noted(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    queues.flush(4)
+    assert synced == []
+    queues.flush(0)
+    folders = [queues.get("Topic", n).folder for n in range(5)]
+    assert sorted(synced) == [str(folder / f"{0:020d}") for folder in folders]
+    assert queues.files.dirty() == []
+    queues.flush(0)
+    assert len(synced) == 5
+    assert [busy.entry(n)[1] for n in range(2)] == [SIZE] * 2
+
+
+def test_a_failed_flush_of_a_queue_is_remembered(queues, monkeypatch, caplog):
+    """The next one succeeds without the entries: the checkpoint must not move."""
+    queues.files.limit = 1
+    for queue_id in range(2):
+        fill(queues.get_or_create("Topic", queue_id), 1)
+
+    def broken(_descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            queues.flush(0)
+    queues.flush(0)
+    assert queues.has_lost_entries
+    assert "the next start builds queues from the log" in caplog.text
+
+
+def test_no_descriptors_is_no_failed_flush(queues, monkeypatch):
+    queues.files.limit = 1
+    for queue_id in range(2):
+        fill(queues.get_or_create("Topic", queue_id), 1)
+
+    def none_left(*_arguments):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", none_left)
+        with pytest.raises(OSError, match="Too many"):
+            queues.flush(0)
+    assert not queues.has_lost_entries
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    queues.flush(0)
+    assert len(synced) == 1

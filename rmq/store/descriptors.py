@@ -1,0 +1,77 @@
+"""DescriptorReserve: the store can open files when the process has no more room.
+
+Connections can take every descriptor of a process.  The store keeps a few, opened on
+/dev/null, and gives one back when a file of its own cannot be opened; it takes it again
+as soon as there is room.  A new log file needs one for good, all else for a moment;
+without any left a message that needs a new file is refused, and the next one tries.
+Any thread may call; one list, of which an append and a pop are atomic.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+RESERVED = 8
+"""New log files while there is no room: at 1 GiB each, some minutes of full load."""
+
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""No more descriptors, here or in the system; no more memory or mappings."""
+
+T = TypeVar("T")
+
+
+class Room(Protocol):
+    """Who knows how to make room for one more open file."""
+
+    def open(self, opener: Callable[[], T]) -> T:
+        """Call `opener`, again after making room if there was none."""
+        ...
+
+
+class NoRoom:
+    """Nothing can be given back."""
+
+    def open(self, opener: Callable[[], T]) -> T:
+        """Call `opener` once."""
+        return opener()
+
+
+class DescriptorReserve:
+    """A few descriptors, closed when the store needs one."""
+
+    def __init__(self, size: int = RESERVED) -> None:
+        self._size = size
+        self._held: list[int] = []
+
+    def __len__(self) -> int:
+        """Count the descriptors that are kept."""
+        return len(self._held)
+
+    def refill(self) -> None:
+        """Take what is missing, if there is room."""
+        with suppress(OSError):
+            while len(self._held) < self._size:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def open(self, opener: Callable[[], T]) -> T:
+        """Call `opener`; once more with a descriptor of the reserve if it found none.
+
+        It must have no effect when it raises.
+        """
+        try:
+            return opener()
+        except OSError as error:
+            if error.errno not in SHORTAGES or not self._held:
+                raise
+        os.close(self._held.pop())
+        try:
+            return opener()
+        finally:
+            self.refill()
+
+    def close(self) -> None:
+        """Give everything back."""
+        while self._held:
+            os.close(self._held.pop())
