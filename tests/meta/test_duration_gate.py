@@ -1,5 +1,6 @@
 """Tests that take long are found, whatever else the machine does."""
 
+import os
 import time
 
 from tests import duration_gate
@@ -26,4 +27,16 @@ def test_sleep_is_found(monkeypatch):
     time.sleep(0.02)
     with monkeypatch.context() as patch:
         patch.setattr(duration_gate, "IDLE_LIMIT_S", 0.01)
-        assert watch.complaint().startswith("waited for")
+        assert watch.complaint().startswith("waited")
+
+
+def test_a_child_is_no_sleep(monkeypatch):
+    watch, used = Stopwatch(), list(os.times())
+    used[2] += 1
+    time.sleep(0.02)
+    with monkeypatch.context() as patch:
+        patch.setattr(duration_gate, "IDLE_LIMIT_S", 0.01)
+        patch.setattr(duration_gate.os, "times", lambda: used)
+        assert watch.complaint() == ""
+        patch.setattr(duration_gate, "CHILDREN_LIMIT_S", 0.5)
+        assert watch.complaint().startswith("its children ran")
