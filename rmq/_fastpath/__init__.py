@@ -6,7 +6,13 @@ Only `columns` is not here: Spark reads with it, a broker has no use for it.
 from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
 from rmq._fastpath.connections import Connections, EventKind
-from rmq._fastpath.decode import Record, RecordStatus, check_record, decode_record
+from rmq._fastpath.decode import (
+    Record,
+    RecordStatus,
+    RecordView,
+    check_record,
+    decode_record,
+)
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
@@ -58,6 +64,7 @@ __all__ = [
     "RecordLayout",
     "RecordMagic",
     "RecordStatus",
+    "RecordView",
     "RpcTime",
     "RpcTimes",
     "ScanStop",

@@ -51,3 +51,40 @@ def decode_record(
     data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
 ) -> Record:
     """The record at `position`; ValueError says why there is none."""
+
+@final
+class RecordView:
+    """Fields of a record, read where it lies; nothing else of it is looked at.
+
+    All but `properties` need the first RecordLayout.HEAD_SIZE bytes at most. ValueError
+    if what is asked for lies beyond the buffer.
+    """
+
+    def __init__(self, data: Buffer | MappedFile, position: int = 0) -> None: ...
+    @property
+    def size(self) -> int:
+        """Bytes that the record says it has."""
+
+    @property
+    def is_message(self) -> bool:
+        """Whether the magic is that of a message, not of a blank or of nothing."""
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that it was stored for."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in that queue."""
+
+    @property
+    def physical_offset(self) -> int:
+        """Its place in the log."""
+
+    @property
+    def store_ms(self) -> int:
+        """When it was stored; it lies after the host of the producer."""
+
+    @property
+    def properties(self) -> bytes:
+        """The text of its properties; ValueError unless the record is whole."""

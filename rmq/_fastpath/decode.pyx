@@ -152,3 +152,90 @@ def decode_record(const uint8_t[::1] data not None, int64_t position=0, *,
         parts.properties_at:parts.properties_at + parts.properties_size
     ]
     return record
+
+
+@cython.final
+cdef class RecordView:
+    """Fields of a record, read where it lies; nothing else of it is looked at.
+
+    All but `properties` need the first RecordLayout.HEAD_SIZE bytes at most. ValueError
+    if what is asked for lies beyond the buffer.
+    """
+
+    cdef const uint8_t[::1] data
+    cdef int64_t at
+
+    def __init__(self, const uint8_t[::1] data not None, int64_t position=0):
+        if not 0 <= position <= data.shape[0]:
+            raise ValueError(f"position {position} outside {data.shape[0]} bytes")
+        self.data = data
+        self.at = position
+
+    cdef const uint8_t *bytes_up_to(self, int64_t end) except NULL:
+        if end > self.data.shape[0] - self.at:
+            raise ValueError(
+                f"of a record only {self.data.shape[0] - self.at} bytes are here"
+            )
+        return &self.data[self.at]
+
+    @property
+    def size(self):
+        """Bytes that the record says it has."""
+        return <int32_t>get32(self.bytes_up_to(RecordLayout.MAGIC_AT))
+
+    @property
+    def is_message(self):
+        """Whether the magic is that of a message, not of a blank or of nothing."""
+        cdef uint32_t magic = get32(
+            self.bytes_up_to(RecordLayout.BODY_CRC_AT) + RecordLayout.MAGIC_AT
+        )
+        return (
+            magic == <uint32_t>RecordMagic.MAGIC_V1
+            or magic == <uint32_t>RecordMagic.MAGIC_V2
+        )
+
+    @property
+    def queue_id(self):
+        """The queue that it was stored for."""
+        return <int32_t>get32(
+            self.bytes_up_to(RecordLayout.FLAG_AT) + RecordLayout.QUEUE_ID_AT
+        )
+
+    @property
+    def queue_offset(self):
+        """Its place in that queue."""
+        return <int64_t>get64(
+            self.bytes_up_to(RecordLayout.PHYSICAL_OFFSET_AT)
+            + RecordLayout.QUEUE_OFFSET_AT
+        )
+
+    @property
+    def physical_offset(self):
+        """Its place in the log."""
+        return <int64_t>get64(
+            self.bytes_up_to(RecordLayout.SYS_FLAG_AT)
+            + RecordLayout.PHYSICAL_OFFSET_AT
+        )
+
+    @property
+    def store_ms(self):
+        """When it was stored; it lies after the host of the producer."""
+        cdef int64_t at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V4
+        cdef int32_t sys_flag = get32(
+            self.bytes_up_to(RecordLayout.BORN_MS_AT) + RecordLayout.SYS_FLAG_AT
+        )
+        if sys_flag & RecordFlag.BORN_HOST_V6:
+            at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V6
+        return <int64_t>get64(self.bytes_up_to(at + 8) + at)
+
+    @property
+    def properties(self):
+        """The text of its properties; ValueError unless the record is whole."""
+        cdef RecordParts parts
+        cdef const uint8_t *p = self.bytes_up_to(RecordLayout.BLANK_SIZE)
+        cdef RecordStatus status = split_record(
+            p, self.data.shape[0] - self.at, False, &parts
+        )
+        if status != OK:
+            raise ValueError(f"no record at {self.at}: {RecordStatus(status).name}")
+        return p[parts.properties_at:parts.properties_at + parts.properties_size]

@@ -26,6 +26,7 @@ cpdef enum RecordLayout:
     BORN_HOST_AT = 48
     HOST_SIZE_V4 = 8
     HOST_SIZE_V6 = 20
+    HEAD_SIZE = 76          # up to the end of the store time, with an IPv6 host
     FIXED_SIZE_V1 = 91
     FIXED_SIZE_V2 = 92
     BLANK_SIZE = 8

@@ -15,6 +15,7 @@ class RecordLayout(IntEnum):
     BORN_HOST_AT = 48
     HOST_SIZE_V4 = 8
     HOST_SIZE_V6 = 20
+    HEAD_SIZE = 76
     FIXED_SIZE_V1 = 91
     FIXED_SIZE_V2 = 92
     BLANK_SIZE = 8

@@ -7,7 +7,7 @@ from enum import Enum
 
 from rmq.config import DAY_MS, LONG_MAX, Configuration, option, shortened
 from rmq.errors import ConfigError
-from rmq.protocol.flags import PERM_MAX, PERM_READ, PERM_WRITE
+from rmq.protocol.flags import PERM_MAX, PERM_READ_WRITE
 
 _NAME = re.compile(r"[^\s/\\]+")
 _REGION = re.compile(r'[^"\\\x00-\x1f\x7f-\x9f]{0,127}')
@@ -68,7 +68,7 @@ class BrokerConfig(Configuration):
         doc="name servers, host:port, separated by ;",
     )
     broker_permission: int = option(
-        PERM_READ | PERM_WRITE,
+        PERM_READ_WRITE,
         key="brokerPermission",
         dynamic=True,
         low=0,

@@ -24,7 +24,7 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.access.signature import sign
 from rmq.broker.config import BrokerConfig
-from rmq.broker.tables.topics import READ_WRITE, TopicTable
+from rmq.broker.tables.topics import TopicTable
 from rmq.errors import PeerError, RequestRejected
 from rmq.json_table import encode_in_turns
 from rmq.logs import Foreign
@@ -37,6 +37,7 @@ from rmq.protocol.bodies.topics import (
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import EncodedMembers, fill
+from rmq.protocol.flags import PERM_READ_WRITE
 from rmq.protocol.headers.route import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -262,7 +263,7 @@ class NameServers:
 
     async def _all_encoded(self) -> list[bytes]:
         """Return all topics as members of a registration."""
-        if self._config.broker_permission & READ_WRITE == READ_WRITE:
+        if self._config.broker_permission & PERM_READ_WRITE == PERM_READ_WRITE:
             return await self._topics.encoded()
         members: EncodedMembers[TopicConfig] = EncodedMembers()
         for name, topic in self._topics.all().items():
@@ -320,7 +321,7 @@ class NameServers:
     def _permitted(self, topic: TopicConfig) -> TopicConfig:
         """Take away from a topic what the broker as a whole may not do."""
         permission = self._config.broker_permission
-        if topic.perm & permission == topic.perm & READ_WRITE:
+        if topic.perm & permission == topic.perm & PERM_READ_WRITE:
             return topic
         return msgspec.structs.replace(topic, perm=topic.perm & permission)
 

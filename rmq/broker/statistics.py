@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from rmq._fastpath import size_entries
+from rmq.broker.arrivals import QueueKey
 from rmq.broker.timings import COMMIT_BOUNDS_S, CREATION_BOUNDS_MS, Timings
 from rmq.clock import Clock
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
@@ -54,7 +55,6 @@ MAX_ITEMS: Final = 20_000
 """Items of all names; one takes up to 3 kB. More are not counted."""
 
 Note = tuple[int, int, int]
-QueueKey = tuple[str, int]
 PullKey = tuple[str, str, int]
 """Group, topic, queue."""
 

@@ -21,7 +21,7 @@ from rmq.protocol.bodies.route import (
     GetBrokerMemberGroupResponseBody,
     TopicRouteData,
 )
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import FAQ, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmq.protocol.headers import cluster as cluster_headers
@@ -30,7 +30,6 @@ from rmq.protocol.topics import validate_topic
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 MAX_NAME_LENGTH = 255
 """Of broker and cluster names and addresses: they become keys of tables."""
 

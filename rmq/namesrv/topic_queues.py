@@ -14,7 +14,7 @@ import msgspec
 from rmq.namesrv.rules import refused
 from rmq.protocol.bodies.route import QueueData
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.flags import PERM_READ, PERM_WRITE
+from rmq.protocol.flags import PERM_READ_WRITE, PERM_WRITE
 
 MAX_TOPICS = 1_000_000
 MAX_QUEUE_DATAS = 2_500_000
@@ -123,7 +123,7 @@ class TopicQueues:
             if data is None:
                 continue
             if id(data) not in replaced:
-                perm = PERM_READ | PERM_WRITE if writable else data.perm & ~PERM_WRITE
+                perm = PERM_READ_WRITE if writable else data.perm & ~PERM_WRITE
                 replaced[id(data)] = data, msgspec.structs.replace(data, perm=perm)
             queues[broker_name] = replaced[id(data)][1]
             count += 1

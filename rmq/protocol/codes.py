@@ -55,6 +55,12 @@ class Version(IntEnum):
     V5_5_0 = 513
 
 
+FAQ: Final = (
+    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+"""The end of some remarks, where Java has it."""
+
+
 class RequestCode(IntEnum):
     """What a request asks for."""
 

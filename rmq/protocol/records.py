@@ -10,10 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmq._fastpath import MappedFile, RecordMagic, decode_record
+from rmq._fastpath import MappedFile, RecordMagic, RecordView, decode_record
 from rmq.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties
+
+__all__ = [
+    "RecordView",
+    "StoredMessage",
+    "decode_stored",
+    "decode_stored_at",
+    "encode_stored",
+    "offset_message_id",
+    "offset_of_message_id",
+]
 
 _OFFSET: Final = struct.Struct(">q")
 _RECORD_HEAD: Final = struct.Struct(">iIiiiqqiq")

@@ -12,14 +12,13 @@ Appends come from the trio thread; `allocate_ahead` from a worker; `commit_stage
 """
 
 import os
-import struct
 
 from rmq._fastpath import (
     LogTail,
     MappedFile,
     RecordEncoder,
     RecordLayout,
-    RecordMagic,
+    RecordView,
     Watermark,
 )
 from rmq.store.allocate import FileAllocator
@@ -29,9 +28,6 @@ from rmq.store.staging_pool import StagingPool
 WINDOW_SIZE = 64 << 20
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
-_HEAD = struct.Struct(">iI20xq")
-"""Size, magic and own offset of a record."""
-_MAGICS = frozenset({int(RecordMagic.MAGIC_V1), int(RecordMagic.MAGIC_V2)})
 
 
 class CommitLog(LogTail):
@@ -117,22 +113,19 @@ class CommitLog(LogTail):
 
     def record_size_at(self, offset: int) -> int:
         """Read the size of the record that starts at `offset`; 0 if none does."""
-        data = self.read(offset, _HEAD.size)
-        if data is None:
+        record = self._head_at(offset)
+        if record is None or not record.is_message or record.physical_offset != offset:
             return 0
-        size, magic, own_offset = _HEAD.unpack(data)
-        return size if magic in _MAGICS and own_offset == offset else 0
+        return record.size
 
     def store_ms_at(self, offset: int) -> int:
         """Read the store time of the record at `offset`; 0 if it cannot be read."""
-        head = self.read(offset, RecordLayout.BORN_HOST_AT)
-        if head is None:
-            return 0
-        flag_at = RecordLayout.SYS_FLAG_AT
-        sys_flag = int.from_bytes(head[flag_at : flag_at + 4], "big")
-        host_size = 20 if sys_flag & 0x10 else 8
-        data = self.read(offset + RecordLayout.BORN_HOST_AT + host_size, 8)
-        return int.from_bytes(data, "big", signed=True) if data else 0
+        record = self._head_at(offset)
+        return 0 if record is None else record.store_ms
+
+    def _head_at(self, offset: int) -> RecordView | None:
+        data = self.read(offset, RecordLayout.HEAD_SIZE)
+        return None if data is None else RecordView(data)
 
     def commit_staged(self) -> None:
         """Move what is staged to the files."""

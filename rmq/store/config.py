@@ -4,10 +4,11 @@ import enum
 import os
 from pathlib import Path
 
+from rmq._fastpath import QueueEntryLayout
 from rmq.config import DAY_MS, Configuration, option, shortened
 from rmq.errors import ConfigError
 
-QUEUE_ENTRY_SIZE = 20
+_ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -353,7 +354,7 @@ class StoreConfig(Configuration):
             )
         if self.broker_role is BrokerRole.SLAVE:
             raise ConfigError("brokerRole=SLAVE: replication is not supported yet")
-        rounded = -(-self.queue_file_size // QUEUE_ENTRY_SIZE) * QUEUE_ENTRY_SIZE
+        rounded = -(-self.queue_file_size // _ENTRY_SIZE) * _ENTRY_SIZE
         object.__setattr__(self, "queue_file_size", rounded)
         self.delay_table()
         self.delete_hour_set()
@@ -367,6 +368,11 @@ class StoreConfig(Configuration):
     def uses_staging(self) -> bool:
         """True if messages go to memory before they go to the log's files."""
         return self.staging_enabled and not self.is_sync_flush
+
+    @property
+    def filter_scan_entries(self) -> int:
+        """How many queue entries one pull looks at; the key counts their bytes."""
+        return self.filter_scan_bytes // _ENTRY_SIZE
 
     @property
     def root(self) -> Path:

@@ -14,11 +14,12 @@ from typing import Any
 
 import msgspec
 
+from rmq._fastpath import QueueEntryLayout
 from rmq.errors import RemoteProtocolError
 from rmq.protocol import fastjson
 from rmq.protocol.topics import TIMER_TOPIC
 
-ENTRY_SIZE = 20
+ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 ACCESS_TABLES = ("users", "acls")
 """RocksDB tables of Java's access control, which rmq does not read."""
 

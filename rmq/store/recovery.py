@@ -8,7 +8,6 @@ deleted. Runs before anybody else may use the store.
 """
 
 import os
-import struct
 import time
 from array import array
 from typing import cast
@@ -20,6 +19,7 @@ from rmq._fastpath import (
     RecordFlag,
     RecordLayout,
     RecordStatus,
+    RecordView,
     WalkedRecord,
     keep_unqueued,
     survey_log,
@@ -46,9 +46,6 @@ _INNER_BATCH = 0x80
 _COPY_SIZE = 1 << 20
 _BLOCK_RECORDS = 4096
 _ROW_FIELDS = 8
-_HEAD = struct.Struct(">i8xi4xqq")
-"""Size, queue id, queue offset and own offset of a record."""
-
 _NO_QUEUE = (-1 << 63, -1, -1)
 """Before all others: a table of ends has at least one row."""
 
@@ -222,8 +219,13 @@ class Recovery:
         position = 0 if file is None else offset - file.base_offset
         if file is None or position + RecordLayout.SYS_FLAG_AT > file.size:
             return False
-        found = _HEAD.unpack(file.read(position, _HEAD.size))
-        return found == (size, queue.queue_id, queue_offset, offset)
+        record = RecordView(file.read(position, RecordLayout.SYS_FLAG_AT))
+        return (
+            record.size == size
+            and record.queue_id == queue.queue_id
+            and record.queue_offset == queue_offset
+            and record.physical_offset == offset
+        )
 
     def _lagging_from(self) -> int:
         """Return where the log must be read from for queues that lost entries."""

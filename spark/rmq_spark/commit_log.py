@@ -13,6 +13,7 @@ was under way has ended.
 import logging
 import os
 import stat
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ CHUNK_BYTES: Final = 16 << 20
 MAX_RECORD_BYTES: Final = 256 << 20
 """No broker stores a record this long; a longer one is damage."""
 NAME_DIGITS: Final = 20
+QUEUE_ENTRY: Final = struct.Struct(">qiq")
+"""Physical offset, record size and tags code."""
 _TAIL_BYTES: Final = 1 << 20
 _log: Final = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ its end.
 """
 
 import os
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from rmq._fastpath.columns import find_record, walk_chain
 from rmq_spark.commit_log import (
     CHUNK_BYTES,
     NAME_DIGITS,
+    QUEUE_ENTRY,
     LostData,
     Segment,
     covered,
@@ -27,7 +27,6 @@ from rmq_spark.commit_log import (
 )
 
 _HINT_BYTES: Final = 1 << 20
-_ENTRY: Final = struct.Struct(">qiq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def _entry(descriptor: int, index: int) -> int | None:
     )
     if len(data) < QueueEntryLayout.ENTRY_SIZE:
         return None
-    offset, size, _ = _ENTRY.unpack(data)
+    offset, size, _ = QUEUE_ENTRY.unpack(data)
     if size == QueueEntryLayout.FILLER_SIZE:
         return -1
     return offset if size > 0 else None

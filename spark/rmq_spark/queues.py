@@ -8,7 +8,6 @@ Entry, 20 bytes: i64 physical offset, i32 record size, i64 tags code.
 
 import logging
 import os
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq._fastpath import QueueEntryLayout, RecordLayout, RecordStatus
+from rmq._fastpath import QueueEntryLayout, RecordLayout, RecordStatus, RecordView
 from rmq.errors import ConfigError
 from rmq_spark.commit_log import (
+    NAME_DIGITS,
+    QUEUE_ENTRY,
     LostData,
     Segment,
     bad_record,
@@ -28,9 +29,6 @@ from rmq_spark.commit_log import (
 from rmq_spark.options import Options
 from rmq_spark.segments import BatchBuilder, Reading
 
-_ENTRY: Final = struct.Struct(">qiq")
-_OFFSET_AT: Final = int(RecordLayout.PHYSICAL_OFFSET_AT)
-_NAME_DIGITS: Final = 20
 _BATCH_RECORDS: Final = 16_384
 _BATCH_BYTES: Final = 16 << 20
 Place = tuple[int, int]
@@ -93,11 +91,11 @@ def _existing(folder: Path, topic: str) -> Path:
 def _entries(folder: Path) -> Iterator[Place]:
     """Offset and size of each entry that was written; fillers are passed over."""
     for path in sorted(folder.iterdir()):
-        if not path.name.isdecimal() or len(path.name) != _NAME_DIGITS:
+        if not path.name.isdecimal() or len(path.name) != NAME_DIGITS:
             continue
         data = path.read_bytes()
         whole = len(data) - len(data) % QueueEntryLayout.ENTRY_SIZE
-        for offset, size, _ in _ENTRY.iter_unpack(data[:whole]):
+        for offset, size, _ in QUEUE_ENTRY.iter_unpack(data[:whole]):
             if size <= 0 or offset < 0:
                 break
             if size != QueueEntryLayout.FILLER_SIZE:
@@ -168,20 +166,18 @@ def _read_batch(
             yield from builder.build(decoder, found)
         at = found.position
         if found.status is not RecordStatus.OK:
-            offset = int.from_bytes(
-                joined[at + _OFFSET_AT : at + _OFFSET_AT + 8], "big"
-            )
+            record = RecordView(joined, at)
+            offset = record.physical_offset
             error = bad_record(part.path, offset, found.status, found.reason)
             if not reading.skip_corrupt:
                 raise error
             _log.warning("%s", error)
-            at += int.from_bytes(joined[at : at + 4], "big")
+            at += record.size
 
 
 def _is_record(data: bytes, offset: int, size: int) -> bool:
     """True if the bytes claim to be the record that the queue names."""
-    return (
-        len(data) == size
-        and data[:4] == size.to_bytes(4, "big")
-        and (data[_OFFSET_AT : _OFFSET_AT + 8] == offset.to_bytes(8, "big"))
-    )
+    if len(data) != size or size < RecordLayout.HEAD_SIZE:
+        return False
+    record = RecordView(data)
+    return record.size == size and record.physical_offset == offset

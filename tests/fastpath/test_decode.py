@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import RecordLayout, RecordStatus, check_record, decode_record
+from rmq._fastpath import (
+    RecordLayout,
+    RecordStatus,
+    RecordView,
+    check_record,
+    decode_record,
+)
 from tests.model.record import MAGIC_BLANK, MAGIC_V1, ModelRecord, status_of
 
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -157,3 +163,39 @@ def test_positions_outside_are_refused():
             check_record(data, position)
         with pytest.raises(ValueError, match=f"no record at {position}"):
             decode_record(data, position)
+
+
+@given(RECORDS, st.binary(max_size=30), st.binary(max_size=30))
+def test_a_view_reads_what_a_record_has(record, before, after):
+    view = RecordView(before + record.encode() + after, len(before))
+    assert view.is_message
+    assert view.size == len(record.encode())
+    for name in ("queue_id", "queue_offset", "physical_offset", "store_ms"):
+        assert getattr(view, name) == getattr(record, name), name
+    assert view.properties == record.properties
+
+
+def test_the_head_of_a_record_has_all_but_its_properties():
+    data = ModelRecord(b"t", store_ms=7, born_host=bytes(20)).encode()
+    head = RecordView(data[: RecordLayout.HEAD_SIZE])
+    assert (head.size, head.store_ms) == (len(data), 7)
+    with pytest.raises(ValueError, match="SHORT"):
+        assert head.properties
+
+
+@pytest.mark.parametrize(
+    "name", ["size", "is_message", "queue_id", "queue_offset", "physical_offset",
+             "store_ms", "properties"],
+)  # fmt: skip
+def test_a_view_does_not_read_beyond_its_buffer(name):
+    data = SAMPLE.encode()
+    with pytest.raises(ValueError, match="only 3 bytes"):
+        getattr(RecordView(data[:5], 2), name)
+    with pytest.raises(ValueError, match="outside"):
+        RecordView(data, len(data) + 1)
+    with pytest.raises(ValueError, match="outside"):
+        RecordView(data, -1)
+
+
+def test_a_blank_is_no_message():
+    assert not RecordView(struct.pack(">iI", 100, MAGIC_BLANK)).is_message

@@ -16,7 +16,7 @@ from rmq.protocol.bodies.heartbeat import (
 )
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.flags import PERM_READ, PERM_WRITE, TOPIC_UNIT_SUB
+from rmq.protocol.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB
 from rmq.protocol.headers.client import UnregisterClientRequestHeader
 from rmq.protocol.headers.groups import GetConsumerListByGroupRequestHeader
 from rmq.protocol.topics import retry_topic, validate_group, validate_topic
@@ -31,8 +31,6 @@ MAX_SUBSCRIPTIONS_IN_ALL: Final = 16_384
 """Topics of all groups of one client."""
 
 MAX_CLIENT_ID_LENGTH: Final = 1_024
-
-_RETRY_PERM: Final = PERM_READ | PERM_WRITE
 
 
 class HeartbeatHandler:
@@ -133,7 +131,7 @@ class HeartbeatHandler:
             self._topics.ensure(
                 retry_topic(group),
                 queues=settings.retry_queue_nums,
-                perm=_RETRY_PERM,
+                perm=PERM_READ_WRITE,
                 sys_flag=TOPIC_UNIT_SUB if consumer.unit_mode else 0,
                 client=client,
             )

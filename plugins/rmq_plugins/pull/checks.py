@@ -6,16 +6,13 @@ from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, is_tag_type
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import FAQ, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION, is_readable
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.topics import is_retry_topic
 from rmq_plugins.pull.filter import PullFilter, build_filter, select_retries
 
-FAQ: Final = (
-    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-)
 FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
 FORBIDDEN_TOPIC: Final = 3

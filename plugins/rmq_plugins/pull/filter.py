@@ -4,7 +4,6 @@ SQL reads each record's properties, wherever the message was stored from; no bit
 helps, so `enableCalcFilterBitMap` has no effect on the result.
 """
 
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -19,18 +18,10 @@ from rmq.plugin import (
 )
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import RETRY_TOPIC, decode_properties
+from rmq.protocol.records import RecordView
 from rmq.protocol.topics import RETRY_PREFIX
 
 SQL92: Final = "SQL92"
-
-_HEAD: Final = struct.Struct(">iI28xI")
-_LENGTH: Final = struct.Struct(">i")
-_SHORT: Final = struct.Struct(">h")
-_MAGIC_V2: Final = 0xDAA320AB
-_FIXED_SIZE: Final = 84
-_V6_BORN: Final = 1 << 4
-_V6_STORE: Final = 1 << 5
-_V6_EXTRA: Final = 12
 
 
 class PullFilter(NamedTuple):
@@ -80,26 +71,9 @@ def matching_records(body: bytes, predicate: Predicate) -> Iterator[bytes]:
     """Yield the stored records of `body` whose properties the predicate takes."""
     position = 0
     while position < len(body):
-        size = _LENGTH.unpack_from(body, position)[0]
-        assert size > _FIXED_SIZE, f"a record of {size} bytes at {position}"
-        if predicate(stored_properties(body, position)):
+        record = RecordView(body, position)
+        size = record.size
+        assert size > 0, f"a record of {size} bytes at {position}"
+        if predicate(decode_properties(record.properties.decode("utf-8", "replace"))):
             yield body[position : position + size]
         position += size
-
-
-def stored_properties(data: bytes, position: int = 0) -> Mapping[str, str]:
-    """Return the properties of the record at `position`."""
-    _, magic, sys_flag = _HEAD.unpack_from(data, position)
-    cursor = position + _FIXED_SIZE
-    if sys_flag & _V6_BORN:
-        cursor += _V6_EXTRA
-    if sys_flag & _V6_STORE:
-        cursor += _V6_EXTRA
-    cursor += 4 + _LENGTH.unpack_from(data, cursor)[0]
-    if magic == _MAGIC_V2:
-        cursor += 2 + _SHORT.unpack_from(data, cursor)[0]
-    else:
-        cursor += 1 + data[cursor]
-    size = _SHORT.unpack_from(data, cursor)[0]
-    text = data[cursor + 2 : cursor + 2 + size]
-    return decode_properties(text.decode("utf-8", "replace"))

@@ -49,9 +49,6 @@ COLD_READERS: Final = 2
 COLD_TRIES: Final = 8
 """Entries may be missing first, then records; what keeps vanishing is waited for."""
 
-ENTRY_SIZE: Final = 20
-"""Bytes of a queue entry; `maxFilterMessageSize` counts in them."""
-
 CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -87,7 +84,7 @@ class PullHandler:
         self._store = broker.store
         self._offsets = broker.offsets
         self._statistics = broker.statistics
-        self._max_examined = broker.store_config.filter_scan_bytes // ENTRY_SIZE
+        self._max_examined = broker.store_config.filter_scan_entries
         self._now_ms = broker.clock.now_ms
         self._config = broker.config
 

@@ -11,13 +11,13 @@ from typing import Final
 from rmq.errors import RequestRejected
 from rmq.plugin import SNDBCK2DLQ_TIMES, BrokerContext, Connection
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.flags import (
     BORN_HOST_V6,
     CLIENT_FLAGS,
     INNER_BATCH,
     MULTI_TAGS,
-    PERM_READ,
+    PERM_READ_WRITE,
     PERM_WRITE,
     TRANSACTION_PREPARED,
 )
@@ -31,9 +31,6 @@ from rmq.protocol.topics import (
     validate_topic,
 )
 
-FAQ: Final = (
-    "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-)
 MAX_RECONSUME_TIMES_SINCE: Final = 121
 """Client version (3.4.9) from which the header's maxReconsumeTimes counts."""
 
@@ -132,7 +129,7 @@ class SendChecks:
 
     def _bury(self, message: Message, topic: str) -> None:
         """Readdress the message to the dead-letter topic, without a delay."""
-        self._topics.ensure(topic, queues=_DLQ_QUEUES, perm=PERM_READ | PERM_WRITE)
+        self._topics.ensure(topic, queues=_DLQ_QUEUES, perm=PERM_READ_WRITE)
         message.topic = topic
         message.queue_id = 0
         message.remove_property(DELAY)
@@ -149,7 +146,7 @@ class SendChecks:
         )
         if config is None and header.topic.startswith(RETRY_PREFIX):
             config = self._topics.ensure(
-                header.topic, queues=_RETRY_QUEUES, perm=PERM_READ | PERM_WRITE
+                header.topic, queues=_RETRY_QUEUES, perm=PERM_READ_WRITE
             )
         if config is None:
             raise RequestRejected(

@@ -18,11 +18,10 @@ from rmq.plugin import SNDBCK2DLQ_TIMES, BrokerContext, Connection, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import (
-    PERM_READ,
-    PERM_WRITE,
+    PERM_READ_WRITE,
     TOPIC_UNIT_SUB,
     is_writable,
 )
@@ -30,12 +29,10 @@ from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
-from rmq_plugins.send.checks import FAQ, MAX_RECONSUME_TIMES_SINCE
+from rmq_plugins.send.checks import MAX_RECONSUME_TIMES_SINCE
 
 FIRST_LEVEL: Final = 3
 """Delay level of the first attempt (10 s by default) if the consumer names none."""
-
-_READ_WRITE: Final = PERM_READ | PERM_WRITE
 
 
 class SendBackHandler:
@@ -64,7 +61,7 @@ class SendBackHandler:
         message = _again(record)
         if self._is_last(record, header, group, request.version):
             dead = dlq_topic(header.group)
-            self._topics.ensure(dead, queues=1, perm=_READ_WRITE)
+            self._topics.ensure(dead, queues=1, perm=PERM_READ_WRITE)
             message.topic, message.queue_id = dead, 0
             message.set_property(names.DELAY, "0")
         else:
@@ -108,7 +105,7 @@ class SendBackHandler:
         name = retry_topic(header.group)
         sys_flag = TOPIC_UNIT_SUB if header.unit_mode else 0
         topic = self._topics.ensure(
-            name, queues=queues, perm=_READ_WRITE, sys_flag=sys_flag
+            name, queues=queues, perm=PERM_READ_WRITE, sys_flag=sys_flag
         )
         if not is_writable(topic.perm):
             raise RequestRejected(

@@ -24,6 +24,7 @@ from rmq.plugin import BrokerContext, GetStatus, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (
+    PERM_READ_WRITE,
     STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -47,7 +48,6 @@ MAX_OPEN: Final = 1_000_000
 _READ: Final = 32
 _ENDED_TAG: Final = "d"
 _OFFSET: Final = re.compile("[0-9]{1,19}")
-_READ_WRITE: Final = 6
 
 
 class HalfLog:
@@ -207,7 +207,7 @@ class HalfLog:
 
     def give_up(self, record: StoredMessage) -> bool:
         """Copy a half to the topic of transactions that nobody ended."""
-        self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=_READ_WRITE)
+        self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=PERM_READ_WRITE)
         message = record.again()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
         if self._append(message).status is not PutStatus.PUT_OK:

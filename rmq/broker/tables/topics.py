@@ -19,9 +19,8 @@ from rmq.json_table import JsonTable, encode_in_turns
 from rmq.protocol import topics as names
 from rmq.protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 from rmq.protocol.encoded_members import LargeObject
-from rmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
+from rmq.protocol.flags import PERM_INHERIT, PERM_READ_WRITE
 
-READ_WRITE = PERM_READ | PERM_WRITE
 MAX_TOPICS = 200_000
 """A send can create a topic, so that strangers can fill this table."""
 
@@ -127,7 +126,7 @@ class TopicTable(JsonTable):
             _topic(names.TIMER_TOPIC, 1),
         ]
         if config.auto_create_topic_enable:
-            perm = READ_WRITE | PERM_INHERIT
+            perm = PERM_READ_WRITE | PERM_INHERIT
             queues = config.default_topic_queue_nums
             topics.append(_topic(names.DEFAULT_TOPIC, queues, perm))
         if config.trace_topic_enable:
@@ -228,11 +227,11 @@ class TopicTable(JsonTable):
         return topic
 
 
-def _topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+def _topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
     return TopicConfig(
         topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
     )
 
 
 def _usable(is_enabled: bool) -> int:
-    return PERM_INHERIT | (READ_WRITE if is_enabled else 0)
+    return PERM_INHERIT | (PERM_READ_WRITE if is_enabled else 0)
