@@ -24,10 +24,10 @@ SOURCES = [
 ]  # fmt: skip
 TESTS = [
     "tests/fastpath",
-    "tests/plugins/test_compiled_sends.py",
-    "tests/plugins/test_compiled_pulls.py",
-    "tests/plugins/test_pull.py",
-    "tests/plugins/test_send.py",
+    "tests/plugins/send/test_compiled_sends.py",
+    "tests/plugins/pull/test_compiled_pulls.py",
+    "tests/plugins/pull/test_pull.py",
+    "tests/plugins/send/test_send.py",
     "tests/remoting",
     "tests/store",
     "tests/security",
