@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from rmq.access.config import AuthConfig
-from rmq.broker.broker import Broker
+from rmq.broker.broker import Broker, open_broker
 from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
 from rmq.config import build
@@ -119,19 +119,23 @@ async def run_broker(
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
             name_servers = (f"{host}:{name_server.port}",)
             client.plain_addresses.update(name_servers)
-        broker = Broker(
-            config,
-            store_config,
-            clock=clock,
-            server=server,
-            client=client,
-            plugins=plugins,
-            values=values,
-        )
-        node = Node(server, name_server, broker, name_servers)
+        finished = trio.Event()
         try:
-            async with trio.open_nursery() as inner:
-                await inner.start(broker.run, name_servers)
+            async with (
+                open_broker(
+                    config,
+                    store_config,
+                    clock=clock,
+                    server=server,
+                    client=client,
+                    plugins=plugins,
+                    values=values or {},
+                    name_servers=name_servers,
+                ) as broker,
+                trio.open_nursery() as inner,
+            ):
+                node = Node(server, name_server, broker, name_servers, finished)
+                await inner.start(broker.run)
                 if name_server is not None and broker.advertised.is_guess:
                     name_server.guess(broker.advertised.address)
                 if http is not None:
@@ -140,7 +144,7 @@ async def run_broker(
                 _freeze()
                 task_status.started(node)
         finally:
-            node.finished.set()
+            finished.set()
         nursery.cancel_scope.cancel()
 
 

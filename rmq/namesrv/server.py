@@ -101,11 +101,10 @@ class NameServer:
             listen.listen_port,
             table,
             idle_timeout_s=listen.idle_timeout_s,
-            on_close=self.routes.on_close,
         )
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._server.start_accepting(LISTENER)
+            self._server.start_accepting(LISTENER, self.routes.on_close)
             task_status.started()
             await self._evict_dead_brokers()
 

@@ -82,9 +82,9 @@ class Listener(msgspec.Struct):
     index: int
     handlers: HandlerTable
     idle_timeout_ms: int
-    on_close: CloseListener | None
     bound: trio.SocketListener
     port: int
+    on_close: CloseListener | None = None
     accepting: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
 
@@ -173,7 +173,6 @@ class RemotingServer:
         handlers: HandlerTable,
         *,
         idle_timeout_s: int = 120,
-        on_close: CloseListener | None = None,
     ) -> int:
         """Take an address; the bound port. ConfigError if it is taken.
 
@@ -185,18 +184,18 @@ class RemotingServer:
             len(self._listeners),
             handlers,
             idle_timeout_s * 1000,
-            on_close,
             bound,
             bound.socket.getsockname()[1],
         )
         self._listeners.append(listener)
         return listener.port
 
-    def start_accepting(self, name: str) -> None:
-        """Accept on the bound address of this name."""
+    def start_accepting(self, name: str, on_close: CloseListener | None = None) -> None:
+        """Accept on the bound address of this name; `on_close` hears who went."""
         assert self._nursery is not None, "run the server first"
         for listener in self._listeners:
             if listener.name == name:
+                listener.on_close = on_close
                 self._nursery.start_soon(self._accept, listener)
 
     async def _accept(self, listener: Listener) -> None:

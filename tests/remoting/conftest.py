@@ -46,11 +46,10 @@ def serving():
                 host,
                 0,
                 served.handlers,
-                on_close=served.closed.append,
                 **settings,
             )
             served.address = f"{host}:{port}"
-            served.server.start_accepting("main")
+            served.server.start_accepting("main", served.closed.append)
             yield served
             nursery.cancel_scope.cancel()
 
