@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmq.testing.broker import running_name_server, running_node
+    from rmq.testing.clocks import ManualClock, TrioClock
     from rmq.testing.conformance import check_plugin
     from rmq.testing.network import MemoryNetwork
-    from rmq.testing.peer import ManualClock, PeerPair, RawClient
+    from rmq.testing.peer import PeerPair, RawClient
     from rmq.testing.threads import BrokerThread, NameServerThread
 
 _HOMES = {
     "BrokerThread": "threads",
-    "ManualClock": "peer",
+    "ManualClock": "clocks",
     "MemoryNetwork": "network",
     "NameServerThread": "threads",
     "PeerPair": "peer",
     "RawClient": "peer",
+    "TrioClock": "clocks",
     "check_plugin": "conformance",
     "running_name_server": "broker",
     "running_node": "broker",
@@ -33,6 +35,7 @@ __all__ = [
     "NameServerThread",
     "PeerPair",
     "RawClient",
+    "TrioClock",
     "check_plugin",
     "running_name_server",
     "running_node",

@@ -1,4 +1,4 @@
-"""A client of raw frames, two peers without a network, and a clock moved by hand."""
+"""A client of raw frames, and two peers without a network."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,19 +9,9 @@ from rmq.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.peer import Event, Peer, Role
+from rmq.testing.clocks import ManualClock
 
 RECEIVE_SIZE = 65_536
-
-
-class ManualClock:
-    """A clock that only moves when told."""
-
-    def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
-        self.ms = now_ms
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
-        return self.ms
 
 
 class RawClient:

@@ -5,13 +5,7 @@ import json
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.filters import FilterTable
 from rmq.protocol.bodies.heartbeat import SubscriptionData
-
-
-class Clock:
-    ms = 1_000_000
-
-    def now_ms(self):
-        return self.ms
+from rmq.testing import ManualClock
 
 
 def wants(text, version):
@@ -21,7 +15,7 @@ def wants(text, version):
 
 
 def table(tmp_path):
-    made = FilterTable(tmp_path, Clock(), BrokerConfig())
+    made = FilterTable(tmp_path, ManualClock(), BrokerConfig())
     made.load()
     return made
 

@@ -11,7 +11,7 @@ import trio
 
 from rmq.broker.config import BrokerConfig
 from rmq.config import build
-from rmq.errors import ConfigError, PluginError, StoreError
+from rmq.errors import ConfigError, PeerClosed, PluginError, StoreError
 from rmq.node import run_broker
 from rmq.plugins import PluginSet
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -167,6 +167,22 @@ async def test_a_service_that_fails_stops_the_broker_in_order(tmp_path, install)
     )
     node = running_node(tmp_path / "s")
     async with refused(PluginError, "plugin failing: the service"), node:
+        await trio.sleep(10)
+    assert_nothing_left(tmp_path / "s")
+
+
+async def test_a_listener_that_fails_stops_the_broker_in_order(tmp_path, install):
+    install(
+        "deaf",
+        "from rmq.plugin import hookimpl\n"
+        "def listen(arrived):\n    raise LookupError('gone')\n"
+        "@hookimpl\ndef rmq_setup(register):\n    register.arrivals(listen)\n",
+    )
+    text = "plugin deaf: a listener of arrivals failed: LookupError('gone')"
+    async with refused(PluginError, text), running_node(tmp_path / "s") as node:
+        async with RawClient.connect(node.address) as client:
+            with contextlib.suppress(PeerClosed):
+                await send(client)
         await trio.sleep(10)
     assert_nothing_left(tmp_path / "s")
 

@@ -11,11 +11,12 @@ from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.testing import ManualClock
 from rmq_plugins.schedule.deliver import Deliveries
 from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
 from tests.golden.recordings import copy_store, read_rows
-from tests.plugins.conftest import Caller, ManualClock, build_context
+from tests.plugins.conftest import Caller, build_context
 
 HOST = host_bytes("127.0.0.1", 22_931)
 NAME = "store-features"

@@ -22,6 +22,7 @@ import rmq_plugins.transaction
 from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
+from rmq.clock import Clock
 from rmq.errors import InvokeTimeout, RequestRejected
 from rmq.plugins import PluginSet
 from rmq.protocol.bodies.topics import TopicConfig
@@ -32,6 +33,7 @@ from rmq.remoting.client import RemotingClient
 from rmq.remoting.dispatch import Held
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.testing import ManualClock
 
 PLUGINS = {
     module.__name__.rpartition(".")[2]: module
@@ -49,17 +51,6 @@ PLUGINS = {
         rmq_plugins.transaction,
     )
 }
-NOON_MS = 1_795_262_400_000
-
-
-class ManualClock:
-    """A clock that only moves when told."""
-
-    def __init__(self, now_ms: int = NOON_MS) -> None:
-        self.ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.ms
 
 
 class RecordingConnection:
@@ -69,7 +60,6 @@ class RecordingConnection:
         self.remote_address = f"{host}:{port}"
         self.remote_host = host_bytes(host, port)
         self.local_address = "127.0.0.1:10911"
-        self.listener = "main"
         self.is_open = True
         self.sent: list[Command] = []
 
@@ -244,7 +234,7 @@ def make_connection() -> Callable[[], RecordingConnection]:
 
 
 def build_context(
-    config: BrokerConfig, store: MessageStore, clock: ManualClock
+    config: BrokerConfig, store: MessageStore, clock: Clock
 ) -> BrokerContext:
     """Put the real parts together, as a broker does when it starts."""
     return assemble(
@@ -270,7 +260,12 @@ def open_broker(tmp_path: Path, clock: ManualClock) -> Iterator[OpenBroker]:
     """Return a function that makes a context: broker options, and `store` options."""
     stores = []
 
-    def make(*, store: Mapping[str, object] | None = None, **options: Any) -> Any:
+    def make(
+        *,
+        store: Mapping[str, object] | None = None,
+        clock: Clock = clock,
+        **options: Any,
+    ) -> Any:
         store_config = StoreConfig(
             **{
                 "root_dir": str(tmp_path / f"store{len(stores)}"),

@@ -12,9 +12,9 @@ from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.hosts import host_bytes
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.testing import ManualClock
 from tests.plugins.conftest import (
     Caller,
-    ManualClock,
     RecordingConnection,
     build_context,
 )

@@ -15,29 +15,22 @@ from rmq.protocol.peer import (
     ResponseReceived,
     Role,
 )
-
-
-class ManualClock:
-    def __init__(self):
-        self.now = 1000
-
-    def __call__(self):
-        return self.now
+from rmq.testing import ManualClock
 
 
 @pytest.fixture
 def clock():
-    return ManualClock()
+    return ManualClock(1_000)
 
 
 @pytest.fixture
 def client(clock):
-    return Peer(Role.CLIENT, clock)
+    return Peer(Role.CLIENT, clock.now_ms)
 
 
 @pytest.fixture
 def server(clock):
-    return Peer(Role.SERVER, clock)
+    return Peer(Role.SERVER, clock.now_ms)
 
 
 def test_there_and_back(client, server):
@@ -91,7 +84,7 @@ def test_expiry(client, clock):
     client.request(early, 2000)
     assert client.next_deadline_ms == 2000
     assert client.expire() == []
-    clock.now = 2000
+    clock.ms = 2000
     assert client.expire() == [early]
     assert client.expire() == []
     assert client.next_deadline_ms == 3000
@@ -167,8 +160,8 @@ class PeerMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.clock = ManualClock()
-        self.peer = Peer(Role.CLIENT, self.clock, max_pending=5)
+        self.clock = ManualClock(1_000)
+        self.peer = Peer(Role.CLIENT, self.clock.now_ms, max_pending=5)
         self.waiting = {}
         self.gone = []
 
@@ -176,9 +169,9 @@ class PeerMachine(RuleBasedStateMachine):
     @rule(patience=st.integers(1, 50))
     def ask(self, patience):
         command = Command.request(1)
-        self.peer.request(command, self.clock.now + patience)
+        self.peer.request(command, self.clock.ms + patience)
         assert command.opaque not in self.waiting
-        self.waiting[command.opaque] = (command, self.clock.now + patience)
+        self.waiting[command.opaque] = (command, self.clock.ms + patience)
 
     @precondition(lambda self: self.waiting)
     @rule(choice=st.integers(0, 4))
@@ -198,8 +191,8 @@ class PeerMachine(RuleBasedStateMachine):
 
     @rule(passed=st.integers(0, 30))
     def let_time_pass(self, passed):
-        self.clock.now += passed
-        due = {o: c for o, (c, at) in self.waiting.items() if at <= self.clock.now}
+        self.clock.ms += passed
+        due = {o: c for o, (c, at) in self.waiting.items() if at <= self.clock.ms}
         expired = self.peer.expire()
         assert sorted(c.opaque for c in expired) == sorted(due)
         for opaque in due:

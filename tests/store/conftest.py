@@ -11,23 +11,14 @@ from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 from rmq.store.worker import Worker
+from rmq.testing import ManualClock
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
 
-class HandClock:
-    """Time that moves when a test says so."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -49,7 +40,7 @@ def make_message() -> Callable[..., Message]:
 
 @pytest.fixture
 def open_store(
-    tmp_path: Path, clock: HandClock
+    tmp_path: Path, clock: ManualClock
 ) -> Iterator[Callable[..., MessageStore]]:
     """Open the one directory of the test; what is open at the end is closed."""
     opened = []

@@ -10,6 +10,7 @@ from rmq.broker.housekeeping import save_changes
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
 from rmq.store.results import PutResult, PutStatus
+from rmq.testing import TrioClock
 from rmq_plugins.schedule.deliver import (
     BATCH,
     RETRY_MS,
@@ -229,21 +230,12 @@ def test_versions_of_the_table(caller, deliveries):
     assert deliveries.offsets.data_version.counter == before + 2
 
 
-class VirtualClock:
-    """The wall clock of a trio run under a mock clock."""
-
-    def now_ms(self):
-        return 1_795_262_400_000 + int(trio.current_time() * 1_000)
-
-
 @pytest.fixture
 def live(open_broker, make_caller_of):
     """A caller whose broker lives in trio's time; use it inside the run."""
 
     def make(**options):
-        broker = open_broker(**options)
-        broker.clock = broker.store.writes._clock = VirtualClock()
-        return make_caller_of(broker)
+        return make_caller_of(open_broker(clock=TrioClock(), **options))
 
     return make
 

@@ -21,8 +21,9 @@ from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.testing import ManualClock
 from rmq_plugins.schedule.deliver import BATCH, Deliveries
-from tests.plugins.conftest import ManualClock, build_context
+from tests.plugins.conftest import build_context
 
 HOST = host_bytes("127.0.0.1", 10_911)
 DELAYS_MS = 1_000, 3_000

@@ -29,6 +29,7 @@ from rmq.protocol.properties import TRAN_MSG
 from rmq.protocol.records import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+from rmq.testing import ManualClock
 from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
 from rmq_plugins.transaction.handler import TransactionHandler
@@ -39,7 +40,7 @@ from tests.model.transactions import (
     ROLLED_BACK,
     ModelTransactions,
 )
-from tests.plugins.conftest import ManualClock, RecordingConnection, build_context
+from tests.plugins.conftest import RecordingConnection, build_context
 
 HOST = host_bytes("127.0.0.1", 10_911)
 ENDS = {COMMITTED: 8, ROLLED_BACK: 12}

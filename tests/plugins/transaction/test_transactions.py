@@ -431,3 +431,13 @@ def test_services_check_and_write_down(caller, clock, producer):
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_delayed_transaction_is_held_back_before_it_is_delayed(caller):
+    """Also if only its property says that it is transactional, as in an old flag."""
+    caller.send(properties="TRAN_MSG\x01true\x02PGROUP\x01PG\x02DELAY\x013\x02")
+    store = caller.broker.store
+    assert store.reads.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 1
+    assert store.reads.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 0
+    (half,) = decode_stored(store.reads.get("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 1).body)
+    assert half.properties["REAL_TOPIC"] == "T"

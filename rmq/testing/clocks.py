@@ -1,0 +1,35 @@
+"""Clocks of tests: one moved by hand, one that follows trio's."""
+
+from contextlib import suppress
+
+import trio
+
+START_MS = 1_795_262_400_000
+"""Noon of 2026-11-21, UTC."""
+
+
+class ManualClock:
+    """A clock that only moves when told."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return self.ms
+
+
+class TrioClock:
+    """The wall clock of a trio run, also one under a mock clock.
+
+    It stands still outside of the run.
+    """
+
+    def __init__(self) -> None:
+        self._ms = START_MS
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        with suppress(RuntimeError):
+            self._ms = START_MS + int(trio.current_time() * 1_000)
+        return self._ms
