@@ -26,7 +26,7 @@ from rmq.namesrv.server import NameServer
 from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
-from rmq.remoting.tls import read_tls_config
+from rmq.remoting.tls import TlsConfig, read_tls_config
 from rmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
@@ -95,15 +95,7 @@ async def run_broker(
     clock = clock or SystemClock()
     tls = read_tls_config(values or {})
     client = RemotingClient(tls=tls)
-    server = RemotingServer(
-        max_buffer_bytes=config.max_buffer_bytes,
-        max_connections=config.max_connections,
-        max_connections_per_address=config.max_connections_per_address,
-        proxy_protocol_from=config.proxy_protocol_from,
-        busy_poll_us=config.busy_poll_us,
-        tls=tls,
-        is_own=client.owns,
-    )
+    server = _server(config, tls, client)
     async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)
@@ -146,6 +138,21 @@ async def run_broker(
         finally:
             finished.set()
         nursery.cancel_scope.cancel()
+
+
+def _server(
+    config: BrokerConfig, tls: TlsConfig, client: RemotingClient
+) -> RemotingServer:
+    """Return the server of a broker; connections of its own client stay plain."""
+    return RemotingServer(
+        max_buffer_bytes=config.max_buffer_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.max_connections_per_address,
+        proxy_protocol_from=config.proxy_protocol_from,
+        busy_poll_us=config.busy_poll_us,
+        tls=tls,
+        is_own=client.owns,
+    )
 
 
 @asynccontextmanager
