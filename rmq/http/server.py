@@ -1,25 +1,34 @@
 """HttpServer: a few pages for machines, on one address.
 
-HTTP/1.1 as far as a scraper and a load balancer need it: one GET or HEAD a connection,
-no body, no compression.  Everything that comes in has a limit: connections, the size of
-a head, the time to send it.  There is no authentication: bind it to loopback, or to a
-network that only the monitoring can reach.
+HTTP/1.1 as far as a scraper and a load balancer need it, read and written by h11: one
+GET or HEAD a connection, no compression.  Everything that comes in has a limit:
+connections, the size of a head, the time of an exchange.  If all places are taken, the
+connection that has waited longest for its peer is closed for a new one: silent peers
+keep nobody out.  There is no authentication: bind it to loopback, or to a network that
+only the monitoring can reach.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import NamedTuple
 
+import h11
 import trio
 
 from rmq import __version__
 from rmq.errors import ConfigError
+from rmq.logs import Foreign
 
 logger = logging.getLogger(__name__)
 
 MAX_HEAD_SIZE = 8_192
+"""Some hundred bytes are usual."""
+
 MAX_CONNECTIONS = 32
+"""A page takes a fraction of a second, and those who ask are few."""
+
 TIMEOUT_S = 10.0
 """For a whole exchange: a scraper that is slower has given up itself."""
 
@@ -45,7 +54,10 @@ class HttpServer:
         self._host = host
         self._pages: Pages = {}
         self._listeners: list[trio.SocketListener] = []
-        self._open = 0
+        self._waiting: dict[trio.CancelScope, None] = {}
+        """Connections that wait for their peers, the longest wait first."""
+        self._writing = 0
+        """Connections whose page is being written."""
 
     async def open(self) -> None:
         """Take the address; ConfigError if it is not free."""
@@ -79,60 +91,100 @@ class HttpServer:
     async def _serve(self, stream: trio.SocketStream) -> None:
         """Answer one request; whatever the peer does wrong ends here."""
         async with stream:
-            if self._open >= MAX_CONNECTIONS:
-                return
-            self._open += 1
-            try:
-                with trio.move_on_after(TIMEOUT_S):
-                    head = await _read_head(stream)
-                    await stream.send_all(await self._answer(head))
-                    await stream.send_eof()
-                    await stream.receive_some(1)
-            except trio.BrokenResourceError:
-                logger.debug("a peer left before its answer")
-            finally:
-                self._open -= 1
+            with trio.move_on_after(TIMEOUT_S) as scope:
+                if not self._admit(scope):
+                    return
+                try:
+                    await self._exchange(stream, scope)
+                except trio.BrokenResourceError:
+                    logger.debug("a peer left before its answer")
+                finally:
+                    self._waiting.pop(scope, None)
 
-    async def _answer(self, head: bytes) -> bytes:
-        parts = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            return _encode(_error(HTTPStatus.BAD_REQUEST))
-        method, target, _ = parts
-        page = self._pages.get(target.partition("?")[0])
-        if method not in ("GET", "HEAD"):
-            return _encode(_error(HTTPStatus.METHOD_NOT_ALLOWED))
-        if page is None:
-            return _encode(_error(HTTPStatus.NOT_FOUND))
+    def _admit(self, scope: trio.CancelScope) -> bool:
+        """Give a connection a place; if all are taken, evict the longest wait."""
+        if len(self._waiting) + self._writing >= MAX_CONNECTIONS:
+            if not self._waiting:
+                return False
+            longest = next(iter(self._waiting))
+            del self._waiting[longest]
+            longest.cancel()
+        self._waiting[scope] = None
+        return True
+
+    async def _exchange(
+        self, stream: trio.SocketStream, scope: trio.CancelScope
+    ) -> None:
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_SIZE)
+        with_body = True
         try:
-            answer = await page()
+            request = await _read_request(stream, http)
+        except h11.RemoteProtocolError as error:
+            page = _error(HTTPStatus(error.error_status_hint))
+        else:
+            if request is None:
+                return
+            with self._keeping_its_place(scope):
+                page = await self._page(request)
+            with_body = request.method != b"HEAD"
+        await stream.send_all(_encode(http, page, with_body=with_body))
+        await stream.send_eof()
+        await stream.receive_some(1)
+
+    @contextmanager
+    def _keeping_its_place(self, scope: trio.CancelScope) -> Iterator[None]:
+        """Let nobody evict a connection that waits for us, not for its peer."""
+        self._waiting.pop(scope, None)
+        self._writing += 1
+        try:
+            yield
+        finally:
+            self._writing -= 1
+            self._waiting[scope] = None
+
+    async def _page(self, request: h11.Request) -> Page:
+        target = request.target.decode("ascii")
+        page = self._pages.get(target.partition("?")[0])
+        if request.method not in (b"GET", b"HEAD"):
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED)
+        if page is None:
+            return _error(HTTPStatus.NOT_FOUND)
+        try:
+            return await page()
         except Exception:  # the supervisor of pages
-            logger.exception("the page %s failed", target)
-            answer = _error(HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _encode(answer, with_body=method == "GET")
+            logger.exception("the page %s failed", Foreign(target))
+            return _error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-async def _read_head(stream: trio.SocketStream) -> bytes:
-    """Read up to the blank line; what is longer than the limit is cut, and refused."""
-    head = b""
-    while b"\r\n\r\n" not in head and len(head) < MAX_HEAD_SIZE:
-        data = await stream.receive_some(MAX_HEAD_SIZE - len(head))
-        if not data:
-            break
-        head += data
-    return head if b"\r\n\r\n" in head else b""
+async def _read_request(
+    stream: trio.SocketStream, http: h11.Connection
+) -> h11.Request | None:
+    """Read a head; None if the peer sent none, RemoteProtocolError if it is wrong."""
+    size = 0
+    while (event := http.next_event()) is h11.NEED_DATA:
+        data = await stream.receive_some(MAX_HEAD_SIZE + 1 - size)
+        size += len(data)
+        http.receive_data(data)
+    return event if isinstance(event, h11.Request) else None
 
 
 def _error(status: HTTPStatus) -> Page:
     return Page(f"{status.value} {status.phrase}\n".encode(), status)
 
 
-def _encode(page: Page, *, with_body: bool = True) -> bytes:
-    head = (
-        f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\n"
-        f"Server: rmq/{__version__}\r\n"
-        f"Content-Type: {page.content_type}\r\n"
-        f"Content-Length: {len(page.body)}\r\n"
-        "Cache-Control: no-store\r\n"
-        "Connection: close\r\n\r\n"
+def _encode(http: h11.Connection, page: Page, *, with_body: bool) -> bytes:
+    head = h11.Response(
+        status_code=page.status,
+        reason=page.status.phrase,
+        headers=[
+            ("Server", f"rmq/{__version__}"),
+            ("Content-Type", page.content_type),
+            ("Content-Length", str(len(page.body))),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+        ],
     )
-    return head.encode() + (page.body if with_body else b"")
+    events: list[h11.Event] = [head]
+    if with_body:
+        events.append(h11.Data(page.body))
+    return b"".join(http.send(event) or b"" for event in (*events, h11.EndOfMessage()))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 from rmq.http.java_metrics import Requests, _watermarks
 from rmq.protocol.bodies.heartbeat import HeartbeatData
@@ -62,16 +63,18 @@ def not_served():
 
 
 class Scrape:
-    """Values by name and labels, kinds by name."""
+    """Values by name and labels, kinds by name, as Prometheus reads them."""
 
     def __init__(self, text):
-        self.kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+        self.kinds = {}
         self.values = {}
-        for name, labels, value in re.findall(
-            r"^(\w+)\{(.*)\} (\S+)$", text, re.MULTILINE
-        ):
-            found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            self.values.setdefault(name, []).append((found, float(value)))
+        for family in text_string_to_metric_families(text):
+            total = "_total" * (family.type == "counter")  # the parser takes it off
+            assert family.name + total not in self.kinds
+            self.kinds[family.name + total] = family.type
+            for sample in family.samples:
+                found = self.values.setdefault(sample.name, [])
+                found.append((sample.labels, sample.value))
 
     def value(self, name, **labels):
         (value,) = [
@@ -84,7 +87,7 @@ class Scrape:
 
 async def get(node, path):
     server = type("Address", (), {"port": node.http_port})
-    answer = await ask(server, f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    answer = await ask(server, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     head, _, body = answer.partition("\r\n\r\n")
     return head.partition("\r\n")[0].partition(" ")[2], body
 

@@ -51,8 +51,8 @@ def test_sdist_wheel_clean_install(tmp_path):
 
 
 HEAVY = (
-    "asyncio", "difflib", "http", "javaproperties", "json", "lark", "numpy", "pyarrow",
-    "pyspark", "rmq._fastpath.columns", "rmq.http", "rmq.tools", "xml",
+    "asyncio", "difflib", "h11", "http", "javaproperties", "json", "lark", "numpy",
+    "pyarrow", "pyspark", "rmq._fastpath.columns", "rmq.http", "rmq.tools", "xml",
 )  # fmt: skip
 
 
