@@ -3,10 +3,10 @@
 import os
 import shutil
 import ssl
-import subprocess
 
 import pytest
 import trio
+import trustme
 
 from rmq.config import build
 from rmq.errors import ConfigError, ConnectFailed
@@ -20,44 +20,33 @@ from rmq.remoting.proxy_header import V2_START
 from rmq.remoting.tls import TlsConfig, read_tls_config, server_context
 from rmq.testing.broker import running_name_server, running_node
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("openssl"), reason="no openssl on this machine"
-)
-
-OPENSSL = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-
 
 class Authority:
-    """Signs certificates in a folder."""
+    """Signs certificates, and writes them to a folder."""
 
-    def __init__(self, folder, name):
-        self.folder = folder
-        self.cert = folder / f"{name}.pem"
-        self._key = folder / f"{name}.key"
-        self._run(*OPENSSL, "-subj", f"/CN={name}", "-keyout", self._key, "-out",
-                  self.cert)  # fmt: skip
+    def __init__(self, folder):
+        self._ca = trustme.CA()
+        self._folder = folder
+        self.cert = folder / "authority.pem"
+        self._ca.cert_pem.write_to_path(self.cert)
 
     def issue(self, name):
         """Make a key and a certificate for it; their paths."""
-        key, cert = self.folder / f"{name}.key", self.folder / f"{name}.pem"
-        self._run(*OPENSSL, "-subj", f"/CN={name}", "-addext",
-                  "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", cert,
-                  "-CA", self.cert, "-CAkey", self._key)  # fmt: skip
+        cert, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        issued = self._ca.issue_cert(name)
+        issued.cert_chain_pems[0].write_to_path(cert)
+        issued.private_key_pem.write_to_path(key)
         return str(cert), str(key)
-
-    @staticmethod
-    def _run(*command):
-        subprocess.run(command, check=True, capture_output=True, timeout=30, text=True)
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"), "ours")
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("stranger"), "theirs")
+    return Authority(tmp_path_factory.mktemp("stranger"))
 
 
 @pytest.fixture(scope="module")
