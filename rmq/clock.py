@@ -1,11 +1,11 @@
-"""Time as a parameter: who needs the time takes a `Clock`, so that no test sleeps."""
+"""Time as a parameter: code that needs the time takes a `Clock`; no test sleeps."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the wall clock comes from."""
+    """A source of wall-clock time."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

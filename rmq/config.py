@@ -1,8 +1,8 @@
 """Configuration: each key is declared once, as a field of a `Configuration`.
 
-`option()` carries the Java key, the limits and one line of documentation; from it come
-parsing, checking, `rmq config print` and the allow-list for remote changes.  Files are
-Java properties, read as they stand.  Precedence: flags, then `RMQ_*` environment
+`option()` holds the Java key, the limits and one line of documentation; parsing,
+checking, `rmq config print` and the allow-list for remote changes use it.  Files are
+Java properties, read without changes.  Precedence: flags, then `RMQ_*` environment
 variables, then the file, then the default.
 """
 
@@ -22,11 +22,11 @@ from rmq.errors import ConfigError
 
 T = TypeVar("T")
 INT_MAX = (1 << 31) - 1
-"""The highest number that Java's brokers read; what no option needs to exceed."""
+"""The highest number that Java's brokers read; no option needs a higher one."""
 
 LONG_MAX = (1 << 63) - 1
 DAY_MS = 86_400_000
-"""The highest pause of a task: it looks at its key again when it wakes."""
+"""The highest pause of a task: it reads its key again when it wakes."""
 
 SHOWN_TEXT_SIZE = 60
 """Characters of a refused key or value that an error repeats."""
@@ -36,7 +36,7 @@ _INLINE_COMMENT = re.compile(r"\s#")
 
 
 class Option(msgspec.Struct, frozen=True):
-    """What `option()` says about a key besides its default."""
+    """The arguments of `option()` besides the default."""
 
     key: str
     doc: str
@@ -51,16 +51,15 @@ class Option(msgspec.Struct, frozen=True):
 class Configuration:
     """Base of classes whose fields are keys: frozen dataclasses with common methods.
 
-    A dataclass gets methods of its own: to compile those of 60 fields takes 5 ms of
-    every start.
+    A dataclass compiles its own methods: for 60 fields that takes 5 ms of every start.
     """
 
     def __init_subclass__(cls) -> None:
-        """Make it a dataclass as far as its fields go."""
+        """Make it a dataclass, but only for its fields."""
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
 
     def __init__(self, **values: Any) -> None:
-        """Take values by name of field; the others have their defaults."""
+        """Set values by name of field; the others have their defaults."""
         defaults = {field.name: field.default for field, _ in options(self)}
         unknown = values.keys() - defaults
         if unknown:
@@ -69,7 +68,7 @@ class Configuration:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if the values do not go together."""
+        """Raise ConfigError if the values contradict each other."""
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: only `config_changes` may."""
@@ -93,8 +92,8 @@ def option(
 ) -> Any:
     """Declare a key. `dynamic`: request 25 may change it; `secret`: never shown.
 
-    A number without limits lies between 0 and INT_MAX: no clock, sleep or counter that
-    it reaches overflows.
+    A number without limits must be between 0 and INT_MAX, so that no clock, sleep or
+    counter overflows.
     """
     if type(default) is int:
         low = 0 if low is None else low
@@ -124,8 +123,8 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Read keys and values from the text of properties; ConfigError if it is none."""
-    # imported on use: it brings XML and HTTP along, 20 ms of a broker's start
+    """Read keys and values of properties; ConfigError if the text is not valid."""
+    # imported on use: it imports XML and HTTP, 20 ms of a broker's start
     import javaproperties
 
     try:
@@ -140,7 +139,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 def environment_values(
     environ: Mapping[str, str], classes: Iterable[type]
 ) -> dict[str, str]:
-    """Take `RMQ_LISTEN_PORT`-like variables and `NAMESRV_ADDR`, as keys and values."""
+    """Return variables like `RMQ_LISTEN_PORT` and `NAMESRV_ADDR` as keys and values."""
     values: dict[str, str] = {}
     for config in classes:
         for field, mark in options(config):
@@ -153,7 +152,7 @@ def environment_values(
 
 
 def build(config: type[T], values: Mapping[str, str]) -> T:
-    """Make a configuration from texts by key; keys of other classes are passed over."""
+    """Build a configuration from texts by key; ignore keys of other classes."""
     hints = typing.get_type_hints(config)
     fields = {
         field.name: parse_value(mark, hints[field.name], values[mark.key])
@@ -164,7 +163,7 @@ def build(config: type[T], values: Mapping[str, str]) -> T:
 
 
 def parse_value(mark: Option, kind: Any, text: str) -> Any:
-    """Turn a text into the declared type and hold it against its limits."""
+    """Convert a text to the declared type and check its limits."""
     try:
         value = _convert(kind, text)
     except ValueError as error:
@@ -179,7 +178,7 @@ def parse_value(mark: Option, kind: Any, text: str) -> Any:
 
 
 def shortened(text: str) -> str:
-    """Return what an error repeats of a foreign text."""
+    """Return the part of a foreign text that an error repeats."""
     if len(text) <= SHOWN_TEXT_SIZE:
         return text
     return text[:SHOWN_TEXT_SIZE] + "…"
@@ -188,7 +187,7 @@ def shortened(text: str) -> str:
 def bad_values(values: Mapping[str, str], classes: Iterable[type]) -> dict[str, str]:
     """Return the keys with which no configuration can be built, each with its error.
 
-    ConfigError if taking one key away does not help.
+    ConfigError if no single key is the cause.
     """
     bad: dict[str, str] = {}
     for kind in classes:
@@ -207,7 +206,7 @@ def bad_values(values: Mapping[str, str], classes: Iterable[type]) -> dict[str, 
 
 
 def _at_odds(kind: type, values: dict[str, str]) -> dict[str, str]:
-    """Return the key without which the others go together, if they do not."""
+    """Return the key that contradicts the others, with the error."""
     try:
         build(kind, values)
     except ConfigError as error:
@@ -229,24 +228,24 @@ def _can_build(kind: type, values: dict[str, str]) -> bool:
 def _convert(kind: Any, text: str) -> Any:
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError("say true or false")
+            raise ValueError("it must be true or false")
         return text.lower() == "true"
     if kind is int:
         try:
             return int(text.replace("_", "?"))  # Python's separator, not Java's
         except ValueError:
-            raise ValueError("a whole number is wanted") from None
+            raise ValueError("it must be a whole number") from None
     if kind is float:
         return float(text)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         if text not in kind.__members__:
-            raise ValueError("say one of " + ", ".join(kind.__members__))
+            raise ValueError("it must be one of " + ", ".join(kind.__members__))
         return kind[text]
     return text
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something about a configuration that a person should know."""
+    """A remark about a configuration for its author."""
 
     key: str
     text: str
@@ -254,7 +253,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def check(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
-    """Look for unknown keys, keys without effect and swallowed comments."""
+    """Find unknown keys, keys without effect and swallowed comments."""
     known = {mark.key for config in classes for _, mark in options(config)}
     return [
         finding
@@ -267,8 +266,8 @@ def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
     if _INLINE_COMMENT.search(value):
         yield Finding(
             key,
-            f"{key}: the value contains '#' after a blank; a comment must stand on its "
-            "own line, so all of it is the value",
+            f"{key}: the value contains '#' after a blank; a comment needs a line of "
+            "its own, so this text is part of the value",
             True,
         )
     if key in known:
@@ -287,7 +286,7 @@ def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` was most likely meant to be."""
+    """Return the known name that is most similar to `name`."""
     # imported on use: few starts have a misspelt key
     import difflib
 
@@ -306,7 +305,7 @@ def describe(config: object) -> Iterator[tuple[str, str, bool]]:
 
 
 def as_text(value: object) -> str:
-    """Write a value the way Java writes it into properties."""
+    """Return the text of a value as Java writes it into properties."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, enum.Enum):

@@ -1,10 +1,10 @@
 """Changes to a running configuration: requests 25 and 318, and SIGHUP.
 
-Only keys declared `dynamic` may change; a change is taken over whole or not at all, so
-that a file and the process never disagree by half.  The order is: look at every key,
-write the file (the one before stands beside it as `.bak`), then change what runs.
-Configurations are frozen for everybody else: their readers see a new value at their
-next look, and one that copies a value when it starts must not be called dynamic.
+Only keys declared `dynamic` may change; a change is applied completely or not at all,
+so that file and process always agree.  The order: check every key, write the file (the
+old file stays as `.bak`), then change the values in use.
+Configurations are frozen for all other code: readers see a new value at their next
+read.  A key whose value is copied at start must not be declared dynamic.
 Call from the trio thread; blocks for one small write.
 """
 
@@ -39,14 +39,14 @@ MAX_VALUE_SIZE = 4096
 """Characters of a value: it becomes one line of the file."""
 
 MAX_HINTS = 8
-"""Unknown keys of one request that are compared with those there are: 5 ms each."""
+"""Unknown keys of one request that are compared with the known ones: 5 ms each."""
 
 MAX_REASONS = 16
 """Refused keys that one remark names."""
 
 
 class Outcome(NamedTuple):
-    """What became of a change: new texts by key, or the reason of each refusal."""
+    """The result of a change: new texts by key, or the reason of each refusal."""
 
     changed: dict[str, str]
     refused: dict[str, str]
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a key stands: the instance, its field and what `option()` said."""
+    """The place of a key: the instance, its field and its `Option`."""
 
     config: Any
     field: str
@@ -131,9 +131,11 @@ def _why_unknown(key: str, known: Iterable[str]) -> str:
 
 
 def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
-    """Parse a text for each place of a key; ConfigError says why it may not be."""
+    """Parse a text for each place of a key; ConfigError if it is not allowed."""
     if not any(place.mark.dynamic for place in places):
-        raise ConfigError("it cannot be changed while running: set it in the file")
+        raise ConfigError(
+            "it cannot be changed while the process runs: set it in the file"
+        )
     if len(text) > MAX_VALUE_SIZE or "\n" in text or "\r" in text:
         raise ConfigError(f"a value is one line of at most {MAX_VALUE_SIZE} characters")
     return [
@@ -150,7 +152,7 @@ def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
 def _check_together(
     configs: Iterable[Any], values: Iterable[tuple[_Place, Any]]
 ) -> None:
-    """Build each configuration anew: what it checks at start holds for changes too."""
+    """Build each configuration again, because its checks hold for changes, too."""
     wanted = list(values)
     for config in configs:
         fields = {p.field: value for p, value in wanted if p.config is config}
@@ -161,7 +163,7 @@ def _check_together(
 def differences(
     values: Mapping[str, str], configs: Sequence[object]
 ) -> tuple[dict[str, str], list[str]]:
-    """Compare settings with what runs: dynamic keys to change, and the other ones."""
+    """Compare settings with those in use: dynamic keys to change, and other keys."""
     changes: dict[str, str] = {}
     fixed: list[str] = []
     for key, places in _places(configs).items():
@@ -183,11 +185,11 @@ def differences(
 
 
 def rewrite(path: Path, changes: Mapping[str, str]) -> None:
-    """Put keys into a properties file; its comments and other keys stay.
+    """Set keys in a properties file; its comments and other keys stay.
 
-    The one before is `<name>.bak`; the crash contract is that of `rmq/files.py`.
+    The old file stays as `<name>.bak`; the crash contract is that of `rmq/files.py`.
     """
-    # imported on use: it brings XML and HTTP along
+    # imported on use: it imports XML and HTTP
     import javaproperties
 
     try:

@@ -1,6 +1,6 @@
 """docs/configuration.md: every key with its default, limits and meaning, from the code.
 
-`rmq config document` prints it; a test holds the file against it.
+`rmq config document` prints it; a test compares the file with it.
 """
 
 import dataclasses
@@ -13,11 +13,11 @@ from rmq.config_keys import unused
 HEAD = """\
 # Configuration of rmq
 
-Every key that rmq reads, made from the code by `rmq config document`. Files are Java
-properties and are read as Java's brokers read them, with the same keys; keys that begin
-with `rmq.` or `plugin.` are rmq's own. Options of the command line win over variables
-(`RMQ_LISTEN_PORT` for `listenPort`, and so on by the name of the field, and
-`NAMESRV_ADDR`), those over the file, the file over the default.
+Every key that rmq reads; `rmq config document` prints this page from the code. Files
+are Java properties, and rmq reads them as Java's brokers do, with the same keys; keys
+that begin with `rmq.` or `plugin.` are rmq's own. Precedence: options of the command
+line, then variables (`RMQ_LISTEN_PORT` for `listenPort`, and so on by the name of the
+field, and `NAMESRV_ADDR`), then the file, then the default.
 
 ```
 rmq config check conf/broker.conf              typos, limits, swallowed comments, sizes
@@ -26,24 +26,24 @@ rmq broker -c conf/broker.conf --strict-config refuse to start on a problem
 kill -HUP <pid>                                read the file again
 ```
 
-A key marked "live" may change while the process runs: by editing the file and SIGHUP,
-or by `mqadmin updateBrokerConfig` (request 25) and `updateNamesrvConfig` (318), which
-also rewrite the file and keep the one before as `.bak`. A change with a key that is
-unknown, not live or out of its limits is refused as a whole, and the answer names the
-key. What SIGHUP finds changed and not live is named in the log and waits for the next
+A key marked "live" may change while the process runs. Either edit the file and send
+SIGHUP, or use `mqadmin updateBrokerConfig` (request 25) and `updateNamesrvConfig`
+(318), which also rewrite the file and save the old one as `.bak`. rmq refuses the whole
+change if a key is unknown, not live or out of its limits, and the answer names the key.
+At a SIGHUP, rmq logs the changed keys that are not live; they take effect at the next
 start.
 
-What follows ` #` behind a value is part of the value: a comment needs a line of its
-own. rmq says so for every such value. An unknown key is reported with the nearest one
-that is known.
+A ` #` after a value, and the text after it, are part of the value: a comment needs a
+line of its own. rmq reports every such value, and every unknown key with the most
+similar known key.
 """
 
 UNUSED_HEAD = """\
 ## Java's keys without effect
 
-These are known, accepted, and named once at the start. Where the reason says that
-something is missing, asking for it is a problem for `rmq config check` and
-`--strict-config`; otherwise it is a note.
+rmq accepts these keys and logs them once at the start. If the reason says that a
+feature is missing, `rmq config check` and `--strict-config` report a problem; otherwise
+it is a note.
 """
 
 _OF_THE_MACHINE = {"brokerName": "the host's name", "namesrvAddr": "`$NAMESRV_ADDR`"}

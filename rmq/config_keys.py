@@ -1,8 +1,8 @@
-"""Java's keys that rmq does not honour, each with the reason.
+"""Java's keys without effect in rmq, each with the reason.
 
-They stand in `config_java_keys.txt`: a reason in brackets, then the keys it holds for
-as `key=Java's default`.  A reason that begins with `!` is of something that would have
-changed what a client or operator sees; asking for it is a problem, not a note.
+They are in `config_java_keys.txt`: a reason in brackets, then its keys as `key=Java's
+default`.  A reason with a leading `!` is about a feature that clients or operators
+would notice; to set such a key is a problem, not a note.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ class Unused(NamedTuple):
     default: str
     reason: str
     is_missed: bool
-    """Whether another value than the default asks for something that is missing."""
+    """Whether a value other than the default needs a feature that is missing."""
 
 
 @cache

@@ -1,7 +1,7 @@
 """Every error that rmq raises, on one page.
 
 Expected outcomes (a full disk noticed in time, nothing to pull) are values such as
-`PutStatus` and `GetStatus`; what is raised here is bad input, a broken peer or a broken
+`PutStatus` and `GetStatus`; these errors mean bad input, a broken peer or a broken
 store. A broken invariant of our own is an `assert`.
 """
 
@@ -36,7 +36,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class RequestRejected(RmqError):
-    """A request to be answered with `code` and `remark`; dispatch alone converts."""
+    """A refused request; only dispatch turns it into an answer."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(f"{code}: {remark}")
@@ -45,11 +45,11 @@ class RequestRejected(RmqError):
 
 
 class PeerError(RmqError):
-    """An outgoing call did not bring an answer."""
+    """An outgoing request got no answer."""
 
 
 class ConnectFailed(PeerError):
-    """The address cannot be connected to."""
+    """No connection to the address."""
 
 
 class InvokeTimeout(PeerError):
@@ -57,15 +57,15 @@ class InvokeTimeout(PeerError):
 
 
 class PeerClosed(PeerError):
-    """The connection went away before the answer came."""
+    """The connection was closed before the answer came."""
 
 
 class StoreError(RmqError):
-    """The store cannot do what was asked."""
+    """The store cannot do a requested action."""
 
 
 class CorruptLog(StoreError):
-    """A stored record or file is not what the format demands."""
+    """A stored record or file violates the format."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(f"{path} at offset {offset}: {reason}")
@@ -79,8 +79,8 @@ class StoreClosed(StoreError):
 
 
 class DiskFull(StoreError):
-    """No blocks could be allocated."""
+    """The file system has no free blocks."""
 
 
 class LogFailed(StoreError):
-    """The log cannot be written or made durable: nothing more is stored."""
+    """The log cannot be written or made durable: the store refuses new messages."""

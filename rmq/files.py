@@ -1,9 +1,9 @@
 """Small files that are replaced as a whole: tables, settings, notes of the store.
 
-Crash contract of `replace_file`: at every moment, also after a power cut, the name
-leads to the whole content before or to the whole content after (or to nothing, if
-there was no file); after the return it is the content after.  `<name>.bak` is the
-content before the last replacement, or absent.  A leftover `<name>.tmp` is nobody's.
+Crash contract of `replace_file`: at every moment, also after a power cut, the file has
+either the complete old content or the complete new content (or does not exist, if there
+was no file); after the return it has the new content.  `<name>.bak` has the content
+before the last replacement, or does not exist.  Nobody reads a leftover `<name>.tmp`.
 One writer of a name at a time; everything here blocks.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 def replace_file(
     path: Path, data: bytes, *, backup: bool = False, mode: int | None = None
 ) -> None:
-    """Write a file beside itself and give it the name; makes the folder if needed.
+    """Write `<name>.tmp` and rename it; create the folder if needed.
 
-    The new file has the permissions and, where this process may give them, the owner
-    of the old one; `mode` overrides the permissions.  No file of a moment is readable
-    by more people than that.  With `backup` the old file stays as `<name>.bak`.
-    OSError if it cannot be written; the old file is as it was then.
+    The new file has the permissions of the old one and, if this process may set it, the
+    owner; `mode` overrides the permissions.  The temporary file is not readable by more
+    people than that.  With `backup` the old file stays as `<name>.bak`.
+    OSError if it cannot be written; the old file is unchanged then.
     """
     folder = path.parent
     _make_folder(folder)
@@ -36,7 +36,7 @@ def replace_file(
             os.link(path, kept)
         draft.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):  # the first error is the one to tell
+        with contextlib.suppress(OSError):  # the first error is the one to report
             draft.unlink(missing_ok=True)
         raise
     sync_directory(folder)
@@ -69,10 +69,10 @@ def _make_folder(folder: Path) -> None:
 def _write_draft(
     draft: Path, data: bytes, before: os.stat_result | None, mode: int | None
 ) -> None:
-    """Write and sync the new content; it is private until the owner is right."""
+    """Write and sync the new content; it is private until its owner is set."""
     if mode is None and before is not None:
         mode = stat.S_IMODE(before.st_mode)
-    created = 0o666 if mode is None else 0o600  # less what the umask takes
+    created = 0o666 if mode is None else 0o600  # minus the umask
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(draft, flags, created), "wb") as file:
         if before is not None:

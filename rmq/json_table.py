@@ -1,9 +1,9 @@
-"""JsonTable: a table that lives in memory and in one of RocketMQ's JSON files.
+"""JsonTable: a table in memory and in one of RocketMQ's JSON files.
 
-Layout: the text of the table, beside it `<name>.bak` with the text before.
+Layout: the text of the table; `<name>.bak` in the same folder holds the text before.
 Crash contract: that of `rmq/files.py`.
-A file that cannot be read is renamed to `<name>.bad` and the `.bak` is taken; if that
-is bad too the process does not start.
+A file that cannot be read is renamed to `<name>.bad` and the `.bak` is used instead; if
+that is bad, too, the process does not start.
 """
 
 import logging
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 async def encode_in_turns(members: EncodedMembers[Any]) -> None:
-    """Encode the members that changed; others are served between the turns."""
+    """Encode the members that changed; other tasks run between the turns."""
     while members.is_stale:
         members.encode_some()
         await trio.lowlevel.checkpoint()
@@ -39,8 +39,8 @@ async def encode_in_turns(members: EncodedMembers[Any]) -> None:
 class JsonTable(ABC):
     """Known in Java as `ConfigManager`.
 
-    A large table lists in `_large` by name the objects of its document whose members
-    are encoded one by one; `_content` leaves them empty.
+    `_large` of a large table lists, by name, those objects of its document whose
+    members are encoded one by one; `_content` leaves them empty.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -55,11 +55,11 @@ class JsonTable(ABC):
 
     @abstractmethod
     def _read(self, value: dict[str, Any]) -> None:
-        """Take over what a file held; RequestRejected if it is of another shape."""
+        """Fill the table from a file's content; RequestRejected for another shape."""
 
     @abstractmethod
     def _content(self) -> object:
-        """Return what a file is to hold."""
+        """Return the content of the file."""
 
     def load(self) -> None:
         """Read the file, or its backup; an absent one is an empty table."""
@@ -74,20 +74,21 @@ class JsonTable(ABC):
             problem = self._try_read(text)
             if problem is None:
                 if path == backup:
-                    logger.warning("%s: took the backup %s", self._path, path.name)
+                    logger.warning("%s: used the backup %s", self._path, path.name)
                 return
             if path == backup:
                 raise StoreError(
-                    f"{path}: {problem}; mend or remove it to start without the table"
+                    f"{path}: {problem}; repair it, or remove it to start without the "
+                    "table"
                 )
             bad = self._path.with_suffix(self._path.suffix + ".bad")
             self._path.rename(bad)
             logger.error("%s: %s; it was moved to %s", self._path, problem, bad.name)
 
     def follow(self) -> bool:
-        """Read the file if it was replaced since the last time; another one owns it.
+        """Read the file if its owner, another process or object, has replaced it.
 
-        What cannot be read is logged, and the table stays as it was. False if there is
+        Log a file that cannot be read; the table is unchanged then. False if there is
         no file.
         """
         try:
@@ -103,7 +104,7 @@ class JsonTable(ABC):
         except OSError as error:
             problem = str(error)
         if problem is not None:
-            logger.error("%s: %s; what was read before is used", self._path, problem)
+            logger.error("%s: %s; the content read before is used", self._path, problem)
         return True
 
     def _try_read(self, text: bytes) -> str | None:
@@ -124,11 +125,11 @@ class JsonTable(ABC):
         return self._path.name
 
     def text(self) -> bytes:
-        """Return the content as it travels to tools and replicas, on one line."""
+        """Return the content on one line, as sent to tools and replicas."""
         return fastjson.dumps(self._content())
 
     def touch(self) -> None:
-        """Note a change: the version continues, the next save writes."""
+        """Mark the table as changed: increase the version; the next save writes."""
         version = self.data_version
         self.data_version = DataVersion(
             state_version=version.state_version,
@@ -144,7 +145,7 @@ class JsonTable(ABC):
         return self.changed.is_set()
 
     def snapshot(self) -> list[bytes]:
-        """Return the text to save in pieces; the table counts as clean from here on."""
+        """Return the text to save in pieces; from then on the table is clean."""
         self.changed = trio.Event()
         pieces = [fastjson.dumps_pretty(self._content())]
         for name, members in self._large.items():
@@ -152,7 +153,7 @@ class JsonTable(ABC):
         return pieces
 
     async def filled(self, document: Body) -> bytes:
-        """Return a document of a request or an answer with the large objects in it."""
+        """Return a document of a request or an answer, with its large objects."""
         pieces = [document.encode()]
         for name, members in self._large.items():
             await encode_in_turns(members.in_request)
@@ -160,12 +161,12 @@ class JsonTable(ABC):
         return b"".join(pieces)
 
     async def save(self) -> float:
-        """Return when the file holds what the table holds now.
+        """Return when the file holds the present table.
 
-        Who comes while it is being written shares the next write. OSError if it cannot
-        be written; the table stays dirty then. Members that changed are encoded in
-        turns before, the text is joined by the thread that writes it. Returns for how
-        many seconds nothing else was done, as the pieces were collected.
+        Callers during a write share the next one. OSError if it cannot be written; the
+        table stays dirty then. Changed members are encoded in turns first; a worker
+        thread joins the text and writes it. Returns for how many seconds the collection
+        of the pieces blocked all other tasks.
         """
         async with self._saving:
             if not self.is_dirty:
@@ -184,7 +185,7 @@ class JsonTable(ABC):
         return pieces_s
 
     async def kept(self, answer: T) -> T:
-        """Return the answer to a change once that is in the file.
+        """Return the answer to a change when the file holds the change.
 
         RequestRejected if it cannot be written.
         """
@@ -194,13 +195,13 @@ class JsonTable(ABC):
             logger.error("%s cannot be saved: %s", self.file_name, error)
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"changed in memory, but not saved: {error.strerror}; mend "
+                f"changed in memory, but not saved: {error.strerror}; correct "
                 "that and send it again",
             ) from error
         return answer
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Save a text; blocks, so call it from a worker thread."""
+        """Save a text; it blocks: call it from a worker thread."""
         text = b"".join(pieces)
         assert text, f"{self._path}: an empty table is still a JSON object"
         replace_file(self._path, text, backup=True)

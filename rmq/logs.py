@@ -1,8 +1,8 @@
-"""What strangers may write into the log: little, seldom, and only on lines of ours.
+"""Limits for text from outside in the log: little, seldom, and never a line of its own.
 
 Text from outside goes into a log line as `Foreign(text)`: cut, and without control
-characters, which would begin lines that nobody wrote. A logger for what strangers cause
-has `SparseLog` as a filter, and its lines say by `extra=caused_by(address)` who did.
+characters, which could begin forged lines. A logger for events that strangers cause has
+`SparseLog` as a filter, and its lines name the cause by `extra=caused_by(address)`.
 """
 
 import logging
@@ -16,7 +16,7 @@ LINES: Final = 20
 """Lines of one logger in a second."""
 
 LINES_OF_ADDRESS: Final = 5
-"""Lines of one kind, that is of one text, for one address in a minute."""
+"""Lines of one kind, which means of one text, for one address in a minute."""
 
 ADDRESS_LIMIT: Final = 1024
 """Pairs of kind and address that are counted; more share one count until the minute
@@ -32,7 +32,7 @@ ExceptionInfo = (
 
 
 class Foreign:
-    """A text from outside, as a log line shows it; made only if the line is written."""
+    """A text from outside in a log line; converted only if the line is written."""
 
     __slots__ = ("_limit", "_value")
 
@@ -49,7 +49,7 @@ class Foreign:
 
 
 def escaped(text: str) -> str:
-    """Return the text with everything that cannot be printed as an escape."""
+    """Return the text with escapes for all characters that cannot be printed."""
     if text.isprintable():
         return text
     return "".join(
@@ -59,7 +59,7 @@ def escaped(text: str) -> str:
 
 
 def caused_by(address: str) -> dict[str, str]:
-    """Return what marks a log record as caused by `host:port`, or by a host alone."""
+    """Return the `extra` of a log record that `host:port`, or a host, caused."""
     host, colon, port = address.rpartition(":")
     return {"address": host if colon and port.isdecimal() else address}
 
@@ -67,7 +67,7 @@ def caused_by(address: str) -> dict[str, str]:
 class SparseLog(logging.Filter):
     """Passes the first lines of a second, and of an address in a minute.
 
-    Time is that of the records. How many lines were left out is said with the next one.
+    Time is that of the records. The next line says how many lines were left out.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class SparseLog(logging.Filter):
         self._dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Count a record; False if there were too many like it."""
+        """Count a record; False if there were too many of its kind."""
         second = int(record.created)
         if second != self._second:
             self._second, self._passed = second, 0

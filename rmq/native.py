@@ -1,7 +1,7 @@
-"""The public door to compiled code: what plugins may use of `_fastpath`.
+"""The part of `_fastpath` that plugins may use.
 
 A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
-contract, and subclasses `NativeHandler`.  `SendPath` is the one of the send codes,
+contract, and subclasses `NativeHandler`.  `SendPath` is the handler of the send codes,
 `PullPath` that of the pull codes.
 """
 

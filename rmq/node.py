@@ -1,6 +1,6 @@
-"""A node: name server and broker composed in one process, started and stopped in order.
+"""A node: name server and broker in one process, started and stopped in order.
 
-`cli` and `testing` both come through here, so that tests run what users run.
+`cli` and `testing` both use this module, so that tests run what users run.
 """
 
 import gc
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
-"""A worker thread that wants the GIL gets it after this time (Python: 5 ms)."""
+"""A worker thread that waits for the GIL gets it after this time (Python: 5 ms)."""
 
 FORCED_EXIT_CODE = 1
 
 
 class Node(msgspec.Struct):
-    """What runs in this process."""
+    """The servers of this process."""
 
     server: RemotingServer
     name_server: NameServer | None
@@ -50,16 +50,16 @@ class Node(msgspec.Struct):
     finished: trio.Event = msgspec.field(default_factory=trio.Event)
     is_stopping: bool = False
     http_port: int = 0
-    """Where metrics and health are served; 0 if they are not."""
+    """Port of metrics and health; 0 if they are not served."""
 
     @property
     def address(self) -> str:
-        """The address that clients are told."""
+        """The address advertised to clients."""
         assert self.broker is not None
         return self.broker.advertised.address
 
     def configs(self) -> tuple[object, ...]:
-        """What may change while running: of name server, broker, store, plugins."""
+        """The live configurations: of name server, broker, store, plugins."""
         configs: tuple[object, ...] = ()
         if self.name_server is not None:
             configs += (self.name_server.config,)
@@ -68,7 +68,7 @@ class Node(msgspec.Struct):
         return configs
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Have everybody go on with the new values of these keys."""
+        """Let all parts use the new values of these keys."""
         assert keys, "nothing has changed"
         if self.name_server is not None:
             self.name_server.config_changed()
@@ -157,7 +157,7 @@ def _server(
 
 @asynccontextmanager
 async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]:
-    """Take the address of the metrics, if they are wanted."""
+    """Bind the port of the metrics, if they are enabled."""
     if config.metrics_exporter is not MetricsExporter.PROM:
         yield None
         return
@@ -169,7 +169,7 @@ async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]
     try:
         yield http
     finally:
-        with trio.CancelScope(shield=True):  # or it would hide what ended the broker
+        with trio.CancelScope(shield=True):  # else it would hide the broker's error
             await http.close()
 
 
@@ -184,7 +184,7 @@ async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
 def _embedded(
     config: BrokerConfig, store_config: StoreConfig, values: Mapping[str, str]
 ) -> tuple[NamesrvConfig, NamesrvListenConfig, AuthConfig]:
-    """Return the configurations of a broker's own name server."""
+    """Return the configurations of a broker's embedded name server."""
     values = embedded_values(values, store_config)
     listen = NamesrvListenConfig(
         listen_port=config.embedded_namesrv_port,
@@ -197,10 +197,10 @@ def _embedded(
 def embedded_values(
     values: Mapping[str, str], store_config: StoreConfig
 ) -> dict[str, str]:
-    """Return the settings of a broker with what its own name server takes from them.
+    """Return a broker's settings as its embedded name server uses them.
 
-    That keeps its file with the store's tables, and shares the file of the keys and the
-    users.
+    It has its file beside the store's tables, and uses the broker's files of settings
+    and of users.
     """
     folder = store_config.root / "config"
     return {
@@ -258,8 +258,8 @@ async def until_signalled(
     """Stop in order at the first SIGTERM or SIGINT, at once at the second.
 
     SIGHUP calls `on_hangup`.
-    Whoever says that the node is ready says so after this has started: a supervisor
-    may answer with a signal.
+    Report that the node is ready only after this has started: a supervisor may answer
+    with a signal.
     """
     wanted = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
     with trio.open_signal_receiver(*wanted) as signals:
@@ -283,9 +283,9 @@ async def until_signalled(
 
 
 def _freeze() -> None:
-    """Settle the process after start: what exists now lives as long as it.
+    """Exempt the objects of the start from garbage collection: they stay to the end.
 
-    Not collected before: that would be part of every start.
+    No collection runs first: that would be part of every start.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()

@@ -2,7 +2,7 @@
 
 A plugin may also use `rmq.protocol` (codes, headers and bodies), `rmq.errors`,
 `rmq.native` (compiled handlers) and `rmq.access` (users, signatures and policies).  The
-plugins that come with rmq import nothing else of it, which `lint-imports` checks.
+plugins that come with rmq import nothing else from it; `lint-imports` checks that.
 docs/plugins.md shows how to write a plugin.
 """
 

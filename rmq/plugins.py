@@ -1,8 +1,9 @@
-"""PluginSet: plugins are found by entry points, checked, and set up once at start.
+"""PluginSet: finds plugins by entry points, checks them, sets them up once at start.
 
-`plugins.disabled` names those to leave out; the environment variable RMQ_LOAD_PLUGINS
-names the only ones to load.  A plugin that cannot be loaded, has no `rmq_setup`, or has
-a function that only looks like a hook stops the start with a sentence that names it.
+`plugins.disabled` names plugins to leave out; if the environment variable
+RMQ_LOAD_PLUGINS is set, it names the only plugins to load.  A plugin that cannot be
+loaded, has no `rmq_setup`, or has a function that only looks like a hook, stops the
+start with a sentence that names it.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ HOOK_PREFIX = "rmq_"
 BROKER_PACKAGES = ("rmq.broker.", "rmq.store.")
 SETUP = "rmq_setup"
 MARK = "rmq_impl"
-"""Attribute in which `hookimpl` notes that a function is a hook."""
+"""Attribute by which `hookimpl` marks a function as a hook."""
 
 PARAMETERS = ("broker", "register")
 REPLACED_HOOKS = {
@@ -35,7 +36,7 @@ REPLACED_HOOKS = {
     "rmq_services": "service(run)",
     "rmq_arrival_listeners": "arrivals(listener)",
 }
-"""Hooks of the time before `rmq_setup`, and the call of `register` instead of each."""
+"""Hooks from before `rmq_setup`, and the call of `register` that replaces each."""
 
 
 class PluginSet:
@@ -47,7 +48,7 @@ class PluginSet:
         self._config_classes: dict[str, list[type[Any]]] = {}
 
     def load(self, disabled: str = "") -> None:
-        """Load what is installed, in the order of names.
+        """Load the installed plugins in the order of their names.
 
         `disabled`: names to leave out, separated by commas.
         """
@@ -74,7 +75,7 @@ class PluginSet:
         self._distributions[point.name] = point.dist
 
     def add(self, module: object, *, name: str) -> None:
-        """Add a module or object that has `rmq_setup`; PluginError if it is wrong."""
+        """Add a module or object with `rmq_setup`; PluginError if it is not valid."""
         for problem in hook_problems(module):
             raise PluginError(name, problem)
         classes = list(config_classes_of(module))
@@ -114,7 +115,7 @@ class PluginSet:
         ]
 
     def set_up(self, broker: object, register_for: Callable[[str], object]) -> None:
-        """Call `rmq_setup` of every plugin; `register_for` makes its `register`."""
+        """Call `rmq_setup` of every plugin; `register_for` creates its `register`."""
         for name, plugin in sorted(self._plugins.items(), key=_rank):
             setup = getattr(plugin, SETUP)
             given = dict(zip(PARAMETERS, (broker, register_for(name)), strict=True))
@@ -129,7 +130,7 @@ class PluginSet:
                 raise PluginError(name, f"{SETUP} failed: {error!r}") from error
 
     def versions(self) -> dict[str, str]:
-        """Return the names of the plugins in the order of loading, and versions."""
+        """Return the plugins' names, in the order of loading, with their versions."""
         found = {}
         for name in self._plugins:
             distribution = self._distributions.get(name)
@@ -138,13 +139,13 @@ class PluginSet:
 
 
 def _rank(item: tuple[str, object]) -> int:
-    """Order plugins by the marks of their setups; else they stay as they are."""
+    """Return the sort key of a plugin, from the marks of its setup."""
     mark = getattr(getattr(item[1], SETUP), MARK)
     return int(mark["trylast"]) - int(mark["tryfirst"])
 
 
 def hook_problems(module: object) -> Iterator[str]:
-    """Say what is wrong with the functions of a plugin that are named like hooks."""
+    """Yield the problems of the functions of a plugin that are named like hooks."""
     functions = {
         name: value
         for name in dir(module)
@@ -158,17 +159,17 @@ def hook_problems(module: object) -> Iterator[str]:
     if function is not None:
         yield from _problems_of_setup(function)
     elif not functions:
-        yield f"it has no function {SETUP}, so that it would do nothing"
+        yield f"it has no function {SETUP}, so it would do nothing"
 
 
 def _why_unknown(name: str) -> str:
     call = REPLACED_HOOKS.get(name)
     if call is not None:
         return (
-            f"the hook {name} is gone: define {SETUP}(broker, register) and call "
+            f"the hook {name} was removed: define {SETUP}(broker, register) and call "
             f"register.{call} in it"
         )
-    # imported on use: a start that goes well has no misspelt hook
+    # imported on use: most starts have no misspelt hook
     import difflib
 
     known = (SETUP, *REPLACED_HOOKS)
@@ -190,7 +191,7 @@ def _problems_of_setup(function: Callable[..., Any]) -> Iterator[str]:
     ]
     if wrong:
         yield (
-            f"{SETUP} takes {', '.join(wrong)}, which nobody gives it; it may take "
+            f"{SETUP} has the parameters {', '.join(wrong)}; it may have only "
             f"{' and '.join(PARAMETERS)}"
         )
     is_lazy = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(
@@ -222,5 +223,5 @@ def installed_plugins() -> tuple[EntryPoint, ...]:
 
 @cache
 def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Look through the path once: that is slow."""
+    """Search the path once, because that is slow."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))

@@ -75,23 +75,23 @@ def test_a_text_becomes_its_declared_type(key, text, field, value):
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        ("isOn", "yes", "isOn=yes: say true or false"),
-        ("isOn", "", "isOn=: say true or false"),
-        ("isOn", "1", "isOn=1: say true or false"),
-        ("size", "ten", "size=ten: a whole number is wanted"),
-        ("size", "", "size=: a whole number is wanted"),
-        ("size", "1.0", "size=1.0: a whole number is wanted"),
-        ("size", "1_0", "size=1_0: a whole number is wanted"),
-        ("size", "0x1", "size=0x1: a whole number is wanted"),
-        ("size", "9" * 5_000, "a whole number is wanted"),
+        ("isOn", "yes", "isOn=yes: it must be true or false"),
+        ("isOn", "", "isOn=: it must be true or false"),
+        ("isOn", "1", "isOn=1: it must be true or false"),
+        ("size", "ten", "size=ten: it must be a whole number"),
+        ("size", "", "size=: it must be a whole number"),
+        ("size", "1.0", "size=1.0: it must be a whole number"),
+        ("size", "1_0", "size=1_0: it must be a whole number"),
+        ("size", "0x1", "size=0x1: it must be a whole number"),
+        ("size", "9" * 5_000, "it must be a whole number"),
         ("size", "-2", "size=-2: the least value is -1"),
         ("size", "11", "size=11: the greatest value is 10"),
         ("ratio", "much", "ratio=much: "),
         ("ratio", "nan", "ratio=nan: the least value is 0"),
         ("ratio", "-0.1", "ratio=-0.1: the least value is 0"),
         ("ratio", "inf", "ratio=inf: the greatest value is 1"),
-        ("colour", "green", "colour=green: say one of RED, GREEN"),
-        ("colour", "", "colour=: say one of RED, GREEN"),
+        ("colour", "green", "colour=green: it must be one of RED, GREEN"),
+        ("colour", "", "colour=: it must be one of RED, GREEN"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_wanted(key, text, said):
@@ -162,7 +162,7 @@ def test_keys_and_variables_are_unique_and_documented(config):
         ({"messageDelayLevel": "1s 5x"}, "say numbers with s, m, h or d"),
         ({"messageDelayLevel": "1s s"}, "say numbers with s, m, h or d"),
         ({"deleteWhen": "4 o'clock"}, "say hours, separated by ;"),
-        ({"flushDiskType": "SYNC"}, "say one of ASYNC_FLUSH, SYNC_FLUSH"),
+        ({"flushDiskType": "SYNC"}, "it must be one of ASYNC_FLUSH, SYNC_FLUSH"),
     ],
 )
 def test_what_the_store_cannot_do_is_refused(values, said):
@@ -387,7 +387,7 @@ def test_a_comment_behind_a_value_is_a_problem_also_of_unknown_keys():
     found = texts({"brokerName": "a # b", "listenPort": "1#2", "zzz": "1 #"})
     assert [problem for _, problem in found] == [True, True, True]
     assert "brokerName: the value contains '#' after a blank" in found[0][0]
-    assert "so all of it is the value" in found[0][0]
+    assert "so this text is part of the value" in found[0][0]
     assert "zzz: the value" in found[1][0]
     assert found[2][0] == "unknown key zzz"
 

@@ -114,11 +114,11 @@ def test_a_name_is_given_once():
         ("def rmq_wholly_else(broker): pass", "there is no hook rmq_wholly_else"),
         (
             "def rmq_handlers(broker, register): pass",
-            r"rmq_handlers is gone: define rmq_setup\(broker, register\) and call "
+            r"rmq_handlers was removed: define rmq_setup\(broker, register\) and call "
             r"register\.handler\(code, handler\)",
         ),
-        (PLAIN.replace("()", "(borker)"), "takes borker, which nobody gives it"),
-        (PLAIN.replace("()", "(*all)"), r"takes \*all, which nobody gives it"),
+        (PLAIN.replace("()", "(borker)"), "has the parameters borker"),
+        (PLAIN.replace("()", "(*all)"), r"has the parameters \*all"),
         (PLAIN.replace("def", "async def"), "not a plain function"),
         (PLAIN.replace("pass", "yield"), "not a plain function"),
         (PLAIN.replace("hookimpl\ndef", "hookimpl(wrapper=True)\ndef"), "plain func"),

@@ -1,5 +1,5 @@
-"""Who may do what: signatures, users and their policies. Known in Java as ACL 2.0.
+"""Access control: signatures, users and their policies. Known in Java as ACL 2.0.
 
-Used by the plugin `auth` on the ports of a broker and by the door of a name server; a
-broker signs its own requests to name servers with it.
+The plugin `auth` uses it on the ports of a broker, and `Door` on that of a name server;
+a broker signs its own requests to name servers with it.
 """

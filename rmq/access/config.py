@@ -39,20 +39,20 @@ class AuthConfig(Configuration):
     authorization_enabled: bool = option(
         False,
         key="authorizationEnabled",
-        doc="users may do what their policies allow; wants authenticationEnabled",
+        doc="users may do what their policies allow; needs authenticationEnabled",
     )
     init_authentication_user: str = option(
         "",
         key="initAuthenticationUser",
         secret=True,
-        doc="a super user made at the start unless it exists, "
+        doc="a super user created at the start unless it exists, "
         '`{"username":"…","password":"…"}`',
     )
     inner_client_authentication_credentials: str = option(
         "",
         key="innerClientAuthenticationCredentials",
         secret=True,
-        doc="a super user made likewise, with whom brokers sign their requests to name "
+        doc="another super user, with whom brokers sign their requests to name "
         'servers, `{"accessKey":"…","secretKey":"…"}`',
     )
     authentication_whitelist: str = option(
@@ -94,12 +94,12 @@ class AuthConfig(Configuration):
     def __post_init__(self) -> None:
         if self.authorization_enabled and not self.authentication_enabled:
             raise ConfigError(
-                "authorizationEnabled=true: access keys would be believed without a "
+                "authorizationEnabled=true: access keys would be accepted without a "
                 "signature; set authenticationEnabled=true too"
             )
 
     def initial_users(self) -> list[tuple[str, str]]:
-        """Return names and passwords of the super users to make."""
+        """Return names and passwords of the super users to create."""
         users = []
         if self.init_authentication_user.strip():
             user = _read(
@@ -110,7 +110,7 @@ class AuthConfig(Configuration):
         return users if inner is None else [*users, inner]
 
     def inner_credentials(self) -> tuple[str, str] | None:
-        """Return the name and password with which brokers sign; None if there is none.
+        """Return the name and password with which brokers sign, or None.
 
         ConfigError if they cannot be read.
         """
@@ -130,8 +130,8 @@ def codes_of(key: str, text: str) -> frozenset[int]:
     for word in words:
         if not word.isdecimal():
             raise ConfigError(
-                f"{key}={text}: {word} is no request code; addresses have no place "
-                "here, name codes such as 105,34"
+                f"{key}={text}: {word} is no request code; write codes such as 105,34; "
+                "addresses are not allowed here"
             )
     return frozenset(map(int, words))
 
@@ -143,5 +143,5 @@ def _read(kind: type[T], key: str, text: str) -> T:
     except msgspec.DecodeError:
         wanted = ", ".join(kind.__struct_encode_fields__)
         raise ConfigError(
-            f"{key}: a JSON object with the texts {wanted} is wanted"
+            f"{key}: must be a JSON object with the texts {wanted}"
         ) from None

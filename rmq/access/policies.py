@@ -1,8 +1,8 @@
-"""Policies: the rules of a subject, and the decision that they make of a request.
+"""Policies: the rules of a subject, and their decision about a request.
 
-Of the rules that match resource, action and source the nearest decides: a literal
-resource before the longest prefix before any; Deny before Allow where they tie. Rules
-of the Default policy are asked only when no Custom rule matches.
+Of the rules that match resource, action and source the most specific one decides: a
+literal resource before the longest prefix before any; Deny before Allow if these are
+equal. Rules of the Default policy decide only if no Custom rule matches.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ Named = TypeVar("Named", bound=StrEnum)
 
 
 class Action(StrEnum):
-    """What a request wants to do. Known in Java as `Action`."""
+    """The action of a request. Known in Java as `Action`."""
 
     UNKNOWN = "Unknown"
     ALL = "All"
@@ -33,14 +33,14 @@ class Action(StrEnum):
 
 
 class Decision(StrEnum):
-    """What a rule says."""
+    """The decision of a rule."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class PolicyType(StrEnum):
-    """Which rules are asked first; in their order."""
+    """Kinds of policies, in the order in which their rules decide."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
     def matches(
         self, resource: Resource, actions: Iterable[Action], source: str
     ) -> bool:
-        """Whether the rule speaks about this request; one of the actions is enough."""
+        """Whether the rule applies to this request; one of the actions is enough."""
         return (
             self.resource.covers(resource)
             and (Action.ALL in self.actions or not self.actions.isdisjoint(actions))
@@ -86,7 +86,7 @@ class Policies:
     def decide(
         self, resource: Resource, actions: Iterable[Action], source: str
     ) -> Decision | None:
-        """Return what the nearest matching rule says; None if there is none."""
+        """Return the decision of the most specific matching rule; None without one."""
         for kind in PolicyType:
             found = [
                 rule
@@ -99,7 +99,7 @@ class Policies:
 
 
 def rule_of(entry: PolicyEntryInfo) -> Rule | None:
-    """Read an entry; None if it is none."""
+    """Read an entry; None if it is not valid."""
     resource, decision = parse(entry.resource), by_name(Decision, entry.decision)
     if resource is None or decision is None:
         return None
@@ -108,13 +108,13 @@ def rule_of(entry: PolicyEntryInfo) -> Rule | None:
 
 
 def actions_of(entry: PolicyEntryInfo) -> list[Action]:
-    """Return the known ones among an entry's actions."""
+    """Return an entry's actions, without unknown ones."""
     found = (by_name(Action, name) for name in entry.actions)
     return [action for action in found if action is not None]
 
 
 def by_name(kind: type[Named], name: str | None) -> Named | None:
-    """Return the member of this name, in whatever case it is written."""
+    """Return the member of this name in upper or lower case."""
     wanted = (name or "").lower()
     return next((member for member in kind if member.value.lower() == wanted), None)
 
@@ -123,7 +123,7 @@ def by_name(kind: type[Named], name: str | None) -> Named | None:
 def is_within(source: str, allowed: str) -> bool:
     """Whether an address is `allowed`, or in its range `a.b.c.d/n`.
 
-    A bare address must be written alike; ranges are compared as numbers.
+    Addresses are compared as texts, ranges as numbers.
     """
     if "/" not in allowed:
         return source == allowed
@@ -136,7 +136,7 @@ def is_within(source: str, allowed: str) -> bool:
 
 
 def is_source(text: str) -> bool:
-    """Whether a rule may name this as a source: an address, or a range of them."""
+    """Whether this is a valid source of a rule: an address, or a range of them."""
     address, slash, width = text.partition("/")
     try:
         if slash:

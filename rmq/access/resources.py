@@ -1,4 +1,4 @@
-"""Resources: what a rule is about, and what a request touches.
+"""Resources: the objects that rules protect and requests use.
 
 Written `Topic:orders` (literal), `Topic:order*` (prefix), `Topic:*` (any of the type)
 and `*` (everything); types are Cluster, Namespace, Topic and Group.
@@ -21,7 +21,7 @@ _TYPES = {
 
 
 class Pattern(IntEnum):
-    """How a name is meant; the smaller one decides over the greater."""
+    """Kind of a resource name; the smaller value takes precedence."""
 
     LITERAL = 0
     PREFIXED = 1
@@ -37,14 +37,14 @@ class Resource(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The resource as it is written."""
+        """The resource in its text form."""
         if self.type == ANY_TYPE:
             return "*"
         star = "" if self.pattern is Pattern.LITERAL else "*"
         return f"{self.type}:{self.name}{star}"
 
     def covers(self, other: "Resource") -> bool:
-        """Whether a rule about this is a rule about `other`, a literal one."""
+        """Whether a rule about this applies to `other`, which is literal."""
         if self.type == ANY_TYPE:
             return True
         if self.type != other.type:
@@ -55,7 +55,7 @@ class Resource(NamedTuple):
 
 
 def parse(key: str | None) -> Resource | None:
-    """Read a resource; None for what is none."""
+    """Read a resource; None if it is not valid."""
     if key is None or not key.strip():
         return None
     if key == "*":
@@ -72,15 +72,15 @@ def parse(key: str | None) -> Resource | None:
 
 
 def topic(name: str) -> Resource:
-    """Name a topic; a retry topic is its group's."""
+    """Return the resource of a topic; a retry topic belongs to its group."""
     return group(name) if name.startswith(RETRY_PREFIX) else Resource(TOPIC, name)
 
 
 def group(name: str) -> Resource:
-    """Name a group, by itself or by its retry topic."""
+    """Return the resource of a group, from its name or its retry topic."""
     return Resource(GROUP, name.removeprefix(RETRY_PREFIX))
 
 
 def cluster(name: str) -> Resource:
-    """Name a cluster."""
+    """Return the resource of a cluster."""
     return Resource(CLUSTER, name)

@@ -1,7 +1,7 @@
-"""Rights: who sends a request, and whether that user may.
+"""Rights: which user sends a request, and whether the user may send it.
 
-First the signature, then, for users who are not super, the policies. Every refusal is
-NO_PERMISSION with Java's remark.
+First the signature is checked, then, unless the user is a super user, the policies.
+Every refusal is NO_PERMISSION with Java's remark.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Rights:
         self._acls = acls
 
     def authenticate(self, request: Command) -> None:
-        """Raise `RequestRejected` unless a user who is known has signed it."""
+        """Raise `RequestRejected` unless a known user has signed the request."""
         name = request.ext_fields.get(ACCESS_KEY)
         if not name:
             raise refused("username cannot be null.")
@@ -41,7 +41,7 @@ class Rights:
             raise refused("check signature failed.")
 
     def authorize(self, request: Command, needs: Iterable[Need], source: str) -> None:
-        """Raise `RequestRejected` unless the user it names has all these rights.
+        """Raise `RequestRejected` unless the request's user has all these rights.
 
         `source` is the caller's address without its port.
         """
@@ -80,5 +80,5 @@ class Rights:
 
 
 def refused(remark: str) -> RequestRejected:
-    """Return the error of a request that its sender may not send."""
+    """Return the error for a request that the user may not send."""
     return RequestRejected(ResponseCode.NO_PERMISSION, remark)

@@ -1,8 +1,8 @@
-"""Signatures: HMAC-SHA1 in Base64 over what a request says.
+"""Signatures: HMAC-SHA1 in Base64 over the content of a request.
 
-Signed are the values of all extension fields in the order of their names (Java's
+The content: the values of all extension fields in the order of their names (Java's
 order, by UTF-16 units), without `Signature`, then the body. Clients up to 4.9.3 leave
-`_UNIQUE_KEY_QUERY` out. The values must be those that were received.
+out `_UNIQUE_KEY_QUERY`. The values must be exactly those that were received.
 """
 
 import base64
@@ -19,7 +19,7 @@ _LAST_WITHOUT_UNIQUE_KEY = 399
 
 
 def signed_content(request: Command) -> bytes:
-    """Return the bytes that the client has signed."""
+    """Return the bytes that the client signed."""
     left_out = {SIGNATURE}
     if request.version <= _LAST_WITHOUT_UNIQUE_KEY:
         left_out.add(_UNIQUE_KEY_QUERY)
@@ -37,7 +37,7 @@ def signature_of(content: bytes, secret_key: str) -> str:
 
 
 def is_signed(request: Command, secret_key: str) -> bool:
-    """Whether the request carries the signature that this key gives it."""
+    """Whether the request has the right signature for this key."""
     given = request.ext_fields.get(SIGNATURE)
     if given is None:
         return False
@@ -46,7 +46,7 @@ def is_signed(request: Command, secret_key: str) -> bool:
 
 
 def sign(request: Command, access_key: str, secret_key: str) -> None:
-    """Put the name of a user and the signature into a request of ours."""
+    """Add the name of a user and the signature to a request of this process."""
     request.ext_fields[ACCESS_KEY] = access_key
     content = signed_content(request)
     request.ext_fields[SIGNATURE] = signature_of(content, secret_key)

@@ -1,8 +1,8 @@
 """UserTable and AclTable: users and policies in memory and in files of their own.
 
 `users.json` holds `{"users": {name: UserInfo}}`, `acls.json` `{"acls": {subject:
-AclInfo}}`, both in a directory that only the broker's user may enter: a signature can
-only be checked with the password itself. Java keeps the same in two RocksDB stores.
+AclInfo}}`, both in a directory that only the broker's user may enter: the check of a
+signature needs the password itself. Java has the same data in two RocksDB stores.
 """
 
 import os
@@ -40,7 +40,7 @@ class AclFile(Body, kw_only=True):
 
 
 class UserTable(JsonTable):
-    """Who may sign requests."""
+    """The users who may sign requests."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         super().__init__(folder / "users.json", clock)
@@ -74,7 +74,7 @@ class UserTable(JsonTable):
             self.put(user)
 
     def remove(self, name: str) -> None:
-        """Forget a user, known or not."""
+        """Remove a user, who may be unknown."""
         if self._users.pop(name, None) is not None:
             self.touch()
 
@@ -86,7 +86,7 @@ class UserTable(JsonTable):
 
 
 class AclTable(JsonTable):
-    """What each subject may do."""
+    """The rules of each subject."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         super().__init__(folder / "acls.json", clock)
@@ -94,7 +94,7 @@ class AclTable(JsonTable):
         self._policies: dict[str, Policies] = {}
 
     def get(self, subject: str) -> AclInfo | None:
-        """Return the rules of a subject as they are told."""
+        """Return the rules of a subject as answers contain them."""
         return self._acls.get(subject)
 
     def policies(self, subject: str) -> Policies | None:
@@ -112,7 +112,7 @@ class AclTable(JsonTable):
         self.touch()
 
     def remove(self, subject: str) -> None:
-        """Forget the rules of a subject, if it has any."""
+        """Remove the rules of a subject, if it has any."""
         if self._acls.pop(subject, None) is not None:
             del self._policies[subject]
             self.touch()
@@ -126,7 +126,7 @@ class AclTable(JsonTable):
 
 
 def make_private(folder: Path) -> None:
-    """Make the directory, and close it to everybody but its owner."""
+    """Create the directory, and let only its owner enter it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:

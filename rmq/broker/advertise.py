@@ -1,4 +1,4 @@
-"""Which address clients are told, and why."""
+"""The address that the broker advertises to clients, and the reason for it."""
 
 import fcntl
 import ipaddress
@@ -13,7 +13,7 @@ _SIOCGIFADDR = 0x8915
 
 
 class Advertised(NamedTuple):
-    """An address, the reason for it, and whether connections may be told another."""
+    """An address, the reason for it, and whether a connection may get another one."""
 
     address: str
     reason: str
@@ -21,7 +21,7 @@ class Advertised(NamedTuple):
 
 
 def choose_address(config: BrokerConfig, port: int) -> Advertised:
-    """Decide: what was said, else loopback if that is all we serve, else a guess.
+    """Return the configured address, else the only one that is served, else a guess.
 
     A guess may be replaced by the embedded name server with the address at which a
     client has reached this process.
@@ -29,10 +29,10 @@ def choose_address(config: BrokerConfig, port: int) -> Advertised:
     if config.advertise:
         host, _, text = config.advertise.rpartition(":")
         if not host or not text.isdecimal():
-            raise ConfigError(f"rmq.advertise={config.advertise}: say host:port")
-        return Advertised(config.advertise, "it was given with --advertise", False)
+            raise ConfigError(f"rmq.advertise={config.advertise}: write host:port")
+        return Advertised(config.advertise, "it was set with --advertise", False)
     if config.broker_ip1:
-        return Advertised(f"{config.broker_ip1}:{port}", "brokerIP1 says so", False)
+        return Advertised(f"{config.broker_ip1}:{port}", "brokerIP1 sets it", False)
     bound = config.bind_address
     if bound not in ("0.0.0.0", "::", ""):
         return Advertised(f"{bound}:{port}", f"only {bound} is served", False)

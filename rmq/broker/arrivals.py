@@ -1,4 +1,4 @@
-"""Arrivals: tells who waits for messages which queues have new ones.
+"""Arrivals: reports the queues with new messages to those who wait for them.
 
 The store lists the queues with new entries; listeners are called once per poll with
 all of them.  Where messages are not visible at once (under SYNC_FLUSH, and with a
@@ -18,7 +18,7 @@ ArrivalListener = Callable[[Mapping[QueueKey, int]], None]
 
 
 class Arrivals:
-    """Touched queues that were not reported yet."""
+    """Touched queues that are not reported yet."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -26,11 +26,11 @@ class Arrivals:
         self._touched: dict[QueueKey, int] = {}
 
     def listen(self, listeners: tuple[ArrivalListener, ...]) -> None:
-        """Call these, too, from now on."""
+        """Add listeners."""
         self._listeners += listeners
 
     def flush(self) -> None:
-        """Report what is visible; the rest waits."""
+        """Report the queues whose new messages are visible; the others wait."""
         touched = self._touched
         for queue in self._store.writes.end_batch():
             touched[queue.topic, queue.queue_id] = queue.next_offset
@@ -51,9 +51,10 @@ class Arrivals:
                 listener(touched)
 
     async def follow_visible(self) -> None:
-        """Report again whenever the watermark of what is visible moved.
+        """Report again each time the visible watermark has moved.
 
-        For one that the reactor does not watch: its own ends a poll at each move.
+        Only for a watermark that the reactor does not watch: the reactor ends a poll
+        at each move of its own one.
         """
         watermark = self._store.durability.confirm
         assert watermark is not None, "everything is visible at once"

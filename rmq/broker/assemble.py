@@ -46,8 +46,8 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
 ) -> BrokerContext:
     """Return the context of a broker that is reached at `address`, "host:port".
 
-    It signs what it asks name servers with `credentials`, an access key and its secret.
-    Its tables are loaded; plugins are not set up yet.
+    It signs its requests to name servers with `credentials`, an access key and its
+    secret.  Its tables are loaded; plugins are not set up yet.
     """
     folder = store.directory.config
     topics = TopicTable(folder, clock, config)
@@ -95,10 +95,10 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
 def set_up_plugins(
     context: BrokerContext, plugins: PluginSet, values: Mapping[str, str]
 ) -> Registrations:
-    """Set the plugins up, and connect what they registered with the broker's parts.
+    """Set up the plugins, and connect their registrations with the broker's parts.
 
-    `values` are texts by configuration key.  Handlers, guards, compiled handlers and
-    services are left to the caller, who has a server and a nursery.
+    `values` are texts by configuration key.  The caller, who has a server and a
+    nursery, connects handlers, guards, compiled handlers and services.
     """
     registered = context.registered = Registrations(values)
     registered.set_up(plugins, context)

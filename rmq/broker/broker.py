@@ -1,8 +1,8 @@
 """Broker: builds the parts, starts them in order, stops them in the opposite order.
 
 Start: ports, data directory and store, tables, plugins; then background services,
-services of plugins, connections, registration.  A step that fails ends the start: what
-was opened is closed, and the error says why.
+services of plugins, connections, registration.  A step that fails ends the start: the
+broker closes everything that it has opened, and the error gives the reason.
 Stop: unregister, stop accepting, answer held pulls, finish handlers, stop services,
 save and flush, remove `abort`, give the directory back.
 """
@@ -40,11 +40,11 @@ logger = logging.getLogger(__name__)
 
 FAST_PORT_DISTANCE = 2
 SERVICE_PAUSE_S = 1.0
-"""Pause before a service that wants it is started again."""
+"""Pause before the restart of a service that was registered with `restart`."""
 
 
 class Ports(NamedTuple):
-    """The bound ports, and the address that clients are told."""
+    """The bound ports, and the address advertised to clients."""
 
     main: int
     fast: int
@@ -63,9 +63,9 @@ async def open_broker(
     values: Mapping[str, str],
     name_servers: tuple[str, ...],
 ) -> "AsyncIterator[Broker]":
-    """Take the ports, open the store and set the plugins up; at the end, save all.
+    """Bind the ports, open the store and set up the plugins; at the end, save all.
 
-    Nobody is served before `Broker.run`.
+    The ports serve nobody before `Broker.run`.
     """
     tables = {name: HandlerTable() for name in PORTS}
     ports = await _bind(config, server, tables)
@@ -104,7 +104,7 @@ async def open_broker(
 async def _bind(
     config: BrokerConfig, server: RemotingServer, tables: Mapping[str, HandlerTable]
 ) -> Ports:
-    """Take both ports."""
+    """Bind both ports."""
     bind = partial(server.bind, idle_timeout_s=config.idle_timeout_s)
     host = config.bind_address
     main = await bind("main", host, config.listen_port, tables["main"])
@@ -208,7 +208,7 @@ class Broker:
             await nursery.start(_supervise, service)
 
     def _on_close(self, connection: Connection) -> None:
-        """Forget a connection in every table that knows it."""
+        """Remove a connection from every table that contains it."""
         context = self.context
         context.producers.on_close(connection)
         context.consumers.on_close(connection)
@@ -218,7 +218,7 @@ class Broker:
     # -- stop
 
     async def _wind_down(self) -> None:
-        """Leave the routes, then let everybody finish."""
+        """Unregister from the name servers, then let all requests finish."""
         assert self._stop_wanted.is_set(), "nobody asked for a stop"
         await self.context.name_servers.unregister_all()
         for name in PORTS:

@@ -1,4 +1,4 @@
-"""Who is online: producers and consumers by group, as their heartbeats tell.
+"""The producers and consumers that are online, by group, as heartbeats report them.
 
 A member is a connection; the same client may come back on another one.  A change in a
 group's members or topics is announced to all of them, see `MemberNotices`; members of
@@ -36,10 +36,10 @@ TAG_SIZE = 64
 _ADVICE = "spread clients over more brokers"
 
 SHARED_GROUPS = ("CLIENT_INNER_PRODUCER", "_INNER_TRACE_PRODUCER")
-"""How producer groups begin that Java's clients join by themselves, all of them.
+"""Prefixes of the producer groups that every Java client joins by itself.
 
-They end no transactions and wait for no replies, and the ids of clients that are in no
-other group need not differ.
+These groups end no transactions and wait for no replies, and clients that are in no
+other group may have equal ids.
 """
 
 
@@ -51,11 +51,11 @@ class Member(msgspec.Struct):
     version: int
     last_heartbeat_ms: int
     user: str = ""
-    """Who signed the heartbeats; empty without access control."""
+    """The user who signed the heartbeats; empty without access control."""
 
 
 class ConsumerGroup(msgspec.Struct):
-    """The members of a group and what they want."""
+    """The members of a group and their subscriptions."""
 
     name: str
     consume_type: str | None = None
@@ -67,14 +67,15 @@ class ConsumerGroup(msgspec.Struct):
     """Characters of the subscriptions."""
 
     peer: str = ""
-    """The address that sent them; they count as taken by it."""
+    """The address that sent them; the quota counts them for it."""
 
 
 class ProducerTable:
     """Known in Java as `ProducerManager`.
 
     A group and a client id belong to the user who registered them first, as long as
-    that producer is online: halves to check and replies go to their connections.
+    that producer is online: the broker sends checks of half messages and replies to
+    their connections.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class ProducerTable:
         now_ms: int,
         user: str = "",
     ) -> None:
-        """Note a producer, or that it still lives."""
+        """Add a producer, or renew its time limit."""
         assert connection.is_open, f"{client_id} registered over a closed connection"
         members = self._groups.get(group, {})
         is_new = connection not in members
@@ -104,7 +105,7 @@ class ProducerTable:
             _check_groups(groups)
             self._places.check(peer_of(connection))
         if not group.startswith(SHARED_GROUPS):
-            self._note_client(client_id, connection)
+            self._remember_client(client_id, connection)
             self._users[client_id] = user
         if is_new:
             self._places.add(peer_of(connection), 1)
@@ -129,8 +130,8 @@ class ProducerTable:
         if first is not None and first.user not in ("", user):
             raise _taken(f"producer group {group}")
 
-    def _note_client(self, client_id: str, connection: Connection) -> None:
-        """Remember where a client is reached; it may come back elsewhere."""
+    def _remember_client(self, client_id: str, connection: Connection) -> None:
+        """Save the connection of a client, which may change."""
         before = self._connections.get(client_id)
         if before is connection:
             return
@@ -143,7 +144,7 @@ class ProducerTable:
         self._connections[client_id] = connection
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
-        """Forget a producer that says goodbye."""
+        """Remove a producer that unregisters."""
         members = self._groups.get(group, {})
         if members.pop(connection, None) is None:
             return
@@ -153,7 +154,7 @@ class ProducerTable:
             del self._groups[group]
 
     def on_close(self, connection: Connection) -> None:
-        """Forget a producer whose connection is gone."""
+        """Remove a producer whose connection is closed."""
         for group in self._groups_of.pop(connection, ()):
             members = self._groups[group]
             del members[connection]
@@ -211,7 +212,7 @@ class ConsumerTable:
         version: int,
         now_ms: int,
     ) -> bool:
-        """Note a consumer; True (and its group is notified) if that changed the group.
+        """Add or renew a consumer; True, and notify the group, if that changed it.
 
         RequestRejected if the tables have no room for it.
         """
@@ -243,7 +244,7 @@ class ConsumerTable:
     def _join(
         self, group: ConsumerGroup, member: Member, connection: Connection
     ) -> bool:
-        """Put a member in its place; True if it is new or has another name."""
+        """Add or renew a member; True if it is new or has another client id."""
         before = group.members.get(connection)
         group.members[connection] = member
         if before is None:
@@ -256,7 +257,7 @@ class ConsumerTable:
         return True
 
     def _subscribe(self, group: ConsumerGroup, data: ConsumerData, peer: str) -> bool:
-        """Take over what a member wants; True if topics came or went."""
+        """Update the group's subscriptions; True if a topic was added or removed."""
         is_other_model = group.message_model != data.message_model
         group.consume_type = data.consume_type
         group.message_model = data.message_model
@@ -269,13 +270,13 @@ class ConsumerTable:
             self._sizes.add(peer, group.size)
         elif not is_other_model:
             return False
-        self._tell(group.name)
+        self._subscriptions_changed(group.name)
         return bool(came)
 
     def refresh(
         self, group: str, client_id: str, connection: Connection, now_ms: int
     ) -> bool:
-        """Note that a member lives; False if it is not known with subscriptions."""
+        """Renew a member's time limit; False if its subscriptions are not known."""
         known = self._groups.get(group)
         member = known.members.get(connection) if known else None
         if known is None or member is None or member.client_id != client_id:
@@ -284,7 +285,7 @@ class ConsumerTable:
         return bool(known.subscriptions)
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
-        """Forget a consumer that says goodbye."""
+        """Remove a consumer that unregisters."""
         known = self._groups.get(group)
         member = known.members.pop(connection, None) if known else None
         if known is None or member is None:
@@ -297,11 +298,11 @@ class ConsumerTable:
         else:
             self._sizes.give_back(known.peer, known.size)
             del self._groups[group]
-            self._tell(group)
+            self._subscriptions_changed(group)
             self._on_gone(group)
 
     def on_close(self, connection: Connection) -> None:
-        """Forget a consumer whose connection is gone, in all its groups."""
+        """Remove a consumer whose connection is closed from all its groups."""
         for name in list(self._groups_of.get(connection, ())):
             member = self._groups[name].members[connection]
             self.unregister(name, member.client_id, connection)
@@ -315,7 +316,7 @@ class ConsumerTable:
         return list({member.client_id: None for member in known.members.values()})
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what a group wants of a topic."""
+        """Return the subscription of a group to a topic."""
         known = self._groups.get(group)
         return known.subscriptions.get(topic) if known else None
 
@@ -329,13 +330,13 @@ class ConsumerTable:
             for connection, member in list(group.members.items()):
                 yield group.name, connection, member
 
-    def _tell(self, group: str) -> None:
-        """Tell that what a group wants, or how, has changed."""
+    def _subscriptions_changed(self, group: str) -> None:
+        """Notify the callbacks that a group's subscriptions or settings changed."""
         for listener in self.on_change:
             listener(group)
 
     def _notified_members(self, name: str) -> list[Connection]:
-        """Return the members of a group that want to know of its changes."""
+        """Return the connections of members that want notices of changes."""
         settings, group = self._settings.get(name), self._groups.get(name)
         is_wanted = settings is None or settings.notify_consumer_ids_changed_enable
         if group is None or not self._notifies or not is_wanted:
@@ -363,7 +364,7 @@ def _update(known: dict[str, SubscriptionData], wanted: list[SubscriptionData]) 
 
 
 def _size(subscription: SubscriptionData) -> int:
-    """Roughly what a subscription takes in memory."""
+    """Return the characters that a subscription counts for."""
     tags = sum(TAG_SIZE + len(tag) for tag in subscription.tags_set)
     codes = TAG_SIZE * len(subscription.code_set)
     texts = len(subscription.topic or "") + len(subscription.sub_string or "")

@@ -20,14 +20,14 @@ def _host_name() -> str:
 
 
 class MetricsExporter(Enum):
-    """Where metrics go: nowhere, or to Prometheus when it asks."""
+    """How metrics are exported: not at all, or to Prometheus on request."""
 
     DISABLE = "DISABLE"
     PROM = "PROM"
 
 
 class BrokerConfig(Configuration):
-    """Known in Java as `BrokerConfig`, with the server's keys beside it."""
+    """Known in Java as `BrokerConfig`; the keys of its server are here, too."""
 
     broker_name: str = option(
         _host_name(), key="brokerName", doc="name of the broker and its replicas"
@@ -39,10 +39,10 @@ class BrokerConfig(Configuration):
         0, key="brokerId", low=0, high=0, doc="0 is the master; slaves come later"
     )
     broker_ip1: str = option(
-        "", key="brokerIP1", doc="address that clients are told, without port"
+        "", key="brokerIP1", doc="address advertised to clients, without port"
     )
     broker_ip2: str = option(
-        "", key="brokerIP2", doc="address that replicas are told, without port"
+        "", key="brokerIP2", doc="address advertised to replicas, without port"
     )
     listen_port: int = option(
         10911,
@@ -60,7 +60,7 @@ class BrokerConfig(Configuration):
         120,
         key="serverChannelMaxIdleTimeSeconds",
         low=1,
-        doc="a connection silent for this long is closed",
+        doc="close a connection that was silent for this long",
     )
     namesrv_addr: str = option(
         os.environ.get("NAMESRV_ADDR", ""),
@@ -80,7 +80,7 @@ class BrokerConfig(Configuration):
         key="defaultTopicQueueNums",
         low=1,
         high=1024,
-        doc="queues of the topic that new topics are made from",
+        doc="queues of the default topic, which new topics are copied from",
     )
     auto_create_topic_enable: bool = option(
         True,
@@ -170,7 +170,7 @@ class BrokerConfig(Configuration):
         key="filterDataCleanTimeSpan",
         low=0,
         high=LONG_MAX,
-        doc="how long the selector of a group that left is kept",
+        doc="how long to keep the selector of a group that is offline",
     )
     enable_mixed_message_type: bool = option(
         False,
@@ -181,14 +181,14 @@ class BrokerConfig(Configuration):
     notify_consumer_ids_changed_enable: bool = option(
         True,
         key="notifyConsumerIdsChangedEnable",
-        doc="tell the members of a group when it changes",
+        doc="notify the members of a group when it changes",
     )
     channel_expired_timeout_ms: int = option(
         120_000,
         key="channelExpiredTimeout",
         low=1_000,
         high=DAY_MS,
-        doc="a client without heartbeat for this long is forgotten",
+        doc="remove a client that sent no heartbeat for this long",
     )
     flush_consumer_offset_interval_ms: int = option(
         5_000,
@@ -247,7 +247,7 @@ class BrokerConfig(Configuration):
         key="transactionCheckMax",
         dynamic=True,
         low=1,
-        doc="checks before an open transaction is given up",
+        doc="checks after which an open transaction is discarded",
     )
     transaction_check_interval_ms: int = option(
         30_000,
@@ -275,13 +275,13 @@ class BrokerConfig(Configuration):
         72,
         key="fileReservedTime",
         low=1,
-        doc="hours after which an open transaction is given up",
+        doc="hours after which an open transaction is discarded",
     )
     use_server_side_reset_offset: bool = option(
         True,
         key="useServerSideResetOffset",
         dynamic=True,
-        doc="a reset of offsets is told at the next pull; false pushes it to clients",
+        doc="answer the next pull with a reset offset; false pushes it to clients",
     )
     store_reply_message_enable: bool = option(
         True,
@@ -292,7 +292,7 @@ class BrokerConfig(Configuration):
     advertise: str = option(
         "",
         key="rmq.advertise",
-        doc="host:port that clients are told, where it is not what we listen on",
+        doc="host:port advertised to clients, if it differs from the listening address",
     )
     embedded_namesrv: bool = option(
         True,
@@ -316,26 +316,28 @@ class BrokerConfig(Configuration):
         key="rmq.maxBufferBytes",
         low=1 << 20,
         high=1 << 40,
-        doc="bytes that all connections may buffer; beyond it the largest is closed",
+        doc="bytes that all connections may buffer; above it, the broker closes the "
+        "connection with the largest buffer",
     )
     max_connections: int = option(
         0,
         key="rmq.maxConnections",
         high=1 << 20,
-        doc="descriptors that connections may take, 3 with TLS; beyond it the one that "
-        "has been silent longest is closed; 0: three quarters of the process's limit",
+        doc="descriptors that connections may take, 3 with TLS; above it, the broker "
+        "closes the connection that has been silent longest; 0: three quarters of the "
+        "process's limit",
     )
     max_connections_per_address: int = option(
         0,
         key="rmq.maxConnectionsPerAddress",
         high=1 << 20,
-        doc="the same for one address, loopback left out; 0: half of that",
+        doc="the same for one address, without loopback; 0: half of that",
     )
     proxy_protocol_from: str = option(
         "127.0.0.0/8, ::1",
         key="rmq.proxyProtocolFrom",
-        doc="balancers whose PROXY headers are believed: addresses and ranges, "
-        "separated by ,; others that send one are closed",
+        doc="balancers whose PROXY headers are trusted: addresses and ranges, "
+        "separated by ,; a connection of anybody else that sends one is closed",
     )
     max_held_pulls: int = option(
         100_000,
@@ -343,7 +345,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="pulls that wait for messages, 2 KiB each; as many as Java queues",
+        doc="held pulls, 2 KiB each; as many as Java queues",
     )
     max_held_pulls_per_connection: int = option(
         16_384,
@@ -351,7 +353,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="of one connection: a client waits once in each queue of its topics",
+        doc="held pulls of one connection: a client waits once in each queue of its "
+        "topics",
     )
     max_held_pulls_per_group: int = option(
         50_000,
@@ -359,7 +362,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="of one consumer group: half of all, so that others have places",
+        doc="held pulls of one consumer group: half of all, so that others have room",
     )
     max_held_pulls_per_queue: int = option(
         10_000,
@@ -367,14 +370,14 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="of one queue: each member of a broadcast group waits once in it",
+        doc="held pulls of one queue: each member of a broadcast group has one",
     )
     busy_poll_us: int = option(
         50,
         key="rmq.busyPollMicros",
         low=0,
         high=1_000,
-        doc="how long to wait busily for more after some work; 0: not at all",
+        doc="how long to poll busily for more work after some work; 0: not at all",
     )
     stop_timeout_s: int = option(
         10,
@@ -388,12 +391,12 @@ class BrokerConfig(Configuration):
         "",
         key="brokerConfigPath",
         path=True,
-        doc="file that request 25 rewrites; the one given with -c if it is empty",
+        doc="file that request 25 rewrites; if empty, the one given with -c",
     )
     ignore_bad_stored_values: bool = option(
         False,
         key="rmq.ignoreBadStoredValues",
-        doc="start with the default where the file has an impossible value",
+        doc="use the default of a key whose value in the file is not valid",
     )
     metrics_exporter: MetricsExporter = option(
         MetricsExporter.DISABLE,
@@ -422,7 +425,7 @@ class BrokerConfig(Configuration):
     )
 
     def __post_init__(self) -> None:
-        """Refuse names that would break what is built from them."""
+        """Refuse names that would break file names, topics or answers."""
         for key, name in (
             ("brokerName", self.broker_name),
             ("brokerClusterName", self.broker_cluster_name),
@@ -434,7 +437,7 @@ class BrokerConfig(Configuration):
         if not _REGION.fullmatch(self.region_id):
             raise ConfigError(
                 f"regionId={shortened(self.region_id)}: at most 127 printable "
-                "characters without quotes and backslashes: it is part of each answer"
+                "characters without quotes and backslashes: it is part of every answer"
             )
         self.metric_labels()
 
@@ -445,7 +448,7 @@ class BrokerConfig(Configuration):
             name, colon, value = part.partition(":")
             if not colon or not _LABEL.fullmatch(name.strip()):
                 raise ConfigError(
-                    f"metricsLabel={self.metrics_label}: say name:value,name:value"
+                    f"metricsLabel={self.metrics_label}: write name:value,name:value"
                 )
             labels[name.strip()] = value.strip()
         return labels

@@ -60,13 +60,13 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     boot_ms: int
     statistics: BrokerStatistics
     rights: RequestRights = field(default_factory=AllRights)
-    """Who may do what; ask it while serving, as a plugin may put another here."""
+    """The rights of users.  Read it per request: a plugin may replace it."""
     native_counts: Callable[[], NativeCounts] = dict
-    """What compiled handlers served and declined, by port and request code."""
+    """Requests that compiled handlers served and declined, by port and code."""
     next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
-    """What a task with much to do awaits now and then, so that all have their turns."""
+    """A long task awaits it now and then, so that other tasks can run."""
     registered: Registrations = field(default_factory=Registrations)
-    """What the plugins registered, for the broker itself; complete after the start."""
+    """The plugins' registrations, for the broker itself; complete after the start."""
     _turns: Iterator[int] = field(default_factory=itertools.count)
 
     def publish(
@@ -79,10 +79,10 @@ class BrokerContext(Struct, eq=False, kw_only=True):
         tags: str = "",
         keys: str = "",
     ) -> PutResult:
-        """Store a message of the broker's own and wake the consumers that wait for it.
+        """Store a message of the broker itself and wake consumers that wait for it.
 
         Without `queue_id` the queues of the topic take turns.
-        The result says whether it was stored: a full disk is no exception.
+        The result says whether it was stored: a full disk raises nothing.
         RequestRejected if there is no such topic or queue, if the topic may not be
         written to, or if an interceptor refuses the message.
         Call it from the trio thread.
@@ -91,7 +91,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
         if config is None:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic}] not exist; make it with broker.topics.ensure",
+                f"topic[{topic}] not exist; create it with broker.topics.ensure",
             )
         if not config.perm & PERM_WRITE:
             raise RequestRejected(
@@ -122,7 +122,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
         return result
 
     def facts(self, name: str) -> Facts | None:
-        """Return what a plugin tells under this name; None if none is loaded."""
+        """Return the facts that a plugin publishes under this name, or None."""
         found = self.registered.facts.get(name)
         return None if found is None else found[1]()
 
@@ -131,11 +131,11 @@ class BrokerContext(Struct, eq=False, kw_only=True):
         return self.config, self.store_config, *self.registered.configs.values()
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Tell the listeners which keys have new values; call from the trio thread."""
+        """Notify the callbacks of keys with new values; call from the trio thread."""
         self.name_servers.config_changed(keys)
         for listener in self.registered.on_config:
             listener(keys)
 
     def plugins(self) -> list[PluginInfo]:
-        """Return what is loaded."""
+        """Return the loaded plugins."""
         return self.registered.plugins()

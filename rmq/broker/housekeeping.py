@@ -1,4 +1,4 @@
-"""The broker's periodic duties: forget silent clients, save changed tables."""
+"""The broker's periodic work: close silent clients, save changed tables."""
 
 import logging
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from rmq.json_table import JsonTable
 
 SCAN_INTERVAL_S = 10.0
 SAVE_INTERVAL_S = 0.2
-"""Least time between two saves of topics or groups; a change after it goes at once."""
+"""Least time between two saves of topics or groups; a later change is saved at once."""
 
 PAUSE_FACTOR = 20
-"""Making texts, in the loop, takes at most a twentieth of the time; writing them, in a
-worker, at most half."""
+"""Encoding, in the loop, takes at most a twentieth of the time; writing, in a worker
+thread, at most half."""
 
 RETRY_S = 5.0
-"""A table that could not be written, as the disk is full, is tried again after it."""
+"""Pause after a failed save, for example on a full disk."""
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 async def evict_idle_clients(
     producers: ProducerTable, consumers: ConsumerTable, clock: Clock, timeout_ms: int
 ) -> None:
-    """Close the connections of clients whose heartbeats stopped; their groups hear it.
+    """Close connections of clients without heartbeats, which notifies their groups.
 
     Known in Java as `ClientHousekeepingService`.
     """
@@ -42,9 +42,10 @@ async def evict_idle_clients(
 
 
 async def save_changes(table: JsonTable, interval_s: float) -> None:
-    """Write a table in a worker thread as soon as it changes, but not more often.
+    """Save a table in a worker thread when it changes, at most once in `interval_s`.
 
-    What a tool was told to be made is written before, see `JsonTable.kept`.
+    A change requested by an admin tool is saved before it is acknowledged; see
+    `JsonTable.kept`.
     """
     pause_s = interval_s
     while True:
@@ -61,7 +62,7 @@ async def save_changes(table: JsonTable, interval_s: float) -> None:
 
 
 async def save_now(tables: Sequence[JsonTable]) -> None:
-    """Write the tables that changed, at a stop; one that cannot be hinders no other."""
+    """Save every changed table at shutdown; a failed save does not stop the others."""
     for table in tables:
         try:
             await table.save()

@@ -1,10 +1,10 @@
-"""Members of one consumer group that want different things.
+"""Members of one consumer group with different subscriptions.
 
 RocketMQ keeps one subscription for a group, so that the member with the newest version
-wins and the others silently miss messages. Here each difference is logged once, with
-both sides, and counted. Bounds: `MAX_GROUPS`, `MAX_MEMBERS` and `MAX_TEXT`; what goes
-beyond is not watched. Members are kept by what they want, so that a heartbeat, a join
-and a leave cost the same in a group of any size.
+wins and the others silently miss messages. This module logs each difference once, with
+both sides, and counts it. Bounds: `MAX_GROUPS`, `MAX_MEMBERS` and `MAX_TEXT`; members
+above them are not watched. Members are indexed by their subscriptions, so that a
+heartbeat, a join and a leave cost the same in a group of any size.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger.addFilter(SparseLog())
 MAX_GROUPS: Final = 10_000
 MAX_MEMBERS: Final = 20_000
 MAX_TEXT: Final = 4_096
-"""Characters of what one member wants."""
+"""Characters of one member's subscriptions."""
 
 Wanted = frozenset[tuple[str, str, str]]
 """Topic, kind of expression and expression, of every subscription."""
@@ -39,35 +39,35 @@ class MismatchStatistics(NamedTuple):
 class _Group(msgspec.Struct):
     """The members of one group."""
 
-    wanted: dict[str, Wanted] = msgspec.field(default_factory=dict)
+    by_client: dict[str, Wanted] = msgspec.field(default_factory=dict)
     """By client id."""
 
     holders: dict[str, object] = msgspec.field(default_factory=dict)
-    """The connection over which each client was heard last."""
+    """The connection of each client's last heartbeat."""
 
-    alike: dict[Wanted, dict[str, None]] = msgspec.field(default_factory=dict)
-    """The client ids that want the same."""
+    by_wanted: dict[Wanted, dict[str, None]] = msgspec.field(default_factory=dict)
+    """Client ids by equal subscriptions."""
 
     def put(self, client_id: str, wanted: Wanted) -> bool:
-        """Replace what a member wants; True if nobody else wants the same."""
+        """Replace a member's subscriptions; True if no other member has the same."""
         self.remove(client_id)
-        self.wanted[client_id] = wanted
-        clients = self.alike.setdefault(wanted, {})
+        self.by_client[client_id] = wanted
+        clients = self.by_wanted.setdefault(wanted, {})
         clients[client_id] = None
         return len(clients) == 1
 
     def remove(self, client_id: str) -> None:
-        """Forget what a member wants; it may be unknown."""
-        before = self.wanted.pop(client_id, None)
+        """Remove a member, which may be unknown."""
+        before = self.by_client.pop(client_id, None)
         if before is not None:
-            del self.alike[before][client_id]
-            if not self.alike[before]:
-                del self.alike[before]
-        assert bool(self.wanted) == bool(self.alike), "the tables differ"
+            del self.by_wanted[before][client_id]
+            if not self.by_wanted[before]:
+                del self.by_wanted[before]
+        assert bool(self.by_client) == bool(self.by_wanted), "the tables differ"
 
 
 class SubscriptionMismatches:
-    """What each member of each group wants."""
+    """The subscriptions of each member of each group."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
@@ -88,14 +88,14 @@ class SubscriptionMismatches:
             for item in subscriptions
         )
         known = self._groups.get(group) or _Group()
-        if known.wanted.get(client_id) != mine:
+        if known.by_client.get(client_id) != mine:
             if not self._has_room(group, client_id, mine):
                 return
             self._groups[group] = known
-            self._members += client_id not in known.wanted
+            self._members += client_id not in known.by_client
             is_new = known.put(client_id, mine)
             self._compare(group, known)
-            if is_new and len(known.alike) > 1:
+            if is_new and len(known.by_wanted) > 1:
                 self._log(group, client_id, known)
         known.holders[client_id] = connection
 
@@ -105,13 +105,13 @@ class SubscriptionMismatches:
             return False
         if sum(len(text) for wanted in mine for text in wanted) > MAX_TEXT:
             return False
-        is_member = known is not None and client_id in known.wanted
+        is_member = known is not None and client_id in known.by_client
         return is_member or self._members < MAX_MEMBERS
 
     def drop(self, group: str, client_id: str, connection: object = None) -> None:
-        """Forget a member that left, unless it came back over another connection."""
+        """Remove a member that left, unless it returned over another connection."""
         known = self._groups.get(group)
-        if known is None or client_id not in known.wanted:
+        if known is None or client_id not in known.by_client:
             return
         if known.holders[client_id] is not connection:
             return
@@ -119,27 +119,29 @@ class SubscriptionMismatches:
         del known.holders[client_id]
         self._members -= 1
         self._compare(group, known)
-        if not known.wanted:
+        if not known.by_client:
             del self._groups[group]
 
     def statistics(self) -> MismatchStatistics:
-        """Return a picture of the counters."""
+        """Return the counters."""
         return MismatchStatistics(len(self._differing), self._logged, self._members)
 
     def _compare(self, group: str, known: _Group) -> None:
-        if len(known.alike) > 1:
+        if len(known.by_wanted) > 1:
             self._differing.add(group)
         else:
             self._differing.discard(group)
 
     def _log(self, group: str, client_id: str, known: _Group) -> None:
         self._logged += 1
-        mine = known.wanted[client_id]
+        mine = known.by_client[client_id]
         theirs, others = next(
-            (wanted, names) for wanted, names in known.alike.items() if wanted != mine
+            (wanted, names)
+            for wanted, names in known.by_wanted.items()
+            if wanted != mine
         )
         logger.warning(
-            "group %s: its members subscribe to different things, some of them will "
+            "group %s: its members have different subscriptions, some of them will "
             "miss messages: %s wants %s, %s wants %s",
             Foreign(group),
             Foreign(client_id),

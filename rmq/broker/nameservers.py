@@ -1,16 +1,16 @@
-"""NameServers: telling every name server which topics this broker has.
+"""NameServers: registers the broker and its topics at every name server.
 
 Each name server has a task of its own: one that is down or silent neither blocks the
-others nor the start, and its next periodic registration reaches it.
+others nor the start, and receives the next periodic registration when it is back.
 
-Topics that changed are sent one by one, each with its version, because a name server
-reads a version once, and may forget topics that a larger table leaves out.  Many topics
-make the full table go; so does one topic for a name server that does not know this
-broker yet, because it refuses a registration of one topic.
+The task sends changed topics one by one, each with its version, because a name server
+reads a version once, and may remove topics that are missing from a larger table.  It
+sends the full table if many topics changed, or if the name server does not know this
+broker yet and therefore refuses a registration of one topic.
 
-Periodically a name server is asked for the version that it knows (request 322).  If it
-is the current one, a registration of one topic renews the route at a cost that does not
-grow with the table; each FULL_EVERY periods the full table goes anyway.
+In each period the task asks for the version that the name server knows (request 322).
+If that is the current one, a registration of one topic renews the route at a cost that
+does not grow with the table; every FULL_EVERY periods it sends the full table anyway.
 Known in Java as `BrokerOuterAPI`.
 """
 
@@ -54,38 +54,38 @@ TOPICS_AT_ONCE = 20_000
 """Topics of one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
 
 SILENT_TIMEOUT_MS = 500
-"""For a goodbye to a name server that did not answer before."""
+"""Time to unregister from a name server that did not answer before."""
 
 START_WAIT_S = 1.0
-"""How long a start waits for its first registrations; then it goes on without."""
+"""How long a start waits for its first registrations; then it continues."""
 
 TOPICS_ONE_BY_ONE = 32
-"""Topics that changed together and are sent one by one; more go as the full table."""
+"""Topics that changed together and are sent one by one; for more, the full table."""
 
 FULL_EVERY = 10
 """Periods (5 minutes) after which the full table is sent though its version is known:
 topics that were deleted at the name server alone come back."""
 
 PAUSE_FACTOR = 5
-"""When many topics came and telling took a second, it rests for five: more collect."""
+"""After a registration of many topics that took 1 s, wait 5 s: more topics collect."""
 
 
 class NameServerStatus(NamedTuple):
-    """How it goes with one name server."""
+    """Registration state of one name server."""
 
     address: str
     is_registered: bool
     error: str
 
 
-class _Line(msgspec.Struct):
-    """What one name server still has to hear, and how the last call went."""
+class _ServerState(msgspec.Struct):
+    """What one name server must still receive, and the result of the last call."""
 
     address: str
     changed: dict[str, tuple[TopicConfig, DataVersion]] = msgspec.field(
         default_factory=dict
     )
-    """Topics with the version that they came with; one more than go one by one."""
+    """Topics with their version; at most one more than are sent one by one."""
 
     is_full_wanted: bool = True
     periods: int = 0
@@ -115,63 +115,65 @@ class NameServers:
         self._topics = topics
         self._client = client
         self._credentials = credentials
-        self._lines: list[_Line] = []
+        self._servers: list[_ServerState] = []
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Register now, on each change, and periodically."""
-        assert not self._lines, "it runs already"
-        self._lines = [_Line(address) for address in self.addresses]
+        assert not self._servers, "it runs already"
+        self._servers = [_ServerState(address) for address in self.addresses]
         async with trio.open_nursery() as nursery:
-            for line in self._lines:
-                nursery.start_soon(self._keep_told, line)
+            for server in self._servers:
+                nursery.start_soon(self._keep_registered, server)
             with trio.move_on_after(START_WAIT_S):
-                for line in self._lines:
-                    await line.has_tried.wait()
+                for server in self._servers:
+                    await server.has_tried.wait()
             task_status.started()
 
-    async def _keep_told(self, line: _Line) -> None:
+    async def _keep_registered(self, server: _ServerState) -> None:
         while True:
             period_s = self._config.register_name_server_period_ms / 1000
-            with trio.move_on_after(0 if line.is_full_wanted else period_s) as scope:
-                await line.wake.wait()
-            line.wake = trio.Event()
+            with trio.move_on_after(0 if server.is_full_wanted else period_s) as scope:
+                await server.wake.wait()
+            server.wake = trio.Event()
             is_periodic = scope.cancelled_caught
-            is_flood = len(line.changed) > TOPICS_ONE_BY_ONE
+            is_flood = len(server.changed) > TOPICS_ONE_BY_ONE
             began = trio.current_time()
-            await self._speak(line, is_periodic=is_periodic)
-            line.has_tried.set()
-            if line.is_registered and is_flood:
+            await self._send_due(server, is_periodic=is_periodic)
+            server.has_tried.set()
+            if server.is_registered and is_flood:
                 took_s = trio.current_time() - began
                 await trio.sleep(min(took_s * PAUSE_FACTOR, period_s))
 
-    async def _speak(self, line: _Line, *, is_periodic: bool = False) -> None:
-        """Send what is due; log once that a name server is silent, once it is back."""
-        changed, line.changed = line.changed, {}
-        is_full = line.is_full_wanted or not line.is_registered
+    async def _send_due(
+        self, server: _ServerState, *, is_periodic: bool = False
+    ) -> None:
+        """Send what is due; log once if the name server fails, once if it is back."""
+        changed, server.changed = server.changed, {}
+        is_full = server.is_full_wanted or not server.is_registered
         is_full = is_full or len(changed) > TOPICS_ONE_BY_ONE
-        line.is_full_wanted = False
+        server.is_full_wanted = False
         try:
-            done = not is_full and await self._register_changes(line.address, changed)
+            done = not is_full and await self._register_changes(server.address, changed)
             if done and is_periodic:
-                line.periods += 1
-                done = line.periods < FULL_EVERY and await self._renew(line.address)
+                server.periods += 1
+                done = server.periods < FULL_EVERY and await self._renew(server.address)
             if not done:
-                done, line.periods = await self._register_all(line.address), 0
+                done, server.periods = await self._register_all(server.address), 0
         except (PeerError, RequestRejected) as error:
-            if not line.error:
-                logger.warning("name server %s: %s", line.address, Foreign(error))
-            line.is_registered, line.error = False, str(error)
+            if not server.error:
+                logger.warning("name server %s: %s", server.address, Foreign(error))
+            server.is_registered, server.error = False, str(error)
         else:
-            if line.error:
-                logger.info("name server %s answers again", line.address)
-            line.is_registered, line.error = done, ""
+            if server.error:
+                logger.info("name server %s answers again", server.address)
+            server.is_registered, server.error = done, ""
 
     async def _register_changes(
         self, address: str, changed: dict[str, tuple[TopicConfig, DataVersion]]
     ) -> bool:
-        """Send topics that changed, in the order of their versions."""
+        """Send changed topics in the order of their versions."""
         for name, (topic, version) in changed.items():
             if not await self._register(address, self._encoded(name, topic), version):
                 return False
@@ -207,52 +209,52 @@ class NameServers:
         return not is_changed and DataVersion.decode(answer.body) == version
 
     def topic_changed(self, name: str, topic: TopicConfig | None) -> None:
-        """Send this topic soon; one that is gone leaves with the next full table."""
-        for line in self._lines:
+        """Send this topic soon; a deleted topic disappears with the next full table."""
+        for server in self._servers:
             if topic is None:
-                line.changed.pop(name, None)
+                server.changed.pop(name, None)
                 continue
-            if len(line.changed) <= TOPICS_ONE_BY_ONE:
-                line.changed.pop(name, None)
-                line.changed[name] = topic, self._topics.data_version
-            line.wake.set()
+            if len(server.changed) <= TOPICS_ONE_BY_ONE:
+                server.changed.pop(name, None)
+                server.changed[name] = topic, self._topics.data_version
+            server.wake.set()
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Tell at once what the broker as a whole may do from now on."""
+        """Register at once if the permission of the whole broker changed."""
         if "brokerPermission" in keys:
             self._topics.touch()  # name servers read a version once
             self.register_soon()
 
     def register_soon(self) -> None:
         """Send the full table to every name server without waiting for its time."""
-        for line in self._lines:
-            line.is_full_wanted = True
-            line.wake.set()
+        for server in self._servers:
+            server.is_full_wanted = True
+            server.wake.set()
 
     async def register_all(self) -> None:
         """Send the full table to every name server and wait for their answers."""
         async with trio.open_nursery() as nursery:
-            for line in self._lines:
-                line.is_full_wanted = True
-                nursery.start_soon(self._speak, line)
+            for server in self._servers:
+                server.is_full_wanted = True
+                nursery.start_soon(self._send_due, server)
 
     async def unregister_all(self) -> None:
-        """Say goodbye to every name server."""
+        """Unregister from every name server."""
         async with trio.open_nursery() as nursery:
-            for line in self._lines:
-                nursery.start_soon(self._unregister, line)
+            for server in self._servers:
+                nursery.start_soon(self._unregister, server)
 
     def statistics(self) -> tuple[NameServerStatus, ...]:
-        """Return how it goes with each name server."""
+        """Return the registration state of each name server."""
         return tuple(
-            NameServerStatus(line.address, line.is_registered, line.error)
-            for line in self._lines
+            NameServerStatus(server.address, server.is_registered, server.error)
+            for server in self._servers
         )
 
     async def _register_all(self, address: str) -> bool:
-        """Send the full table; a large one goes in several frames.
+        """Send the full table, a large one in several frames.
 
-        Name servers read the topics of a version once, so that each part has its own.
+        Name servers read the topics of a version once: each part has its own version.
         """
         members = await self._all_encoded()
         for part, first in enumerate(range(0, len(members), TOPICS_AT_ONCE)):
@@ -307,7 +309,7 @@ class NameServers:
         return True
 
     def _take_order(self, order: dict[str, str]) -> None:
-        """Mark the topics whose order the name server was told to keep."""
+        """Mark the topics for which the name server has an order configuration."""
         for name in order:
             topic = self._topics.get(name)
             if topic is not None and not topic.order:
@@ -319,13 +321,13 @@ class NameServers:
         return msgspec.structs.replace(version, counter=counter) if part else version
 
     def _permitted(self, topic: TopicConfig) -> TopicConfig:
-        """Take away from a topic what the broker as a whole may not do."""
+        """Return the topic without the permissions that the whole broker lacks."""
         permission = self._config.broker_permission
         if topic.perm & permission == topic.perm & PERM_READ_WRITE:
             return topic
         return msgspec.structs.replace(topic, perm=topic.perm & permission)
 
-    async def _unregister(self, line: _Line) -> None:
+    async def _unregister(self, server: _ServerState) -> None:
         config = self._config
         header = UnRegisterBrokerRequestHeader(
             broker_name=config.broker_name,
@@ -335,12 +337,12 @@ class NameServers:
         )
         request = Command.request(RequestCode.UNREGISTER_BROKER, header)
         try:
-            timeout_ms = SILENT_TIMEOUT_MS if line.error else UNREGISTER_TIMEOUT_MS
-            await self._ask(line.address, request, timeout_ms)
+            timeout_ms = SILENT_TIMEOUT_MS if server.error else UNREGISTER_TIMEOUT_MS
+            await self._ask(server.address, request, timeout_ms)
         except PeerError as error:
             logger.info(
-                "name server %s was not told of the stop: %s",
-                line.address,
+                "name server %s: the broker is still registered there: %s",
+                server.address,
                 Foreign(error),
             )
 

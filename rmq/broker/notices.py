@@ -1,8 +1,8 @@
-"""MemberNotices: members of a consumer group learn that the group changed.
+"""MemberNotices: notifies the members of a consumer group that the group changed.
 
-Each gets request 40, and divides the queues again.  The first change of a group is
-announced at once, those of the rest of the round together at its end: when a thousand
-members join, each of them is notified a few times and not a thousand times.
+Each member gets request 40, and divides the queues again.  The first change of a group
+is announced at once, later changes of the same second together at its end: when a
+thousand members join, each of them is notified a few times and not a thousand times.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -66,7 +66,7 @@ class MemberNotices:
 
 
 def _frame(group: str) -> bytes:
-    """Return the request, which needs no number of its own: nobody answers it."""
+    """Return the request; its opaque need not be unique, as nobody answers it."""
     header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
     code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     return encode(Command.request(code, header, oneway=True))

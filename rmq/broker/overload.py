@@ -1,7 +1,7 @@
-"""OverloadGuard: refuse what cannot be kept, and say what the real cause is.
+"""OverloadGuard: refuses messages that cannot be stored, with the real cause.
 
-There is no queue of waiting sends to grow too long: a slow broker stops reading its
-sockets.  What remains is a store that cannot write.
+There is no queue of waiting sends that could grow: a slow broker stops reading its
+sockets.  The only case left is a store that cannot write.
 """
 
 from rmq.protocol.codes import ResponseCode
@@ -17,7 +17,7 @@ class OverloadGuard:
         self._store = store
 
     def reject_send(self) -> tuple[int, str] | None:
-        """Return why a send must be refused; None if it may go on."""
+        """Return code and remark if a send must be refused, else None."""
         if self._store.durability.is_writable:
             return None
         cause = self._store.durability.refuse_reason

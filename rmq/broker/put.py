@@ -1,4 +1,4 @@
-"""PutPipeline: what happens to a message before it is stored.
+"""PutPipeline: the steps of a message before it is stored.
 
 Interceptors (transactions, delays) name the properties that concern them; a message
 without any of these goes straight to the store.  Known in Java as the put-message hooks
@@ -39,13 +39,13 @@ class PutPipeline:
         self.triggers: set[str] = set()
 
     def intercept(self, interceptors: Iterable[PutInterceptor]) -> None:
-        """Use these from now on, in their order."""
+        """Set the interceptors, in their order."""
         self._interceptors = tuple(interceptors)
         self.triggers.clear()
         self.triggers.update(*(each.triggers for each in self._interceptors))
 
     def put(self, message: Message, passed: str = "") -> PutResult:
-        """Store one message; interceptors of the property `passed` had it before."""
+        """Store one message; skip interceptors of the property `passed`."""
         self._check_served(message.topic)
         present = message.properties.keys()  # the view walks through the fewer names
         if self._interceptors and not present.isdisjoint(self.triggers):
@@ -55,20 +55,20 @@ class PutPipeline:
         return self.append(message)
 
     def append(self, message: Message) -> PutResult:
-        """Store a message as it is, because the interceptors have had it before."""
+        """Store a message that has already passed the interceptors."""
         if len(message.topic) > MAX_TOPIC_LENGTH and not _may_be_long(message.topic):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         return self._store.writes.put(message)
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
-        """Store the items of a batch side by side."""
+        """Store the items of a client batch one after the other."""
         self._check_served(message.topic)
         if len(message.topic) > MAX_TOPIC_LENGTH:
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         return self._store.writes.put_batch(message, items)
 
     def _check_served(self, topic: str) -> None:
-        """Refuse to add to queues of a kind that this store does not write."""
+        """Refuse topics whose kind of queue this store does not write."""
         if topic in self._unserved:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,

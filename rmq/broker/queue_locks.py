@@ -1,7 +1,7 @@
-"""Which client of a group has a queue for itself: the locks of orderly consumers.
+"""The locks of orderly consumers: which client of a group has a queue for itself.
 
 A lock lasts 60 s from the last request for it; consumers ask again every 20 s.  Locks
-live in memory alone, so that a restarted broker gives them out anew.
+are in memory only: after a restart, the first client that asks gets them.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from rmq.clock import Clock
 from rmq.protocol.bodies.common import MessageQueue
 
 LOCK_TIME_MS: Final = 60_000
-"""How long a lock holds without being asked for again."""
+"""How long a lock lasts if its holder does not renew it."""
 
 MAX_LOCKS: Final = 100_000
-"""Locks of all groups together; what is asked for beyond that is not given."""
+"""Locks of all groups together; the table gives no more."""
 
 
 class _Lock(msgspec.Struct):
-    """Who holds a queue, and until when."""
+    """The holder of a queue, and the end of its time."""
 
     client_id: str
     expires_ms: int
@@ -37,7 +37,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Give a client the queues that nobody else holds; return those it has now."""
+        """Lock the queues that nobody else holds; return those the client holds now."""
         now_ms = self._clock.now_ms()
         return [
             queue for queue in queues if self._take(group, client_id, queue, now_ms)
@@ -46,7 +46,7 @@ class QueueLocks:
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Take back the queues that this client holds; others are left alone."""
+        """Unlock those of the queues that this client holds."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)
@@ -58,7 +58,7 @@ class QueueLocks:
         assert self._count >= 0, self._count
 
     def is_orderly(self, group: str) -> bool:
-        """Say whether anybody of the group holds a queue now."""
+        """Whether a client of the group holds a queue now."""
         now_ms = self._clock.now_ms()
         locks = self._groups.get(group, {})
         return any(lock.expires_ms > now_ms for lock in locks.values())

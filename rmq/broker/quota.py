@@ -1,8 +1,8 @@
-"""Quota: how much of a table is taken, in all and by each peer.
+"""Quota: how much of a table is in use, in total and by each peer.
 
-A peer is an address of the network; what the broker itself or an admin tool adds has
-none.  No peer may have more than is left: one alone gets half of a table at most, and
-there is room for the next one whatever others have taken.
+A peer is a network address; entries of the broker itself or an admin tool have no peer.
+No peer may have more than what is still free: one alone gets at most half of a table,
+and there is always room for the next one.
 """
 
 from collections import Counter
@@ -13,10 +13,10 @@ from rmq.remoting.connection import Connection
 
 
 class Quota:
-    """A limit, and who has how much of it."""
+    """A limit, and how much of it each peer has."""
 
     def __init__(self, limit: int, what: str, advice: str) -> None:
-        """Name what is counted, and what a reader of the refusal can do."""
+        """Set the names for refusals: `what` is counted, `advice` for the reader."""
         self.limit = limit
         self.taken = 0
         self._what = what
@@ -24,7 +24,7 @@ class Quota:
         self._of_peer: Counter[str] = Counter()
 
     def check(self, peer: str = "", count: int = 1) -> None:
-        """RequestRejected if `count` more do not fit, or not for this peer."""
+        """RequestRejected if there is no room for `count` more, or for this peer."""
         left = self.limit - self.taken
         if count > left:
             raise self._refusal(f"this broker has {self.taken} of {self.limit}")
@@ -40,16 +40,16 @@ class Quota:
         )
 
     def take(self, peer: str = "", count: int = 1) -> None:
-        """Count what was added; RequestRejected if it does not fit."""
+        """Count added entries; RequestRejected if there is no room for them."""
         self.check(peer, count)
         self.add(peer, count)
 
     def give_back(self, peer: str = "", count: int = 1) -> None:
-        """Count what was removed; `peer` is the one that took it."""
+        """Count removed entries; `peer` is the one that added them."""
         self.add(peer, -count)
 
     def add(self, peer: str, count: int) -> None:
-        """Count a change that is allowed anyway, because it was checked or loaded."""
+        """Count a change without a check: it was checked before, or loaded."""
         self.taken += count
         assert self.taken >= 0, f"{self._what}: more was removed than added"
         if peer:
@@ -60,24 +60,24 @@ class Quota:
 
 
 class NamedQuota(Quota):
-    """A quota whose entries have names; it knows which peer made each of them."""
+    """A quota whose entries have names; it knows which peer created each of them."""
 
     def __init__(self, limit: int, what: str, advice: str) -> None:
         super().__init__(limit, what, advice)
         self._made_by: dict[str, str] = {}
 
     def enter(self, name: str, peer: str = "") -> None:
-        """Count a new entry; RequestRejected if it does not fit."""
+        """Count a new entry; RequestRejected if there is no room for it."""
         self.take(peer)
         if peer:
             self._made_by[name] = peer
 
     def leave(self, name: str) -> None:
-        """Count that an entry was removed."""
+        """Count a removed entry."""
         self.give_back(self._made_by.pop(name, ""))
 
     def maker(self, name: str) -> str:
-        """Return the peer that made an entry, empty if none did since the start."""
+        """Return the peer that created an entry since the start, else empty."""
         return self._made_by.get(name, "")
 
 

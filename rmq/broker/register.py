@@ -1,7 +1,7 @@
-"""Register: how a plugin tells the broker what to call; Registrations: of all plugins.
+"""Register: how a plugin adds its functions to a broker; Registrations: of all plugins.
 
-Every call knows the plugin's name.  So does every error: of the call, and later of the
-function that was registered.  What such an error does:
+Every call knows the plugin's name, and every error names it: errors of the call, and
+later errors of the registered function.  The effect of such an error:
 
     a handler, guard, interceptor, fact   the request is answered SYSTEM_ERROR
     a service, listener or callback       the broker stops in order
@@ -34,7 +34,7 @@ Service = Callable[[], Awaitable[Any]]
 """An async function that runs as long as the broker."""
 
 Facts = Mapping[str, Any]
-"""What a plugin lets others see, in the form of JSON."""
+"""Facts that a plugin publishes to others, as values of JSON."""
 
 MakeNative = Callable[[], NativeHandler]
 
@@ -101,7 +101,7 @@ class Registrations:
         self.is_open = True
 
     def set_up(self, plugins: PluginSet, broker: object) -> None:
-        """Set every plugin up; call once."""
+        """Set up every plugin; call once."""
         assert not self.versions, "plugins are set up once"
         self.versions = plugins.versions()
         plugins.set_up(
@@ -140,7 +140,7 @@ class Registrations:
                 yield port, code, handler
 
     def plugins(self) -> list[PluginInfo]:
-        """Return what is loaded, in the order of loading."""
+        """Return the loaded plugins in the order of loading."""
         codes: dict[str, set[int]] = {}
         for claim in self.claims.values():
             codes.setdefault(claim.plugin, set()).add(int(claim.code))
@@ -155,16 +155,16 @@ class Registrations:
         ]
 
     def needed_from(self) -> int | None:
-        """Return the offset from which on a plugin needs the log; None if none does."""
+        """Return the smallest physical offset that a plugin needs, or None."""
         offsets = [needed() for needed in self.holds]
         assert all(each is None or each >= 0 for each in offsets), offsets
         return min((each for each in offsets if each is not None), default=None)
 
 
 class Register:
-    """What `rmq_setup` is given: one method for each thing that a plugin can do.
+    """The argument of `rmq_setup`: one method for each thing that a plugin can do.
 
-    It ends with `rmq_setup`; a later call is an error.
+    A call after the end of `rmq_setup` is an error.
     """
 
     def __init__(
@@ -188,11 +188,11 @@ class Register:
 
         `handler(request, connection)` returns the answer, None (it answers later),
         `Held`, or a coroutine that ends with one of these; it raises `RequestRejected`
-        for what it refuses.  At most `max_running` coroutines of a code run at the same
-        time and `max_waiting` wait.  Two plugins on one code are an error unless one of
-        them names the other in `replaces`.
+        to refuse the request.  At most `max_running` coroutines of a code run at the
+        same time and `max_waiting` wait.  Two plugins on one code are an error unless
+        one of them names the other in `replaces`.
         """
-        self._note("handler", handler)
+        self._check_call("handler", handler)
         self._check_ports(ports)
         for port in ports:
             claim = Claim(
@@ -203,7 +203,7 @@ class Register:
                 self._all.claims[port, code] = claim
             elif holder.replaces != self.plugin:
                 raise self._error(
-                    f"request code {code} belongs to plugin {holder.plugin}; say "
+                    f"request code {code} belongs to plugin {holder.plugin}; use "
                     f'replaces="{holder.plugin}" to take it over'
                 )
 
@@ -215,9 +215,9 @@ class Register:
         `make()` returns a `rmq.native.NativeHandler`.  It is called after all plugins
         are set up, and only on a broker that uses compiled handlers: not with
         `rmq.nativeHandlers=false` and not with guards.  The code needs a Python handler
-        of the same plugin: it takes what the compiled one declines.
+        of the same plugin, for the frames that the compiled handler declines.
         """
-        self._note("native", make)
+        self._check_call("native", make)
         self._check_ports(ports)
         named = self._named(f"the compiled handler of {int(code)}", make)
         self._all.natives.append(NativeClaim(self.plugin, tuple(ports), code, named))
@@ -229,12 +229,12 @@ class Register:
         *,
         first: bool = False,
     ) -> None:
-        """Look at messages with one of these properties before they are stored.
+        """Check or change messages with one of these properties before they are stored.
 
         `intercept(message)` may change the message, or refuse it with
-        `RequestRejected`.  Those with `first` come before the others.
+        `RequestRejected`.  Interceptors with `first` run before the others.
         """
-        self._note("interceptor", intercept)
+        self._check_call("interceptor", intercept)
         names = frozenset(() if isinstance(properties, str) else properties)
         if not names:
             raise self._error(
@@ -250,34 +250,34 @@ class Register:
     def guard(self, check: Guard) -> None:
         """Check requests before any handler; every request of every code pays for it.
 
-        `check(request, connection)` raises `RequestRejected` for what may not pass.
+        `check(request, connection)` raises `RequestRejected` to refuse a request.
         """
-        self._note("guard", check)
+        self._check_call("guard", check)
         self._all.guards.append(self._named("a guard", check))
 
     def service(self, run: Service, *, restart: bool = False) -> None:
         """Run an async function as long as the broker.
 
-        An error of it stops the broker in order; with `restart` it is logged, and the
-        function is called again after a second.  A service with work for longer than
-        0.1 ms awaits `broker.next_turn()` in between.
+        If it fails, the broker shuts down in order; with `restart` the broker logs the
+        error and calls the function again after 1 s.  A service that works for longer
+        than 0.1 ms awaits `broker.next_turn()` in between.
         """
-        self._note("service", run)
+        self._check_call("service", run)
         if not inspect.iscoroutinefunction(inspect.unwrap(run)):
             raise self._error(f"the service {run!r} is not an async function")
         self._all.services.append(PluginService(self.plugin, run, restart))
 
     def arrivals(self, listener: ArrivalListener) -> None:
-        """Hear which queues have new messages, once in each poll that brought some.
+        """Call `listener` once in each poll that brought messages.
 
-        `listener({(topic, queue id): visible end offset})`.
+        Its argument is {(topic, queue id): visible end offset} of the touched queues.
         """
-        self._note("arrivals", listener)
+        self._check_call("arrivals", listener)
         self._all.listeners.append(self._named("a listener of arrivals", listener))
 
     def table(self, table: JsonTable, *, interval_s: float = SAVE_INTERVAL_S) -> None:
-        """Load a table now; save it after changes, not more often, and at the stop."""
-        self._note("table")
+        """Load a table now; save it after changes at this interval, and at the stop."""
+        self._check_call("table")
         if not isinstance(table, JsonTable):
             raise self._error(f"the table {table!r} is no JsonTable")
         table.load()
@@ -290,11 +290,12 @@ class Register:
         name of the plugin's module, so that `rmq config check` finds its keys there
         without a broker.
         """
-        self._note("config")
+        self._check_call("config")
         if kind not in self._kinds:
             raise self._error(
                 f"{kind!r} is no class of option() fields that is defined in or "
-                "imported into the plugin's module; nobody would know its keys"
+                "imported into the plugin's module; without that, nobody would know "
+                "its keys"
             )
         key = self.plugin, kind
         if key not in self._all.configs:
@@ -304,38 +305,38 @@ class Register:
 
     def on_close(self, forget: Callable[[Connection], object]) -> None:
         """Call `forget(connection)` when a connection is closed."""
-        self._note("on_close", forget)
+        self._check_call("on_close", forget)
         self._all.on_close.append(self._named("a listener of on_close", forget))
 
     def on_stop(self, end: Callable[[], object]) -> None:
-        """Call `end()` first when the broker stops, while services still run."""
-        self._note("on_stop", end)
+        """Call `end()` at the begin of a stop, while services still run."""
+        self._check_call("on_stop", end)
         self._all.on_stop.append(self._named("a listener of on_stop", end))
 
     def on_config(self, changed: Callable[[Collection[str]], object]) -> None:
-        """Call `changed(keys)` when keys got new values while the broker runs."""
-        self._note("on_config", changed)
+        """Call `changed(keys)` when keys get new values while the broker runs."""
+        self._check_call("on_config", changed)
         self._all.on_config.append(self._named("a listener of on_config", changed))
 
     def facts(self, name: str, tell: Callable[[], Facts]) -> None:
-        """Let others ask `broker.facts(name)`, which returns what `tell()` returns."""
-        self._note("facts", tell)
+        """Let `broker.facts(name)` return the result of `tell()` to other plugins."""
+        self._check_call("facts", tell)
         holder = self._all.facts.get(name)
         if holder is not None:
             raise self._error(f"the facts {name} belong to plugin {holder[0]}")
         self._all.facts[name] = self.plugin, self._named(f"the facts {name}", tell)
 
     def hold_log(self, needed_from: Callable[[], int | None]) -> None:
-        """Keep the log from an offset on, unless the disk is full.
+        """Keep the log from a physical offset on, unless the disk is full.
 
-        `needed_from()` returns that offset, or None if nothing is to be kept; it is
-        called before a file is deleted.
+        `needed_from()` returns that offset, or None to keep nothing; the broker calls
+        it before it deletes a file of the log.
         """
-        self._note("hold_log", needed_from)
+        self._check_call("hold_log", needed_from)
         self._all.holds.append(self._named("hold_log", needed_from))
 
-    def _note(self, call: str, function: object = print) -> None:
-        """Check what holds for every call, and note that it was made."""
+    def _check_call(self, call: str, function: object = print) -> None:
+        """Make the checks that hold for every call, and count the call."""
         if not self._all.is_open:
             raise self._error(
                 f"register.{call} was called after rmq_setup had returned; call it "
@@ -347,7 +348,7 @@ class Register:
 
     def _check_ports(self, ports: Collection[str]) -> None:
         if not ports or isinstance(ports, str) or not set(ports) <= set(PORTS):
-            raise self._error(f"ports={ports!r}; there are {' and '.join(PORTS)}")
+            raise self._error(f"ports={ports!r}; the ports are {' and '.join(PORTS)}")
 
     def _error(self, reason: str) -> PluginError:
         return PluginError(self.plugin, reason)

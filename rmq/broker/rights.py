@@ -1,8 +1,9 @@
-"""Rights: what a handler may ask about the user who sent a request.
+"""Rights: what a handler can ask about the user who sent a request.
 
 The guard of access control checks the topics and groups that a request names. A handler
-that finds a record by its place in the log learns only then which topic it is, and asks
-for that topic too. Without access control everything is allowed and nobody has a name.
+that finds a record by its physical offset learns its topic only then, and checks the
+right to that topic, too. Without access control everything is allowed and users have no
+name.
 """
 
 from typing import Protocol
@@ -16,7 +17,7 @@ class RequestRights(Protocol):
     """The rights of users; a plugin of access control puts its own into the context."""
 
     def user_of(self, request: Command) -> str:
-        """Return the user who signed the request; empty if nobody had to."""
+        """Return the user who signed the request; empty without access control."""
         ...
 
     def require(
@@ -36,7 +37,7 @@ class AllRights:
     """A broker without access control."""
 
     def user_of(self, _request: Command) -> str:
-        """Nobody has a name."""
+        """Users have no name."""
         return ""
 
     def require(

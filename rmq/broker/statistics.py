@@ -1,12 +1,12 @@
-"""BrokerStatistics: what went in and out by topic and group: minute, hour, day.
+"""BrokerStatistics: messages in and out by topic and group, per minute, hour and day.
 
-An item is a sum and a count of additions that only grow. Its value is noted every 10 s,
-10 minutes and hour; a window is what was added since the oldest note that it keeps (one
-minute, one hour, one day), up to the moment of asking.
+An item is a sum and a count of additions that only grow. Samples of both are taken
+every 10 s, 10 minutes and hour; a window is the difference between now and its oldest
+sample (one minute, one hour, one day ago).
 
-Puts cost one dictionary update per poll: how far each queue grew is counted once a
-second, and before anybody looks, from the queues' entries. Gets are counted once per
-pull. Whoever adds is on the trio thread.
+Puts cost one dictionary update per poll: new messages are counted from the queues'
+entries, once a second and before each reading. Gets are counted once per pull. Call
+everything from the trio thread.
 """
 
 from array import array
@@ -40,13 +40,13 @@ COMMIT_NUMS: Final = "COMMIT_NUMS"
 ROLLBACK_NUMS: Final = "ROLLBACK_NUMS"
 
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
-"""Bytes of stored messages, as Java sorts them."""
+"""Bounds of Java's histogram of message sizes, in bytes."""
 
 _BOUNDS: Final = array("q", SIZE_BOUNDS)
 
 SAMPLE_INTERVAL_S: Final = 10
 ROUNDS_OF_HOUR: Final = 60
-"""Samples after which the hour gets a note: every 10 minutes."""
+"""Samples after which the hour gets one: every 10 minutes."""
 
 ROUNDS_OF_DAY: Final = 360
 MINUTE_NOTES, HOUR_NOTES, DAY_NOTES = 7, 7, 25
@@ -60,7 +60,7 @@ PullKey = tuple[str, str, int]
 
 
 class StatsItem:
-    """One sum, how often it was added to, and notes of both. Java's `StatsItem`."""
+    """A sum, its number of additions, and samples of both. Java's `StatsItem`."""
 
     __slots__ = ("day", "hour", "minute", "times", "value")
 
@@ -78,10 +78,10 @@ class StatsItem:
         return len(self.day) == DAY_NOTES and self.day[0][2] == self.times
 
     def window(self, notes: list[Note], now_ms: int) -> BrokerStatsItem:
-        """Return what was added since the oldest note.
+        """Return what was added since the oldest sample.
 
-        A rate is over one sample interval at least: one message is no thousand a
-        second because it came a millisecond ago.
+        A rate is over one sample interval at least, so that a single message one
+        millisecond ago is not reported as 1,000/s.
         """
         at_ms, value, times = notes[0]
         added, additions = self.value - value, self.times - times
@@ -102,7 +102,7 @@ class BrokerStatistics:
         self._now_ms: Callable[[], int] = clock.now_ms
         self._cluster = cluster
         self.sources: list[Callable[[], None]] = []
-        """Called to count what somebody else has noted."""
+        """Callbacks that count what other parts have collected."""
         self._log_start = store.log.end_offset
         self._rounds = 0
         self._items: dict[tuple[str, str], StatsItem] = {}
@@ -113,20 +113,20 @@ class BrokerStatistics:
         self._pulled: dict[PullKey, int] = {}
         self._sizes: dict[str, array[int]] = {}
         self.open_transactions: Counter[str] = Counter()
-        """Half messages that wait for their end, by topic."""
+        """Open half messages, by topic."""
         self.topic_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
         self.group_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
         self.commit_ages = Timings(COMMIT_BOUNDS_S, clock.now_ms)
         """Seconds from the birth of a half message to its commit, by topic."""
 
-    # -- what is counted
+    # -- counting
 
     def on_arrivals(self, ends: Mapping[QueueKey, int]) -> None:
-        """Note where queues end now: an arrival listener."""
+        """Remember the new ends of queues: a listener of arrivals."""
         self._arrived.update(ends)
 
     def count_up(self) -> None:
-        """Count what came and went since the last time."""
+        """Count the messages in and out since the last call."""
         for source in self.sources:
             source()
         arrived, self._arrived = self._arrived, {}
@@ -138,7 +138,7 @@ class BrokerStatistics:
             first = self._ends.get(key)
             if first is None:
                 first = queue.first_at_or_above(self._log_start)
-            elif first > end:  # the topic was deleted and began anew
+            elif first > end:  # the topic was deleted and created again
                 first = queue.min_offset
             self._ends[key] = end
             if first < end:
@@ -176,7 +176,7 @@ class BrokerStatistics:
         size: int,
         next_offset: int,
     ) -> None:
-        """Count what pulls brought, which ends before `next_offset`."""
+        """Count the messages that pulls returned, up to before `next_offset`."""
         assert messages >= pulls > 0, f"{pulls} pulls brought {messages} messages"
         key = (group, topic, queue_id)
         self._pulled[key] = next_offset
@@ -203,7 +203,7 @@ class BrokerStatistics:
     def _count_sizes(
         self, topic: str, queue: ConsumeQueue, first: int, end: int
     ) -> int:
-        """Sort the records of the entries in [first, end) by size; their bytes."""
+        """Count the records of entries [first, end) by size; return their bytes."""
         counts = self._sizes.get(topic)
         if counts is None:
             counts = array("q", bytes(8 * (len(SIZE_BOUNDS) + 1)))
@@ -230,7 +230,7 @@ class BrokerStatistics:
         self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}")
 
     def _item(self, name: str, key: str) -> StatsItem:
-        """Return the item, made now if there is room; else one that nobody sees."""
+        """Return the item, a new one if there is room, else one that nobody reads."""
         item = self._items.get((name, key))
         if item is None:
             item = StatsItem(self._now_ms())
@@ -238,7 +238,7 @@ class BrokerStatistics:
                 self._items[name, key] = item
         return item
 
-    # -- what is seen
+    # -- reading
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """Return the three windows of an item; None if nothing was ever added."""
@@ -259,26 +259,26 @@ class BrokerStatistics:
         return [(key, i.value) for (one, key), i in self._items.items() if one == name]
 
     def sizes(self) -> "dict[str, array[int]]":
-        """Return how many messages of each topic were as large as SIZE_BOUNDS say."""
+        """Return the number of messages of each topic in each class of SIZE_BOUNDS."""
         self.count_up()
         return self._sizes
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the offset behind the last message that a group was given, or -1."""
+        """Return the offset after the last message that a group has pulled, or -1."""
         return self._pulled.get((group, topic, queue_id), -1)
 
     def rate(self, name: str, key: str) -> float:
-        """Return what was added a second over the last minute."""
+        """Return the additions per second over the last minute."""
         self.count_up()
         item = self._items.get((name, key))
         return 0.0 if item is None else item.window(item.minute, self._now_ms()).tps
 
-    # -- time goes by
+    # -- samples
 
     async def sample_regularly(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Run until cancelled: the service that takes the notes."""
+        """Run until cancelled: the service that takes samples."""
         task_status.started()
         while True:
             for _ in range(SAMPLE_INTERVAL_S):
@@ -287,7 +287,7 @@ class BrokerStatistics:
             self.sample()
 
     def sample(self) -> None:
-        """Note every item's value; forget items that were idle for a day."""
+        """Take a sample of every item; remove items that were idle for a day."""
         self.count_up()
         self._rounds += 1
         now_ms = self._now_ms()
@@ -320,8 +320,8 @@ class BrokerStatistics:
             del self._pulled[pull]
         self._forget(lambda _name, key, _item: "@" in key and _last(key) == group)
 
-    def _forget(self, is_meant: Callable[[str, str, StatsItem], bool]) -> None:
-        gone = [key for key, item in self._items.items() if is_meant(*key, item)]
+    def _forget(self, matches: Callable[[str, str, StatsItem], bool]) -> None:
+        gone = [key for key, item in self._items.items() if matches(*key, item)]
         for each in gone:
             del self._items[each]
         if gone:

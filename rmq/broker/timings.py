@@ -1,4 +1,4 @@
-"""Timings: how long it took to make topics and groups, how old transactions were.
+"""Timings: how long topics and groups took to create, how old transactions were.
 
 A histogram for each set of labels, with the bounds of Java's exporter. Call from the
 trio thread.
@@ -20,7 +20,7 @@ MAX_SERIES: Final = 20_000
 
 
 class Series(msgspec.Struct):
-    """One histogram: how many values each bound took, last those above all; the sum."""
+    """One histogram: the values up to each bound, last those above all; their sum."""
 
     labels: Mapping[str, str]
     counts: "array[int]"
@@ -37,7 +37,7 @@ class Timings:
         self._series: dict[tuple[str, ...], Series] = {}
 
     def add(self, value: int, **labels: str) -> None:
-        """Count one value; a clock that went back makes none negative."""
+        """Count one value; a negative one, of a clock set back, counts as 0."""
         value = max(0, value)
         key = tuple(labels.values())
         series = self._series.get(key)
@@ -51,7 +51,7 @@ class Timings:
 
     @contextmanager
     def timed(self, **labels: str) -> Iterator[None]:
-        """Count the ms of a block, which fails if it raises."""
+        """Count the ms of a block; an exception counts as a failure."""
         began_ms, status = self._now_ms(), "failure"
         try:
             yield
@@ -61,7 +61,7 @@ class Timings:
             self.add(elapsed_ms, invocation_status=status, **labels)
 
     def forget(self, **labels: str) -> None:
-        """Drop what was counted under exactly these labels."""
+        """Remove the histogram of exactly these labels."""
         self._series.pop(tuple(labels.values()), None)
 
     def series(self) -> Iterator[Series]:

@@ -12,7 +12,7 @@ import click
 from rmq import __version__
 
 COMMANDS: Final = ("admin", "bench", "broker", "config", "doctor", "namesrv", "store")
-"""Each is the object of this name in the module of this name."""
+"""Commands: each is an object in the module of the same name."""
 
 
 class MainGroup(click.Group):
@@ -26,7 +26,7 @@ class MainGroup(click.Group):
         """Load one command."""
         if cmd_name not in COMMANDS:
             return None
-        gc.disable()  # what is imported is no garbage, now or later
+        gc.disable()  # imported modules are never garbage
         command = getattr(import_module(f"rmq.cli.{cmd_name}"), cmd_name)
         gc.freeze()
         gc.enable()

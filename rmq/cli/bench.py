@@ -1,8 +1,8 @@
-"""`rmq bench`: send messages over a few connections, and say how fast it went.
+"""`rmq bench`: send messages over a few connections, and print rate and latency.
 
-One thread and one selector: each connection keeps a window of requests on the way and
-sends another for every answer. The sender is Python and soon its own limit; the one of
-`bench/load` in the source tree is in C.
+One thread and one selector: each connection has a window of unanswered requests and
+sends one more for every answer. This sender is in Python and limits the rate itself;
+`bench/load` in the source tree is a sender in C.
 """
 
 import os
@@ -32,7 +32,7 @@ PROGRESS_S: Final = 1.0
 
 
 class Outcome(NamedTuple):
-    """What a run came to."""
+    """The result of a run."""
 
     latencies_ms: list[float]
     refused: Counter[str]
@@ -63,7 +63,7 @@ class _Connection:
         return len(self._started)
 
     def send_one(self) -> None:
-        """Put a request on the way."""
+        """Add one request to the bytes to send."""
         self._sent += 1
         properties = {"UNIQ_KEY": f"{self._prefix}{self._sent:012X}", "WAIT": "true"}
         fields = send_fields(
@@ -77,7 +77,7 @@ class _Connection:
         self._out += encode(request)
 
     def write(self) -> None:
-        """Send what fits."""
+        """Send as many bytes as the socket takes."""
         try:
             del self._out[: self.socket.send(self._out)]
         except BlockingIOError:
@@ -86,7 +86,7 @@ class _Connection:
             raise RmqError(f"{self._queue.address}: {error}") from error
 
     def read(self) -> Iterator[tuple[float, str]]:
-        """Yield latency in ms and refusal, if it is one, of every answer."""
+        """Yield latency in ms and reason of refusal, or "", of every answer."""
         try:
             data = self.socket.recv(RECEIVE_SIZE)
         except BlockingIOError:
@@ -107,7 +107,7 @@ class _Connection:
 def _ready(
     selector: selectors.BaseSelector, connections: list[_Connection]
 ) -> list[_Connection]:
-    """Write what fits, then wait for answers or room."""
+    """Send as many bytes as possible, then wait for answers or room."""
     for each in connections:
         wanted = selectors.EVENT_READ
         if each.waits_to_write:
@@ -121,7 +121,7 @@ def _ready(
 def run(
     connections: list[_Connection], window: int, seconds: float, messages: int | None
 ) -> Outcome:
-    """Keep the windows full until the time is over or enough was sent."""
+    """Keep the windows full until the time has passed or all messages are sent."""
     latencies_ms: list[float] = []
     refused: Counter[str] = Counter()
     left = messages if messages is not None else sys.maxsize
@@ -161,12 +161,14 @@ def run(
 @click.option("-c", "--connections", type=click.IntRange(1, 1_000), default=4)
 @click.option(
     "-w", "--window", type=click.IntRange(1, 10_000), default=64,
-    help="Requests on the way on each connection.",
+    help="Unanswered requests on each connection.",
 )  # fmt: skip
 @click.option("-s", "--size", type=click.IntRange(1, 4 << 20), default=128,
               help="Bytes of a body.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=5.0)
-@click.option("--messages", type=click.IntRange(1), help="End after so many.")
+@click.option(
+    "--messages", type=click.IntRange(1), help="End after this number of messages."
+)
 def bench(
     namesrv: str,
     topic: str,
@@ -176,7 +178,7 @@ def bench(
     seconds: float,
     messages: int | None,
 ) -> None:
-    """Send messages as fast as answers come; rate and latency.
+    """Send messages as fast as answers arrive; print rate and latency.
 
     Exit code 1 if a message was refused.
     """

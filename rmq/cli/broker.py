@@ -40,15 +40,17 @@ CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig
 @common_options
 @click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Name servers to use.")
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="The address that clients are told."
+    "--advertise", metavar="HOST:PORT", help="The address advertised to clients."
 )
 @click.option(
     "--strict-store",
     is_flag=True,
-    help="Refuse a store with topics or messages that are not served.",
+    help="Refuse a store with topics or messages that rmq does not serve.",
 )
 @click.option("-p", "print_all", is_flag=True, help="Print every key and stop.")
-@click.option("-m", "print_some", is_flag=True, help="Print what is set and stop.")
+@click.option(
+    "-m", "print_some", is_flag=True, help="Print the keys that are set and stop."
+)
 def broker(  # noqa: PLR0913 - one parameter for each option
     path: str | None,
     settings: tuple[str, ...],
@@ -66,10 +68,10 @@ def broker(  # noqa: PLR0913 - one parameter for each option
 
     \b
     rmq broker                              on loopback, ports 10911 and 9876
-    rmq broker -c broker.conf               as that file says
+    rmq broker -c broker.conf               with the configuration of that file
     rmq broker --set listenPort=0           on any free port
     """  # noqa: D301 - click wants the character itself
-    gc.disable()  # until the node has started: what is made till then stays
+    gc.disable()  # until the node has started: objects made before that stay
     click.get_current_context().call_on_close(gc.enable)
     start_logging(log_level, log_format)
     flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}
@@ -101,7 +103,7 @@ def _gather(
     classes: tuple[type, ...],
     flags: Mapping[str, str | None],
 ) -> dict[str, str]:
-    """Join every source of settings, as at the start."""
+    """Combine all sources of settings, as at the start."""
     values = gather_values(path, settings, classes)
     values |= {key: value for key, value in flags.items() if value}
     if path:
@@ -112,7 +114,7 @@ def _gather(
 def _run(
     run: Callable[..., Awaitable[None]], gather: Callable[[], dict[str, str]]
 ) -> None:
-    """Serve until a signal, then say why if it was not that."""
+    """Serve until a signal; if it ends otherwise, report the reason."""
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -136,7 +138,7 @@ def _report_start(node: nodes.Node) -> None:
     assert broker is not None
     config = broker.config
     advertised = broker.advertised
-    logger.info("clients are told %s: %s", advertised.address, advertised.reason)
+    logger.info("advertised address %s: %s", advertised.address, advertised.reason)
     if not config.bind_address.startswith("127.") and not broker.is_guarded:
         logger.warning(
             "ports %d and %d are open on %s without authentication",

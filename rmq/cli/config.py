@@ -37,7 +37,7 @@ def _classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:
 
 @click.group()
 def config() -> None:
-    """Look at configuration before it is used."""
+    """Check or print a configuration before it is used."""
 
 
 _role = click.option(
@@ -45,7 +45,7 @@ _role = click.option(
     type=click.Choice(list(ROLES)),
     default="broker",
     show_default=True,
-    help="Whose configuration it is.",
+    help="The server that the configuration is for.",
 )
 
 
@@ -53,7 +53,7 @@ _role = click.option(
 @click.argument("path", type=click.Path(exists=True, dir_okay=False))
 @_role
 def check_file(path: str, role: str) -> None:
-    """Read a file and name typos, limits, swallowed comments and sizes of files.
+    """Check a file for typos, limits, swallowed comments and sizes of files.
 
     Exit code 1 if there is a problem: rmq config check broker.conf
     """
@@ -81,7 +81,9 @@ def check_file(path: str, role: str) -> None:
 
 @config.command("print")
 @click.option("-c", "--config", "path", type=click.Path(exists=True, dir_okay=False))
-@click.option("--diff-defaults", is_flag=True, help="Only what is not the default.")
+@click.option(
+    "--diff-defaults", is_flag=True, help="Only keys that differ from the default."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @_role
 def print_all(
@@ -113,7 +115,7 @@ def print_all(
 
 @config.command("document")
 def print_document() -> None:
-    """Print the page of all keys, as it stands in docs/configuration.md.
+    """Print the page of all keys, docs/configuration.md.
 
     rmq config document > docs/configuration.md
     """

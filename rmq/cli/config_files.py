@@ -1,4 +1,4 @@
-"""What a configuration says about files, held against the files that are there.
+"""Compares the file sizes of a configuration with the files that exist.
 
 The sizes of log, queue and index files cannot change once files exist: a store that
 finds files of other sizes does not open.
@@ -35,7 +35,7 @@ def size_findings(config: StoreConfig) -> list[Finding]:
 
 
 def _other_sizes(key: str, folder: Path, pattern: str, size: int) -> Iterator[Finding]:
-    """Look at every file; name the first one that is of another size."""
+    """Check every file; yield a finding for the first one of another size."""
     for path in sorted(folder.glob(pattern)):
         if not (path.is_file() and path.name.isdecimal()):
             continue
@@ -43,8 +43,8 @@ def _other_sizes(key: str, folder: Path, pattern: str, size: int) -> Iterator[Fi
         if found not in (0, size):
             yield Finding(
                 key,
-                f"{key}: {path} has {found} bytes, but the configuration makes files "
-                f"of {size}; set it as it was when the store was made",
+                f"{key}: {path} has {found} bytes, but the configuration creates files "
+                f"of {size}; use the value with which the store was created",
                 True,
             )
             return

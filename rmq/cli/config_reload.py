@@ -1,4 +1,4 @@
-"""SIGHUP: read the settings again and take over what may change while running."""
+"""SIGHUP: read the settings again and apply the keys that may change live."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,17 +15,17 @@ logger = logging.getLogger("rmq")
 
 
 class Changeable(Protocol):
-    """What runs with configurations."""
+    """A server with configurations."""
 
     def configs(self) -> Sequence[object]:
-        """Return those that may change."""
+        """Return the configurations that may change."""
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Go on with the new values of these keys."""
+        """Use the new values of these keys."""
 
 
 def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) -> None:
-    """Compare the settings with what runs; log what changed and what has to wait.
+    """Compare the settings with those in use; apply live keys, log the others.
 
     A file that is absent, cannot be read or has a wrong value changes nothing.
     """
@@ -37,16 +37,16 @@ def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) 
         changes, fixed = differences(values, configs)
         outcome = apply_changes(changes, configs)
     except (RmqError, click.UsageError) as error:
-        logger.error("the configuration stays as it was: %s", error)
+        logger.error("the configuration is unchanged: %s", error)
     else:
         for key, value in outcome.changed.items():
-            logger.info("%s=%s from now on", key, value)
+            logger.info("%s=%s is in effect", key, value)
         for key in fixed:
-            logger.warning("%s has changed; the next start takes it over", key)
+            logger.warning("%s has changed; it takes effect at the next start", key)
         if not (outcome.changed or fixed):
-            logger.info("the configuration is read again: nothing has changed")
+            logger.info("the configuration was read again: nothing has changed")
         if outcome.changed:
             running.config_changed(outcome.changed)
         if outcome.refused:
-            logger.error("the configuration stays as it was: %s", outcome.remark)
+            logger.error("the configuration is unchanged: %s", outcome.remark)
     notify("READY=1")

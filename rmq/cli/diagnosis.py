@@ -1,9 +1,9 @@
-"""What `rmq doctor` looks at.
+"""The checks of `rmq doctor`.
 
-Configuration and machine are looked at without a broker. Then the name servers are
-asked: whether they agree, whether the addresses that they give to clients can be
-reached from here, how the clocks stand, and whether the members of a group want the
-same. A broker that does not run is a finding like any other.
+It checks configuration and machine without a broker. Then it asks the name servers, and
+checks whether they agree, whether this host can reach the addresses that clients get,
+whether the clocks agree, and whether the members of each group have the same
+subscriptions. A broker that does not run is a finding like any other.
 """
 
 import os
@@ -34,11 +34,11 @@ LEAST_DESCRIPTORS: Final = 16_384
 GOOD_DESCRIPTORS: Final = 65_536
 CLOCK_TOLERANCE_MS: Final = 2_000
 MAX_GROUPS: Final = 1_000
-"""Groups whose members are compared; more are not looked at."""
+"""Most groups whose members are compared."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at; a problem has the sentence that fixes it."""
+    """The result of one check; a problem has a remedy."""
 
     subject: str
     text: str
@@ -50,13 +50,13 @@ Findings = Iterator[Finding]
 
 
 def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
-    """Look at everything that these settings lead to."""
+    """Make every check for these settings."""
     found = list(_configuration(values))
     name = values.get("brokerName")
     try:
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
     except ConfigError as error:
-        remedy = "correct this key; nothing else was looked at"
+        remedy = "correct this key; nothing else was checked"
         return [*found, Finding("configuration", str(error), True, remedy)]
     found += _disk(store)
     found += _descriptors()
@@ -75,7 +75,7 @@ def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
 
 
 def _own_name_server(config: BrokerConfig) -> str:
-    """Return where the name server listens that a broker brings along."""
+    """Return the address of a broker's embedded name server."""
     host = config.bind_address
     reached = LOOPBACK if host in ANY_ADDRESSES else host
     return f"{reached}:{config.embedded_namesrv_port}"
@@ -95,7 +95,7 @@ def _configuration(values: Mapping[str, str]) -> Findings:
 
 
 def _disk(store: StoreConfig) -> Findings:
-    """Whether there is room where the store is, or is going to be; each disk once."""
+    """Check the free space for the store, which may not exist yet; each disk once."""
     seen: set[int] = set()
     for place in (store.root / "commitlog", store.root):
         folder = _existing(place)
@@ -110,7 +110,7 @@ def _disk(store: StoreConfig) -> Findings:
         if percent >= limit:
             yield Finding(
                 "disk", text, True,
-                f"free some room, or lower fileReservedTime: above {limit} % old "
+                f"free some space, or lower fileReservedTime: above {limit} % old "
                 "files are deleted early, and a full disk refuses sends",
             )  # fmt: skip
         elif not os.access(folder, os.W_OK):
@@ -123,14 +123,14 @@ def _disk(store: StoreConfig) -> Findings:
 
 
 def _existing(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that is there."""
+    """Return the path, or the nearest existing folder above it."""
     while not path.exists():
         path = path.parent
     return path
 
 
 def _descriptors() -> Findings:
-    """Look at the hard limit: a broker raises its own up to it."""
+    """Check the hard limit: a broker raises its own limit up to it."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{hard} files and connections may be open at once"
     if hard < LEAST_DESCRIPTORS:
@@ -152,14 +152,14 @@ def _name_server(admin: AdminClient, address: str) -> Finding:
     except RmqError as error:
         return Finding(
             "name server", str(error), True,
-            f"start it (rmq namesrv, or rmq broker, which brings its own), or correct "
-            f"namesrvAddr; clients that are told {address} hang",
+            f"start it (rmq namesrv, or rmq broker, which has its own), or correct "
+            f"namesrvAddr; clients that use {address} hang",
         )  # fmt: skip
     return Finding("name server", f"{address} answers")
 
 
 def _brokers(admin: AdminClient, name: str | None, timeout_s: float) -> Findings:
-    """Look at all brokers; one of that name is expected."""
+    """Check all brokers; one of that name is expected."""
     infos = {
         address: fastjson.loads(
             admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
@@ -171,13 +171,13 @@ def _brokers(admin: AdminClient, name: str | None, timeout_s: float) -> Findings
     if not brokers:
         yield Finding(
             "brokers", "the name server knows none", True,
-            "start one with rmq broker -n and this name server, and look at its log "
-            "for what it says about registering",
+            "start one with rmq broker -n and this name server, and search its log "
+            "for errors of registration",
         )  # fmt: skip
     names = sorted({each.name for each in brokers})
     if brokers and name is not None and name not in names:
         yield Finding(
-            "brokers", f"none is named {name}, as the configuration says", True,
+            "brokers", f"none has the configured name {name}", True,
             f"start it, or correct brokerName; running are {', '.join(names)}",
         )  # fmt: skip
     alive = []
@@ -218,7 +218,7 @@ def _agreement(infos: Mapping[str, Any]) -> Findings:
 
 
 def _ports(broker: BrokerAddress, timeout_s: float) -> Findings:
-    """Whether the addresses that clients get can be connected to."""
+    """Whether this host can connect to the addresses that clients get."""
     host, _, port = broker.address.rpartition(":")
     fast = f"{host}:{int(port) - FAST_PORT_DISTANCE}"
     for address, what in ((broker.address, "main port"), (fast, "fast port")):
@@ -229,8 +229,8 @@ def _ports(broker: BrokerAddress, timeout_s: float) -> Findings:
         except PeerError as error:
             yield Finding(
                 subject, str(error), True,
-                f"clients are told {broker.address}: set brokerIP1 (or rmq.advertise) "
-                "to an address that they reach, and open both ports in the firewall",
+                f"clients get {broker.address}: set brokerIP1 (or rmq.advertise) to "
+                "an address that they can reach, and open both ports in the firewall",
             )  # fmt: skip
         else:
             yield Finding(subject, f"{address} serves")
@@ -243,26 +243,26 @@ def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
         facts = admin.value(broker.address, code)["table"]
         after_ms = _now_ms()
     except RmqError as error:
-        remedy = "look at its log; it accepts connections and does not serve"
+        remedy = "read its log; it accepts connections but does not serve"
         yield Finding(broker.name, str(error), True, remedy)
         return
     yield from _clock(broker, facts, before_ms, after_ms)
     yield from _room(broker, facts)
     if facts.get("brokerActive", "true") != "true":
-        remedy = "it is a standby; look at its role and at its master"
+        remedy = "it is a standby; check its role and its master"
         yield Finding(broker.name, "the broker is not active", True, remedy)
 
 
 def _clock(
     broker: BrokerAddress, facts: Mapping[str, str], before_ms: int, after_ms: int
 ) -> Findings:
-    """Hold the broker's clock against ours: when it started and how long it runs."""
+    """Compare the broker's clock, start time plus running time, with ours."""
     started_ms = int(facts.get("bootTimestamp", 0))
     ran_ms = _duration_ms(facts.get("runtime", ""))
     if not started_ms or ran_ms is None:
         return
     ahead_ms = started_ms + ran_ms - before_ms
-    # the running time is told in whole seconds
+    # the running time is given in whole seconds
     if -CLOCK_TOLERANCE_MS <= ahead_ms <= after_ms - before_ms + CLOCK_TOLERANCE_MS:
         yield Finding(f"{broker.name} clock", "agrees with the clock here")
         return
@@ -289,7 +289,7 @@ def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
     if ratio >= StoreConfig().disk_max_used_ratio / 100:
         yield Finding(
             f"{broker.name} disk", text, True,
-            "free some room there: old files are deleted early, and a full disk "
+            "free some space there: old files are deleted early, and a full disk "
             "refuses sends",
         )  # fmt: skip
     else:
@@ -310,11 +310,12 @@ def _groups(admin: AdminClient) -> Findings:
             is_well = False
             yield Finding(
                 f"group {group}", difference, True,
-                "let all its members subscribe alike, or give them groups of their "
-                "own: now messages are skipped",
+                "give all its members the same subscriptions, or groups of their own: "
+                "now they miss messages",
             )  # fmt: skip
     if is_well:
-        yield Finding("groups", f"{len(groups)}, and the members of each want the same")
+        text = f"{len(groups)}, and the members of each have the same subscriptions"
+        yield Finding("groups", text)
 
 
 def _subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:

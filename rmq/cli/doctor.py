@@ -1,4 +1,4 @@
-"""`rmq doctor`: look for what usually goes wrong, and say what to do about it."""
+"""`rmq doctor`: check for the usual problems, and name the remedy of each."""
 
 import json
 import sys
@@ -42,13 +42,13 @@ def doctor(
     *,
     as_json: bool,
 ) -> None:
-    """Look at configuration, machine and running brokers; name what is wrong.
+    """Check configuration, machine and running brokers; name problems and remedies.
 
     \b
     rmq doctor                              a broker on loopback
-    rmq doctor -c broker.conf               as that file says
+    rmq doctor -c broker.conf               the broker of that file
 
-    Each problem comes with the sentence that fixes it. Exit code 1 if there is one.
+    Exit code 1 if there is a problem.
     """  # noqa: D301 - click wants the character itself
     from rmq.broker.config import BrokerConfig
     from rmq.cli.diagnosis import diagnose

@@ -40,7 +40,7 @@ def namesrv(
 
     \b
     rmq namesrv                             on loopback, port 9876
-    rmq namesrv -c namesrv.conf             as that file says
+    rmq namesrv -c namesrv.conf             with the configuration of that file
     """  # noqa: D301 - click wants the character itself
     start_logging(log_level, log_format)
     classes = (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig)

@@ -1,4 +1,4 @@
-"""What the commands share: reading settings, reporting problems, logging.
+"""The common part of the commands: read settings, report problems, log.
 
 Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
 """
@@ -37,7 +37,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(LOG_LEVELS),
             default="info",
             show_default=True,
-            help="How much to say on stderr.",
+            help="Least level of lines on stderr.",
         ),
         click.option(
             "--log-format",
@@ -56,7 +56,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "settings",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Set one key; may be repeated, wins over the file.",
+            help="Set one key; may be repeated, overrides the file.",
         ),
         click.option(
             "-c",
@@ -73,13 +73,13 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def read_sources(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what the file says, and what environment and flags say, which wins."""
+    """Return the settings of the file, and those of environment and flags."""
     stored = read_properties(located(path)) if path else {}
     said = environment_values(os.environ, classes)
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
-            raise ConfigError(f"--set {setting}: say KEY=VALUE")
+            raise ConfigError(f"--set {setting}: write KEY=VALUE")
         said[key.strip()] = value.strip()
     return stored, said
 
@@ -87,10 +87,10 @@ def read_sources(
 def gather_values(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> dict[str, str]:
-    """Join file, environment and flags; later ones win.
+    """Combine file, environment and flags; later ones take precedence.
 
-    ConfigError names the file's key that has an impossible value, unless those are to
-    be passed over.
+    ConfigError names the file's keys with values that are not valid, unless the
+    settings allow to ignore them.
     """
     classes = tuple(classes)
     stored, said = read_sources(path, settings, classes)
@@ -108,21 +108,23 @@ def _bad_stored_values(
     values: Mapping[str, str],
     classes: tuple[type, ...],
 ) -> set[str]:
-    """Return the keys to leave at their defaults, and say which they are."""
+    """Return the keys to leave at their defaults, and log them."""
     bad = bad_values(values, classes)
     reasons = {key: bad[key] for key in bad if values[key] == stored.get(key)}
     if reasons and values.get(IGNORE_BAD_KEY, "").lower() != "true":
         raise ConfigError(
             f"configuration file {path}: {'; '.join(reasons.values())}; correct it, or "
-            f"start with --set {IGNORE_BAD_KEY}=true to go on with the default"
+            f"start with --set {IGNORE_BAD_KEY}=true to use the default"
         )
     for reason in reasons.values():
-        logger.warning("%s: %s; it has its default until that is mended", path, reason)
+        logger.warning(
+            "%s: %s; the default is used until it is corrected", path, reason
+        )
     return set(reasons)
 
 
 def located(path: str) -> str:
-    """Return the file as named, or the one of that name in $ROCKETMQ_HOME/conf."""
+    """Return the file of this path, or of this name in $ROCKETMQ_HOME/conf."""
     home = os.environ.get("ROCKETMQ_HOME")
     places = [path] if home is None else [path, os.path.join(home, "conf", path)]
     for place in places:
@@ -134,7 +136,7 @@ def located(path: str) -> str:
 def report_findings(
     values: dict[str, str], classes: Iterable[type], *, strict: bool
 ) -> None:
-    """Say what is odd about the settings; ConfigError if that must not be."""
+    """Log findings about the settings; ConfigError on a problem if `strict`."""
     findings = check(values, classes)
     for finding in findings:
         level = logging.WARNING if finding.is_problem else logging.INFO
@@ -145,7 +147,7 @@ def report_findings(
 
 
 def wanted_plugins(values: Mapping[str, str]) -> PluginSet:
-    """Load the plugins that are to run; their option classes add keys."""
+    """Load the plugins that are not disabled; their option classes add keys."""
     plugins = PluginSet()
     plugins.load(values.get("plugins.disabled", ""))
     return plugins
@@ -183,7 +185,7 @@ class JsonFormatter(LineFormatter):
 
 
 def check_platform() -> None:
-    """Refuse where there is no epoll."""
+    """Refuse a system without epoll."""
     if not sys.platform.startswith("linux"):
         raise ConfigError(f"rmq runs on Linux (it needs epoll); this is {sys.platform}")
 
@@ -195,7 +197,7 @@ def fail(error: RmqError) -> NoReturn:
 
 
 def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a server; an error of ours ends it with one sentence."""
+    """Run a server; an `RmqError` ends it with one sentence."""
     try:
         trio.run(main)
     except (RmqError, BaseExceptionGroup) as error:
@@ -206,7 +208,7 @@ def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
 
 
 def _first_known(error: BaseException) -> RmqError | None:
-    """Find our own error inside the groups that nurseries make."""
+    """Find an `RmqError` inside the exception groups of nurseries."""
     if isinstance(error, RmqError):
         return error
     if isinstance(error, BaseExceptionGroup):

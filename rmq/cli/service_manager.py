@@ -1,8 +1,8 @@
-"""What a service manager is told: ready, reading the configuration again.
+"""Notices to a service manager: ready, reading the configuration again.
 
 The protocol of systemd's sd_notify: a datagram of `NAME=value` lines to the socket that
-the variable NOTIFY_SOCKET names; a leading @ stands for the abstract name space.
-Without the variable nothing is sent.
+the variable NOTIFY_SOCKET names; a leading @ means the abstract name space. Without the
+variable nothing is sent.
 """
 
 import logging
@@ -14,7 +14,7 @@ logger = logging.getLogger("rmq")
 
 
 def notify(state: str) -> None:
-    """Send one state; a manager that is gone is no reason to stop."""
+    """Send one state; log an error, for example if the manager does not run."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -24,7 +24,7 @@ def notify(state: str) -> None:
             manager.connect(name)
             manager.sendall(state.encode())
     except OSError as error:
-        logger.warning("the service manager at %s was not told: %s", address, error)
+        logger.warning("cannot notify the service manager at %s: %s", address, error)
 
 
 def reloading() -> str:

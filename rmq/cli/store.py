@@ -1,6 +1,6 @@
 """`rmq store inspect`, `verify`, `repair` and `dump`: a store without its broker.
 
-The tools need numpy, which is imported with them and not before.
+The tools need numpy, which is imported only with them.
 """
 
 import itertools
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def store() -> None:
-    """Look at a store, check it, mend it; no broker is needed."""
+    """Show, check and repair a store; no broker is needed."""
 
 
 _root = click.argument(
@@ -35,7 +35,7 @@ _root = click.argument(
 _commit_log = click.option(
     "--commit-log",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The log, if storePathCommitLog put it elsewhere.",
+    help="The folder of the log, if storePathCommitLog is set.",
 )
 
 
@@ -44,7 +44,7 @@ _commit_log = click.option(
 @_commit_log
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
-    """Say what a store holds: log, queues, index, what rmq does not serve.
+    """Show the content of a store: log, queues, index, parts that rmq does not serve.
 
     Reads a few pages of each file: rmq store inspect ~/store
     """
@@ -73,7 +73,7 @@ def verify(
 ) -> None:
     """Check every record, queue entry and index entry; changes nothing.
 
-    Exit code 1 if something is damaged, with the file and the offset of each place.
+    Prints file and offset of each damage; exit code 1 if there is one.
     May run beside a broker: rmq store verify ~/store
     """
     tool = _tool("verify")
@@ -103,11 +103,11 @@ def verify(
 @store.command()
 @_root
 @_commit_log
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option(
     "--restore",
     is_flag=True,
-    help="Store again, as new messages, the whole records in DIR/cut.",
+    help="Store the complete records in DIR/cut again, as new messages.",
 )
 @click.option(
     "-c",
@@ -124,9 +124,9 @@ def repair(
     dry_run: bool,
     restore: bool,
 ) -> None:
-    """Cut a damaged end of the log and rebuild queues; nothing is thrown away.
+    """Cut a damaged end of the log and rebuild queues; nothing is deleted.
 
-    The broker must be stopped. What is cut or replaced goes to DIR/cut:
+    The broker must be stopped. Parts that are cut or replaced go to DIR/cut:
     rmq store repair --dry-run ~/store
     """
     tool = _tool("repair")
@@ -151,7 +151,9 @@ def repair(
 @click.option("--queue", "queue_id", type=int, help="Only this queue of the topic.")
 @click.option("--key", help="Only messages with this key or unique key.")
 @click.option("--offset", type=int, help="The one record at this offset of the log.")
-@click.option("--limit", type=click.IntRange(1), help="Stop after so many.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="Stop after this number of messages."
+)
 def dump(
     root: Path,
     commit_log: Path | None,
@@ -174,7 +176,7 @@ def dump(
 
 
 def _tool(name: str) -> Any:  # noqa: ANN401 - a module
-    """Import a tool now; numpy comes with it."""
+    """Import a tool, which imports numpy."""
     try:
         return import_module(f"rmq.tools.{name}")
     except ModuleNotFoundError as error:

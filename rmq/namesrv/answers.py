@@ -1,10 +1,11 @@
-"""RouteAnswers: the body of each route answer, kept until the route changes.
+"""RouteAnswers: a cache of the bodies of route answers, each valid until a change.
 
-Clients ask for the same routes every 30 s and routes hardly change, so that the text is
-made once for each topic and each address at which this process is reached (a guessed
-broker address is told as the one that the caller has used).  With acting masters, a
-group without a master shows the least id that is left as master; with a zone, only the
-brokers of that zone are told, and those without a master, which readers still need.
+Clients ask for the same routes every 30 s and routes hardly change, so that each text
+is made once per topic and per address at which clients reach this process (in an
+answer, the address that the caller used replaces a guessed broker address).  With
+acting masters, a group without a master shows the member with the least id as master.
+An answer for a zone contains the brokers of that zone, and those without a master,
+which readers still need.
 """
 
 from collections.abc import Callable
@@ -18,10 +19,10 @@ from rmq.protocol.flags import PERM_WRITE
 from rmq.remoting.connection import Connection
 
 MAX_BODIES = 20_000
-"""Kept at a time; beyond it all are forgotten."""
+"""Most cached bodies; when there are more, all are dropped."""
 
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics that brokers read to find the members of their group as they are."""
+"""Prefix of topics by which brokers find the real members of their group."""
 
 AddressFor = Callable[[str, Connection], str]
 
@@ -46,16 +47,16 @@ class RouteAnswers:
         routes.on_broker_change.append(self.forget_all)
 
     def forget(self, topic: str) -> None:
-        """Make the answers about a topic again when they are asked for."""
+        """Drop the answers about a topic."""
         self._count -= len(self._bodies.pop(topic, ()))
 
     def forget_all(self) -> None:
-        """Make every answer again when it is asked for."""
+        """Drop every answer."""
         self._bodies.clear()
         self._count = 0
 
     def body(self, topic: str, connection: Connection) -> bytes | None:
-        """Return the body for a caller; None if nobody has the topic."""
+        """Return the body for a caller; None if no broker has the topic."""
         host = connection.local_address
         known = self._bodies.get(topic)
         if known is not None and host in known:
@@ -105,7 +106,7 @@ class RouteAnswers:
 
 
 def _show_acting_masters(topic: str, route: TopicRouteData) -> None:
-    """Put the least id in the master's place where the queues are only readable."""
+    """Show the least id as master where the queues are only readable."""
     if topic.startswith(SYNC_MEMBER_PREFIX):
         return
     readable = {q.broker_name for q in route.queue_datas if not q.perm & PERM_WRITE}

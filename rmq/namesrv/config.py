@@ -1,7 +1,7 @@
 """NamesrvConfig: every key of the name server, with Java's names and defaults.
 
-Where it listens is apart: a broker's own name server reads what it does from the
-broker's file, where `listenPort` is the broker's.
+Its listening address is a class of its own: an embedded name server reads the other
+keys from the broker's file, where `listenPort` belongs to the broker.
 """
 
 import ipaddress
@@ -33,7 +33,7 @@ class NamesrvConfig(Configuration):
         "",
         key="configStorePath",
         path=True,
-        doc="file that request 318 rewrites; the one given with -c if it is empty",
+        doc="file that request 318 rewrites; if empty, the one given with -c",
     )
     scan_interval_ms: int = option(
         5_000,
@@ -41,12 +41,12 @@ class NamesrvConfig(Configuration):
         low=100,
         high=DAY_MS,
         dynamic=True,
-        doc="pause between looks for brokers that are gone",
+        doc="pause between searches for expired brokers",
     )
     ignore_bad_stored_values: bool = option(
         False,
         key="rmq.ignoreBadStoredValues",
-        doc="start with the default where the file has an impossible value",
+        doc="use the default of a key whose value in the file is not valid",
     )
     need_wait_for_service: bool = option(
         False,
@@ -72,13 +72,13 @@ class NamesrvConfig(Configuration):
         True,
         key="returnOrderTopicConfigToBroker",
         dynamic=True,
-        doc="tell brokers the order configuration when they register",
+        doc="send brokers the order configuration when they register",
     )
     delete_topic_with_broker_registration: bool = option(
         False,
         key="deleteTopicWithBrokerRegistration",
         dynamic=True,
-        doc="forget topics that a broker no longer registers",
+        doc="remove topics that a broker no longer registers",
     )
     enable_all_topic_list: bool = option(
         True,
@@ -96,20 +96,20 @@ class NamesrvConfig(Configuration):
         False,
         key="supportActingMaster",
         dynamic=True,
-        doc="show the slave with the least id as master of a group that has none",
+        doc="show the slave with the least id as master of a group without a master",
     )
     notify_min_broker_id_changed: bool = option(
         False,
         key="notifyMinBrokerIdChanged",
         dynamic=True,
-        doc="tell the members of a group when another one has the least id",
+        doc="notify the members of a group when another one has the least id",
     )
 
     admin_from: str = option(
         "",
         key="rmq.namesrv.adminFrom",
-        doc="addresses and networks, separated by commas, that besides loopback may "
-        "change what the name server knows while access control is off",
+        doc="addresses and networks, separated by commas, that may send changes to the "
+        "name server while access control is off; loopback always may",
     )
     brokers_from: str = option(
         "",
@@ -125,16 +125,16 @@ class NamesrvConfig(Configuration):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what is no network."""
+        """Refuse values that are no networks."""
         self.admin_networks()
         self.broker_networks()
 
     def admin_networks(self) -> tuple[Network, ...]:
-        """Return from where changes are taken without access control."""
+        """Return the networks that may send changes without access control."""
         return LOOPBACK + _networks("rmq.namesrv.adminFrom", self.admin_from)
 
     def broker_networks(self) -> tuple[Network, ...]:
-        """Return from where brokers are believed as they are."""
+        """Return the networks of trusted brokers."""
         return _networks("rmq.namesrv.brokersFrom", self.brokers_from)
 
     @property
@@ -149,7 +149,7 @@ def _networks(key: str, text: str) -> tuple[Network, ...]:
         return tuple(ipaddress.ip_network(word, strict=False) for word in words)
     except ValueError as error:
         raise ConfigError(
-            f"{key}={shortened(text)}: {error}; say addresses and networks such as "
+            f"{key}={shortened(text)}: {error}; write addresses and networks such as "
             "10.0.0.7,10.1.0.0/16"
         ) from error
 
@@ -169,5 +169,5 @@ class NamesrvListenConfig(Configuration):
         120,
         key="serverChannelMaxIdleTimeSeconds",
         low=1,
-        doc="a connection silent for this long is closed",
+        doc="close a connection that was silent for this long",
     )

@@ -1,6 +1,6 @@
 """Door: who may send which request to a name server.
 
-Java's name server lets everybody do everything.  Here each code has a kind, and
+Java's name server allows everything to everybody.  Here each code has a kind:
 
     kind     without access control              with it (authenticationEnabled)
     ROUTE    everybody                           everybody: clients need their routes
@@ -10,10 +10,10 @@ Java's name server lets everybody do everything.  Here each code has a kind, and
     CHANGE   loopback, and the addresses of      Update on the cluster
              rmq.namesrv.adminFrom
 
-This process's own connections are those of its broker and pass.  Both the source that
-a PROXY header names and the real peer must be addresses that may: anybody can write a
-header.  Users and policies are the files of the broker, read again when they were
-replaced.
+Connections of this process itself are those of its broker and may do everything.  Both
+the source in a PROXY header and the real peer must be allowed addresses: anybody can
+write a header.  Users and policies are the files of the broker, read again after they
+were replaced.
 """
 
 import ipaddress
@@ -40,7 +40,7 @@ logger.addFilter(SparseLog())
 
 
 class Kind(Enum):
-    """What a request does, as far as rights go."""
+    """Kind of a request, which decides the right that it needs."""
 
     ROUTE = "route"
     READ = "read"
@@ -73,11 +73,11 @@ KINDS: Final[Mapping[int, Kind]] = {
     Code.DELETE_TOPIC_IN_NAMESRV: Kind.CHANGE,
     Code.UPDATE_NAMESRV_CONFIG: Kind.CHANGE,
 }
-"""A code without a kind is refused: a test holds this against the handlers."""
+"""A code without a kind is refused; a test compares this table with the handlers."""
 
 
 class Door:
-    """The guard before every request of a name server."""
+    """The guard that checks every request to a name server."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Door:
         self._brokers = config.broker_networks()
 
     def check(self, request: Command, connection: Connection) -> None:
-        """Raise `RequestRejected` unless the request may pass."""
+        """Raise `RequestRejected` unless the sender may send the request."""
         kind = KINDS.get(request.code, Kind.CHANGE)
         if kind is Kind.ROUTE or self._is_own(connection):
             return
@@ -105,8 +105,8 @@ class Door:
                 self._check_user(kind, request, connection)
             elif kind is Kind.CHANGE and not _is_from(connection, self._admins):
                 raise refused(
-                    f"the name server takes request {request.code} from its own host "
-                    f"only, not from {_host(connection)}: name that address in "
+                    f"the name server accepts request {request.code} from its own host "
+                    f"only, not from {_host(connection)}: add that address to "
                     "rmq.namesrv.adminFrom of the name server, or enable access control"
                 )
         except RequestRejected as refusal:
@@ -123,7 +123,7 @@ class Door:
         if kind is not Kind.CHANGE and _is_from(connection, self._brokers):
             return
         self._acls.follow()
-        if not self._users.follow():  # or who was deleted from it would be back
+        if not self._users.follow():  # else deleted users would be valid again
             for name, password in self._initial_users:
                 self._users.add_super_user(name, password)
         self._rights.authenticate(request)
@@ -133,9 +133,9 @@ class Door:
             self._rights.authorize(request, [need], _host(connection))
 
     def caller_of(self, connection: Connection) -> Caller:
-        """Return for which brokers a caller that has passed may speak.
+        """Return for which brokers an allowed caller may send requests.
 
-        With access control it was a user with a right on the cluster.
+        With access control the caller is a user with a right on the cluster.
         """
         is_trusted = (
             self._auth.authentication_enabled
@@ -146,7 +146,7 @@ class Door:
 
 
 def _hosts(connection: Connection) -> list[str]:
-    """Return the source, and the real peer if that is another one."""
+    """Return the source, and the real peer if it differs."""
     hosts = [_host(connection)]
     if connection.peer_host != hosts[0]:
         hosts.append(connection.peer_host)

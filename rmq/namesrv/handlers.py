@@ -31,10 +31,10 @@ from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
 
 MAX_NAME_LENGTH = 255
-"""Of broker and cluster names and addresses: they become keys of tables."""
+"""Characters of broker and cluster names and addresses: they are keys of tables."""
 
 Answering = Coroutine[Any, Any, Command]
-"""The change is made at once; the answer waits until it is kept."""
+"""The change is made at once; the answer waits until the file holds it."""
 
 ZONE_MODE, ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 """Fields that clients and brokers of a zone add to requests 105 and 103."""
@@ -43,18 +43,18 @@ BLACK_LIST_REMARK = "Can not update config in black list."
 
 
 class NameServerParts(NamedTuple):
-    """What the handlers work on."""
+    """The parts that the handlers use."""
 
     config: NamesrvConfig
     routes: RouteTable
     kv_config: KVConfig
     address_for: AddressFor
-    """Turns a registered address into the one that a caller can reach."""
+    """Returns the address that a caller can reach for a registered address."""
 
     now_ms: Callable[[], int]
     listen: NamesrvListenConfig
     caller_of: Callable[[Connection], Caller]
-    """Tells for which brokers a caller may speak."""
+    """Returns for which brokers a caller may send requests."""
 
 
 class NameServerHandlers:
@@ -155,7 +155,7 @@ class NameServerHandlers:
         return request.reply()
 
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:
-        """904: a broker lives."""
+        """904: heartbeat of a broker."""
         header = request.header(cluster_headers.BrokerHeartbeatRequestHeader)
         cluster, address = header.cluster_name, header.broker_addr
         self._check_speaker(cluster, address, connection)
@@ -163,7 +163,7 @@ class NameServerHandlers:
         return request.reply()
 
     def query_data_version(self, request: Command, connection: Connection) -> Command:
-        """322: is what I registered still what you have?"""
+        """322: whether the broker's version differs from the registered one."""
         header = request.header(headers.QueryDataVersionRequestHeader)
         version = DataVersion.decode(request.body)
         cluster, address = header.cluster_name, header.broker_addr
@@ -183,7 +183,7 @@ class NameServerHandlers:
     # -- routes
 
     def route(self, request: Command, connection: Connection) -> Command:
-        """105: where is this topic?"""
+        """105: the route of a topic."""
         if self._config.need_wait_for_service and not self._is_settled():
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "name server not ready")
         topic = request.header(headers.GetRouteInfoRequestHeader).topic
@@ -200,7 +200,7 @@ class NameServerHandlers:
         return request.reply(body=body)
 
     def _is_settled(self) -> bool:
-        """Return whether every broker had the time to register."""
+        """Whether every broker has had the time to register."""
         waited_ms = self._now_ms() - self._started_ms
         return waited_ms >= self._config.wait_seconds_for_service * 1000
 
@@ -281,7 +281,7 @@ class NameServerHandlers:
         return _topics(request, found)
 
     def delete_topic(self, request: Command, connection: Connection) -> Command:
-        """216: forget a topic."""
+        """216: remove a topic."""
         header = request.header(headers.DeleteTopicFromNamesrvRequestHeader)
         self._routes.delete_topic(header.topic, header.cluster_name)
         return request.reply()
@@ -335,7 +335,7 @@ class NameServerHandlers:
         return self._kept(request, header.namespace, header.key)
 
     def _kept(self, request: Command, namespace: str, key: str) -> Answering:
-        """Have the routes tell a change at once, and its caller once it is kept."""
+        """Put a change into the routes now; answer when the file holds it."""
         if namespace == ORDER_TOPIC_CONFIG:
             self.answers.forget(key)
         return self._kv.kept(request.reply())
@@ -357,7 +357,7 @@ class NameServerHandlers:
         return request.reply(body=as_properties((self._config, self._listen)))
 
     def update_config(self, request: Command, connection: Connection) -> Command:
-        """318: change keys that may change while this runs; all of them or none."""
+        """318: change live keys; all of them or none."""
         configs = self._config, self._listen
         path = self._config.config_store_path
         try:
@@ -372,7 +372,7 @@ class NameServerHandlers:
         return request.reply()
 
     def config_changed(self) -> None:
-        """Give up what was made with other values."""
+        """Drop the answers that were made with the old values."""
         self._routes.keeps_unregistered_topics = (
             not self._config.delete_topic_with_broker_registration
         )
@@ -388,5 +388,5 @@ def _check_names(*names: str) -> None:
         if not name or len(name) > MAX_NAME_LENGTH:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"names and addresses have 1 to {MAX_NAME_LENGTH} characters",
+                f"names and addresses must have 1 to {MAX_NAME_LENGTH} characters",
             )

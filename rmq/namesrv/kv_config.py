@@ -1,10 +1,10 @@
-"""KVConfig: names and values by namespace, kept in `kvConfig.json`.
+"""KVConfig: keys and values by namespace, in the file `kvConfig.json`.
 
 Layout: `{"configTable": {namespace: {key: value}}}`.
-Order configuration of topics lives here, namespace ORDER_TOPIC_CONFIG.
-Limits: a change is answered when the file holds it, and writes the whole table; many
-changes share a write, the text is made in a worker thread, and after a write that took
-a second the next one waits for four.
+The namespace ORDER_TOPIC_CONFIG holds the order configuration of topics.
+Limits: a change is answered when the file holds it, and writes the whole table.  Many
+changes share a write, a worker thread makes the text, and after a write that took 1 s
+the next one waits for 4 s.
 """
 
 import time
@@ -29,7 +29,7 @@ MAX_TABLE_SIZE = 16 * 1024 * 1024
 """Characters of the whole table: every change writes all of it."""
 
 PAUSE_FACTOR = 4
-"""Rest after a write, in times of what it took: a fifth of a core is the most."""
+"""Pause after a write, in multiples of its time: a fifth of a core is the most."""
 
 
 class KVConfig(JsonTable):
@@ -108,9 +108,9 @@ class KVConfig(JsonTable):
         return True
 
     async def save(self) -> float:
-        """Return when the file holds what the table holds now; one write serves many.
+        """Return when the file holds the present table; many callers share a write.
 
-        OSError if it cannot be written.  Returns 0: nobody else waited for the text.
+        OSError if it cannot be written.  Returns 0: no other task waited for the text.
         """
         async with self._saving:
             await trio.sleep(max(0.0, self._rest_until_s - time.perf_counter()))

@@ -1,4 +1,4 @@
-"""Registration: what a broker says of itself, and what the route table keeps of it."""
+"""Registration: what a broker reports of itself, and what the route table stores."""
 
 from typing import Any, NamedTuple
 
@@ -13,14 +13,14 @@ DEFAULT_TIMEOUT_MS = 120_000
 
 
 class Caller(NamedTuple):
-    """Who speaks for a broker: the host, and whether it may speak for any."""
+    """The sender for a broker: its host, and whether it may send for any broker."""
 
     host: str = ""
     is_trusted: bool = False
 
 
 class LiveBroker(msgspec.Struct):
-    """A registration that has not expired; it belongs to the host that made it."""
+    """A registration that has not expired; it belongs to the host that sent it."""
 
     broker_name: str
     last_update_ms: int
@@ -44,11 +44,11 @@ class BrokerGroup(msgspec.Struct):
 
     @property
     def least_id(self) -> int:
-        """The id whose holder stands in for a master."""
+        """The least id; its holder acts as master if there is no master."""
         return min(self.addresses)
 
     def place(self, broker_id: int, address: str, host: str) -> None:
-        """Put an address under this id and no other one."""
+        """Store an address under this id and under no other one."""
         self.remove(address)
         before = self.addresses.get(broker_id)
         if before is not None:
@@ -57,14 +57,14 @@ class BrokerGroup(msgspec.Struct):
         self.hosts[address] = host
 
     def remove(self, address: str) -> None:
-        """Take an address away, if it is there."""
+        """Remove an address, if it is there."""
         for broker_id in [i for i, a in self.addresses.items() if a == address]:
             del self.addresses[broker_id]
         self.hosts.pop(address, None)
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself."""
+    """What a broker reports of itself."""
 
     cluster: str
     address: str
@@ -81,7 +81,7 @@ class Registration(NamedTuple):
 
 
 class LeastIdChange(NamedTuple):
-    """Another broker of a group has the least id now; the rest may want to know."""
+    """Another broker of a group has the least id now; the others can be notified."""
 
     group: BrokerGroup
     broker_name: str
@@ -90,7 +90,7 @@ class LeastIdChange(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What a slave is told: where its master is."""
+    """The answer to a slave: the address of its master."""
 
     master_address: str | None = None
     ha_address: str | None = None

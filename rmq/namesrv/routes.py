@@ -1,11 +1,11 @@
-"""RouteTable: who is registered, under which name, and who is gone.
+"""RouteTable: the registered brokers, their names, and their expiry.
 
 Three tables: broker name to addresses by id; cluster to broker names; live brokers by
-(cluster, address).  The queues are in `topic_queues.py`, what is believed is decided in
-`rules.py`.  Filter servers no longer exist; clients are told an empty list.
-The same address under another id, name or cluster moves; a first registration of one
-single topic is refused, as in Java.  Queues stay as long as their broker name has an
-address: a slave serves readers while its master is away.
+(cluster, address).  The queues are in `topic_queues.py`; `rules.py` decides which
+registrations are accepted.  Filter servers no longer exist; clients get an empty list.
+An address that registers under another id, name or cluster moves; a first registration
+of one single topic is refused, as in Java.  Queues stay as long as their broker name
+has an address: a slave serves readers while its master is away.
 Belongs to the trio thread; memory only.
 """
 
@@ -37,7 +37,7 @@ from rmq.remoting.connection import Connection
 
 MAX_BROKERS = 10_000
 MAX_BROKERS_OF_HOST = 2_000
-"""That one host registers without being trusted: the others find room too."""
+"""Most brokers of one host that is not trusted, so that others have room, too."""
 
 Key = tuple[str, str]
 """Cluster and address of a live broker."""
@@ -52,7 +52,7 @@ class RouteTable:
         self.keeps_unregistered_topics = keeps_unregistered_topics
         self.topics = TopicQueues()
         self.on_broker_change: list[Callable[[], None]] = []
-        """Told when addresses or permissions are other ones: any route may be."""
+        """Callbacks after a change of addresses or permissions that routes contain."""
 
         self.on_least_id: list[Callable[[LeastIdChange], None]] = []
         self._now_ms = now_ms
@@ -67,9 +67,9 @@ class RouteTable:
     def register(
         self, wanted: Registration, connection: Connection | None
     ) -> Registered:
-        """Take over a registration; RequestRejected if it must come again in full.
+        """Apply a registration; RequestRejected if the full table is needed first.
 
-        What is refused leaves no trace in the tables.
+        A refused registration changes nothing in the tables.
         """
         key = wanted.cluster, wanted.address
         group = self._brokers.get(wanted.broker_name) or BrokerGroup(wanted.cluster)
@@ -111,7 +111,7 @@ class RouteTable:
         self.topics.check_room(wanted.topics.keys(), wanted.broker_name)
 
     def _place(self, group: BrokerGroup, wanted: Registration) -> None:
-        """Put the address under its id only, and the name under its cluster."""
+        """Store the address under its id only, and the name under its cluster."""
         least = group.least_id if group.addresses else wanted.broker_id
         if group.addresses.get(wanted.broker_id) != wanted.address:
             group.place(wanted.broker_id, wanted.address, wanted.caller.host)
@@ -123,7 +123,7 @@ class RouteTable:
         assert group.addresses[wanted.broker_id] == wanted.address
 
     def _join(self, group: BrokerGroup, wanted: Registration) -> None:
-        """Note what the broker says of its group; the only member may move it."""
+        """Store the broker's data of its group; the only member may move the group."""
         name = wanted.broker_name
         self._brokers[name] = group
         if group.cluster != wanted.cluster and len(group.addresses) == 1:
@@ -140,7 +140,7 @@ class RouteTable:
     def _take_topics(
         self, group: BrokerGroup, wanted: Registration, *, is_all: bool
     ) -> None:
-        """Take over all topics, or those that were deleted here but live there."""
+        """Store all topics, or those that were deleted here but exist at the broker."""
         name = wanted.broker_name
         mappings = wanted.mappings or {}
         is_whole = len(wanted.topics) > 1  # one topic alone is a change of that topic
@@ -196,24 +196,24 @@ class RouteTable:
             self.topics.put(topic, data)
 
     def check_speaker(self, cluster: str, address: str, caller: Caller) -> None:
-        """Refuse a caller who speaks for a live broker of another host."""
+        """Refuse a caller who sends for a live broker of another host."""
         live = self._live.get((cluster, address))
         if live is not None:
             check_hosts([live.host], caller, live.broker_name)
 
     def touch(self, cluster: str, address: str) -> None:
-        """Note that a broker lives."""
+        """Renew the time limit of a broker."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.last_update_ms = self._now_ms()
 
     def shift(self, jump_ms: int) -> None:
-        """Take a jump of the clock out of the time since each broker was heard of."""
+        """Correct the time of each broker's last request after a jump of the clock."""
         for live in self._live.values():
             live.last_update_ms += jump_ms
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """Return the version that a broker registered last."""
+        """Return the version that a broker has registered."""
         live = self._live.get((cluster, address))
         return live.data_version if live else None
 
@@ -222,7 +222,7 @@ class RouteTable:
     def unregister(
         self, cluster: str, address: str, broker_name: str, broker_id: int
     ) -> None:
-        """Remove a broker; its queues go with the last address of its name."""
+        """Remove a broker, and its queues with the last address of its name."""
         live = self._forget_live((cluster, address))
         group = self._brokers.get(broker_name)
         if group is None:
@@ -249,7 +249,7 @@ class RouteTable:
             listener(LeastIdChange(group, name, offline, ha))
 
     def _leave_clusters(self, broker_name: str) -> None:
-        """Take the name out of every cluster that it ever called its own."""
+        """Remove the name from every cluster that it has registered under."""
         for cluster, names in list(self._clusters.items()):
             names.discard(broker_name)
             if not names:
@@ -260,7 +260,7 @@ class RouteTable:
             listener()
 
     def on_close(self, connection: Connection) -> None:
-        """Remove the brokers that registered over a connection that is gone."""
+        """Remove the brokers that registered over a closed connection."""
         self._drop(list(self._live_over.get(connection, ())))
 
     def _forget_live(self, key: Key) -> LiveBroker | None:
@@ -278,7 +278,7 @@ class RouteTable:
         return live
 
     def expire(self) -> list[str]:
-        """Remove the brokers that were silent too long; their addresses."""
+        """Remove the brokers that were silent for too long; return their addresses."""
         now_ms = self._now_ms()
         return self._drop(
             [
@@ -302,7 +302,7 @@ class RouteTable:
     # -- questions
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Return the brokers of a topic; None if nobody has it."""
+        """Return the brokers of a topic; None if no broker has it."""
         queues = self.topics.queues(topic)
         brokers = [self.broker_data(name) for name in queues if name in self._brokers]
         if not brokers:
@@ -356,7 +356,7 @@ class RouteTable:
     # -- administration
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic, everywhere or in one cluster, until it is registered."""
+        """Remove a topic, everywhere or in one cluster, until its next registration."""
         names = set(self.topics.queues(topic))
         if cluster:
             names &= self._clusters.get(cluster, set())
@@ -364,7 +364,7 @@ class RouteTable:
             self.topics.remove(topic, name)
 
     def set_writable(self, broker_name: str, *, writable: bool) -> int:
-        """Give or take the write permission of all topics of a broker; how many."""
+        """Give or take the write permission of a broker's topics; return the count."""
         count = self.topics.set_writable(broker_name, writable=writable)
         self._changed()
         return count

@@ -1,10 +1,10 @@
-"""Rules of registration: what is believed, and what it changes.
+"""Rules of registration: which ones are accepted, and what they change.
 
-Topics come from the master, or from the slave with the least id if it says whether it
-may act as master.  Of two addresses for one id the one with the larger state version
-wins, as in Java's `RouteInfoManager`; but an address and an id belong to the host that
-registered them until it leaves or expires, unless the caller is trusted: in Java
-everybody can take a broker's name with a larger state version.
+Topics come from the master, or from the slave with the least id if its registration
+says whether it may act as master.  Of two addresses for one id the one with the larger
+state version wins, as in Java's `RouteInfoManager`; but an address and an id belong to
+the host that registered them until it leaves or expires, unless the caller is trusted:
+in Java everybody can take a broker's name with a larger state version.
 """
 
 from rmq.errors import RequestRejected
@@ -19,16 +19,16 @@ from rmq.protocol.codes import ResponseCode
 
 MAX_TOPIC_LENGTH = 255
 MAX_QUEUES = 65_536
-"""Of a topic on a broker, as on the broker itself: a client makes an object of each."""
+"""Of a topic on a broker, as the broker limits it: a client has an object for each."""
 
 MAX_TIMEOUT_MS = 600_000
-"""For which a silent broker stays; Java's brokers ask for 10 s to 120 s."""
+"""Time after which a silent broker expires; Java's brokers ask for 10 s to 120 s."""
 
 
 def check_plausible(wanted: Registration) -> None:
-    """Refuse what clients and other brokers could not live with."""
+    """Refuse a registration that would harm clients or other brokers."""
     if wanted.broker_id < MASTER_ID:
-        raise refused(f"a broker's id is 0 or more, not {wanted.broker_id}")
+        raise refused(f"a broker's id must be 0 or more, not {wanted.broker_id}")
     for topic, config in wanted.topics.items():
         if len(topic) > MAX_TOPIC_LENGTH:
             raise refused(f"a topic of {len(topic)} characters is too long")
@@ -41,7 +41,7 @@ def check_plausible(wanted: Registration) -> None:
 
 
 def timeout_of(wanted: Registration) -> int:
-    """Return for how long the broker stays when it is silent, in ms."""
+    """Return the time after which the broker expires if it is silent, in ms."""
     return min(max(wanted.timeout_ms, 0), MAX_TIMEOUT_MS)
 
 
@@ -50,7 +50,7 @@ def check_owner(
 ) -> None:
     """Refuse an id or an address that another host has registered.
 
-    `group` is that of the name as it is now, `live` the entry of the address.
+    `group` is the present group of the name, `live` the entry of the address.
     """
     holder = group.addresses.get(wanted.broker_id)
     claimed = [live.host] if live is not None else []
@@ -59,26 +59,26 @@ def check_owner(
 
 
 def check_hosts(claimed: list[str], caller: Caller, broker_name: str) -> None:
-    """Refuse a caller who speaks for a broker that another host has registered."""
+    """Refuse a caller who sends for a broker that another host has registered."""
     strangers = [host for host in claimed if host != caller.host]
     if strangers and not caller.is_trusted:
         raise RequestRejected(
             ResponseCode.NO_PERMISSION,
             f"broker {broker_name} is registered by {strangers[0]} until that leaves "
-            f"or expires; to let {caller.host} take its place at once, name that "
-            "address in rmq.namesrv.brokersFrom of the name server",
+            f"or expires; to let {caller.host} replace it at once, add that address "
+            "to rmq.namesrv.brokersFrom of the name server",
         )
 
 
 def is_outranked(holder: LiveBroker | None, wanted: Registration) -> bool:
-    """Return whether the id is held by another address with a newer state."""
+    """Whether another address with a newer state has the id."""
     if holder is None:
         return False
     return holder.data_version.state_version > wanted.data_version.state_version
 
 
 def brings_topics(group: BrokerGroup, wanted: Registration) -> bool:
-    """Return whether the topics of a registration are those of its group."""
+    """Whether the topics of a registration are those of its group."""
     if wanted.broker_id == MASTER_ID:
         return True
     return (
@@ -87,14 +87,14 @@ def brings_topics(group: BrokerGroup, wanted: Registration) -> bool:
 
 
 def speaks_for_group(group: BrokerGroup, wanted: Registration) -> bool:
-    """Return whether cluster, zone and acting master of the group are as it says.
+    """Whether the registration sets cluster, zone and acting master of its group.
 
-    Of members on several hosts only the one with the least id does.
+    Of members on several hosts only the one with the least id sets them.
     """
     is_alone = set(group.hosts.values()) == {wanted.caller.host}
     return is_alone or wanted.caller.is_trusted or wanted.broker_id == group.least_id
 
 
 def refused(reason: str) -> RequestRejected:
-    """Return the error of a registration that is not taken."""
+    """Return the error for a registration that is not accepted."""
     return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)

@@ -1,4 +1,4 @@
-"""NameServer: the tables, their requests and the scan for brokers that are gone."""
+"""NameServer: the tables, their requests and the search for expired brokers."""
 
 import logging
 from pathlib import Path
@@ -29,7 +29,7 @@ logger.addFilter(SparseLog())
 LISTENER = "namesrv"
 NOTIFY_TIMEOUT_MS = 300
 JUMP_MS = 10_000
-"""Difference between the clocks of wall and process that counts as a jump."""
+"""Difference between wall clock and monotonic clock that counts as a jump."""
 
 
 class NameServer:
@@ -79,18 +79,18 @@ class NameServer:
         self.routes.on_least_id.append(self._tell_least_id)
 
     def guess(self, address: str) -> None:
-        """Note that nobody said under which address this process is reached."""
+        """Mark the broker's address as guessed: nobody configured it."""
         self._guessed_address = address
         self._handlers.answers.forget_all()
 
     def config_changed(self) -> None:
-        """Go on with keys that have new values."""
+        """Use the new values of keys."""
         self._handlers.config_changed()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen and look for dead brokers until cancelled."""
+        """Serve, and remove expired brokers, until cancelled."""
         listen = self.listen
         self.kv_config.load()
         table = self._handlers.table()
@@ -109,7 +109,7 @@ class NameServer:
             await self._evict_dead_brokers()
 
     async def _evict_dead_brokers(self) -> None:
-        """Remove silent brokers; a jump of the wall clock makes nobody silent."""
+        """Remove silent brokers; a jump of the wall clock does not count as silence."""
         while True:
             wall_ms, steady_s = self._now_ms(), trio.current_time()
             await trio.sleep(self.config.scan_interval_ms / 1000)
@@ -120,11 +120,12 @@ class NameServer:
                 self.routes.shift(jump_ms)
             for address in self.routes.expire():
                 logger.warning(
-                    "broker %s is gone: it was silent for too long", Foreign(address)
+                    "broker %s has expired: it was silent for too long",
+                    Foreign(address),
                 )
 
     def _tell_least_id(self, change: LeastIdChange) -> None:
-        """905 to the members of a group, but not to one that has just come first."""
+        """Send 905 to a group's members, except one that just became the first."""
         if self._nursery is None or not self.config.notify_min_broker_id_changed:
             return
         addresses = change.group.addresses
@@ -150,16 +151,16 @@ class NameServer:
             await self._client.oneway(address, command, NOTIFY_TIMEOUT_MS)
         except PeerError as error:
             logger.warning(
-                "broker %s was not told of its group: %s",
+                "cannot notify broker %s about its group: %s",
                 Foreign(address),
                 Foreign(error),
             )
 
     def _address_for(self, address: str, connection: Connection) -> str:
-        """Tell a caller of the embedded name server how to reach this process.
+        """Return the address at which a caller reaches this process.
 
-        An address that was only guessed is replaced by the one at which the caller is
-        connected; what somebody configured is told as it is.
+        If the address was only guessed, it is the one at which the caller is connected;
+        a configured address is returned as it is.
         """
         if address != self._guessed_address:
             return address

@@ -1,4 +1,4 @@
-"""TopicQueues: which broker names have which topic, with how many queues.
+"""TopicQueues: the broker names that have each topic, and the number of queues.
 
 A `QueueData` in the table is shared by all topics of one layout and is replaced, never
 changed: 1,000 brokers with 2,000 topics each take 55 MB.
@@ -30,7 +30,7 @@ class TopicQueues:
 
     def __init__(self) -> None:
         self.on_change: list[Callable[[str], None]] = []
-        """Told each topic of which queues or mappings are other ones now."""
+        """Callbacks for each topic whose queues or mappings changed."""
 
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ class TopicQueues:
         return [t for t, queues in self._topics.items() if names & queues.keys()]
 
     def where(self, is_meant: Callable[[int], bool]) -> list[str]:
-        """Return the topics whose system flag is meant."""
+        """Return the topics whose system flag matches."""
         return [
             topic
             for topic, queues in self._topics.items()
@@ -82,12 +82,12 @@ class TopicQueues:
             self._changed(topic)
 
     def put_mapping(self, topic: str, broker_name: str, mapping: object) -> None:
-        """Set what a broker says of a static topic."""
+        """Set a broker's mapping of a static topic."""
         self._mappings.setdefault(topic, {})[broker_name] = mapping
         self._changed(topic)
 
     def remove(self, topic: str, broker_name: str) -> None:
-        """Forget the queues of a topic on a broker name, if there are any."""
+        """Remove the queues of a topic on a broker name, if there are any."""
         queues = self._topics.get(topic, {})
         if queues.pop(broker_name, None) is None:
             return
@@ -98,13 +98,13 @@ class TopicQueues:
         self._changed(topic)
 
     def keep_only(self, broker_name: str, wanted: AbstractSet[str]) -> None:
-        """Forget what a broker name has besides the wanted topics."""
+        """Remove all topics of a broker name except the wanted ones."""
         for topic in self.of_brokers({broker_name}):
             if topic not in wanted:
                 self.remove(topic, broker_name)
 
     def forget(self, broker_name: str) -> None:
-        """Forget queues and mappings of a name that nobody has any more."""
+        """Remove queues and mappings of a broker name without addresses."""
         self.keep_only(broker_name, frozenset())
         for topic in [t for t, m in self._mappings.items() if broker_name in m]:
             del self._mappings[topic][broker_name]
@@ -112,9 +112,9 @@ class TopicQueues:
                 del self._mappings[topic]
 
     def set_writable(self, broker_name: str, *, writable: bool) -> int:
-        """Give or take the write permission of all topics of a broker; how many.
+        """Give or take the write permission of a broker's topics; return their number.
 
-        Nobody is told: that is for the caller, who knows that all changed.
+        The caller calls the callbacks, because all topics changed.
         """
         count = 0
         replaced: dict[int, tuple[QueueData, QueueData]] = {}

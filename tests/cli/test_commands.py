@@ -58,8 +58,8 @@ def test_a_clean_file_passes_the_check(run, write):
     ("text", "said"),
     [
         ("brokerIp1=10.0.0.1\n", "did you mean brokerIP1?"),
-        ("brokerIP1=10.0.0.1 # change me\n", "a comment must stand on its own line"),
-        ("listenPort=ten\n", "a whole number is wanted"),
+        ("brokerIP1=10.0.0.1 # change me\n", "a comment needs a line of its own"),
+        ("listenPort=ten\n", "it must be a whole number"),
         ("listenPort=70000\n", "the greatest value is 65535"),
         ("brokerName=a b\n", "without blanks"),
     ],
@@ -115,7 +115,7 @@ def test_wrong_usage_is_code_2(run):
 def test_a_setting_without_value_is_explained(run):
     result = run("broker", "--set", "listenPort")
     assert result.exit_code == 1
-    assert "say KEY=VALUE" in result.output
+    assert "write KEY=VALUE" in result.output
 
 
 def test_another_system_is_refused_in_one_sentence(run, monkeypatch):
@@ -143,10 +143,10 @@ def test_a_port_in_use_is_one_sentence(run, tmp_path, command):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("listenPort=ten", "listenPort=ten: a whole number is wanted"),
+        ("listenPort=ten", "listenPort=ten: it must be a whole number"),
         ("listenPort=65536", "the greatest value is 65535"),
         ("listenPort=-1", "the least value is 0"),
-        ("listenPort", "--set listenPort: say KEY=VALUE"),
+        ("listenPort", "--set listenPort: write KEY=VALUE"),
     ],
 )
 def test_a_bad_setting_stops_the_start(run, command, setting, said):

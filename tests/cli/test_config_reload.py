@@ -37,8 +37,8 @@ def test_dynamic_keys_change_and_the_others_are_named(caplog):
     assert running.told == ["fileReservedTime"]
     assert broker.listen_port == 10911
     said = caplog.text
-    assert "fileReservedTime=48 from now on" in said
-    assert "listenPort has changed; the next start takes it over" in said
+    assert "fileReservedTime=48 is in effect" in said
+    assert "listenPort has changed; it takes effect at the next start" in said
 
 
 def test_a_wrong_value_changes_nothing(caplog):
@@ -48,7 +48,7 @@ def test_a_wrong_value_changes_nothing(caplog):
     reload_config(lambda: values, running)
     assert store == StoreConfig()
     assert running.told == []
-    assert "stays as it was" in caplog.text
+    assert "is unchanged" in caplog.text
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_the_service_manager_is_told_in_one_datagram(manager):
 def test_no_service_manager_is_no_problem(monkeypatch, caplog):
     monkeypatch.setenv("NOTIFY_SOCKET", "@rmq-nobody-listens-here")
     notify("READY=1")
-    assert "was not told" in caplog.text
+    assert "cannot notify the service manager" in caplog.text
     monkeypatch.delenv("NOTIFY_SOCKET")
     caplog.clear()
     notify("READY=1")
@@ -89,4 +89,4 @@ def test_a_process_reads_its_file_again_on_sighup(tmp_path, manager):
         child.send_signal(signal.SIGTERM)
         said = child.stderr.read()
         assert child.wait(20) == 0
-    assert "fileReservedTime=48 from now on" in said
+    assert "fileReservedTime=48 is in effect" in said

@@ -124,7 +124,7 @@ async def test_a_broker_that_the_file_names_and_nobody_knows(doctor, tmp_path):
     async with running_node(tmp_path / "store", two_ports()) as node:
         servers = ["-n", node.name_servers[0]]
         found = problems(await doctor(*servers, "--set", "brokerName=other"))
-        assert found == [("brokers", "none is named other, as the configuration says")]
+        assert found == [("brokers", "none has the configured name other")]
         assert problems(await doctor(*servers)) == []
 
 

@@ -129,6 +129,6 @@ def test_a_failed_load_is_one_sentence_and_no_start(tmp_path):
         text = child.stderr.read()
         assert child.wait(20) == 1
     assert str(table) in text
-    assert "mend or remove it" in text
+    assert "repair it, or remove it" in text
     assert "Traceback" not in text
     assert "ready" not in text

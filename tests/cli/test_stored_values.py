@@ -95,5 +95,5 @@ def test_a_file_that_is_absent_or_broken_at_a_reload_changes_nothing(
     reload_config(lambda: gather_values(str(path), (), (StoreConfig,)), running)
     assert store == StoreConfig(reserved_hours=48)
     assert running.told == []
-    assert "stays as it was" in caplog.text
+    assert "is unchanged" in caplog.text
     assert str(path) in caplog.text

@@ -61,10 +61,10 @@ def test_a_private_file_stays_private_and_so_does_the_one_before(configs, tmp_pa
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        ("port", "2", "cannot be changed while running"),
+        ("port", "2", "cannot be changed while the process runs"),
         ("paus", "2", "did you mean pause?"),
         ("sendMessageThreadPoolNums", "2", "no thread pools"),
-        ("pause", "ten", "a whole number is wanted"),
+        ("pause", "ten", "it must be a whole number"),
         ("pause", "0", "the least value is 1"),
         ("pause", "8", "most is below pause"),
         ("word", "two\nlines=1", "one line"),

@@ -137,7 +137,7 @@ def test_a_refusal_says_what_to_do(tables):
 @pytest.mark.parametrize("key", ["admin_from", "brokers_from"])
 def test_what_is_no_network_stops_the_start(key):
     with pytest.raises(
-        ConfigError, match=r"rmq\.namesrv\..*say addresses and networks"
+        ConfigError, match=r"rmq\.namesrv\..*write addresses and networks"
     ):
         NamesrvConfig(**{key: "10.0.0.1;10.0.0.2"})
 
@@ -194,7 +194,7 @@ def test_a_broken_file_of_users_lets_nobody_in_and_the_old_ones_stay(tables, cap
     (tables.folder / "users.json").write_bytes(b"{")
     assert passes(door, Kind.READ, user="ann")
     assert not passes(door, Kind.READ, user="eve")
-    assert "what was read before is used" in caplog.text
+    assert "the content read before is used" in caplog.text
     assert (tables.folder / "users.json").read_bytes() == b"{", "it is the broker's"
 
 

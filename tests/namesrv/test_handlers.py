@@ -283,7 +283,7 @@ def test_the_configuration_is_shown_and_changed_by_name(tmp_path):
         (b"configStorePath=/x\nenableTopicList=false\n", "configStorePath"),
         (b"rocketmqHome=/x\n", "it has no effect"),
         (b"enableTopiclist=false\n", "did you mean enableTopicList?"),
-        (b"enableTopicList=perhaps\n", "say true or false"),
+        (b"enableTopicList=perhaps\n", "it must be true or false"),
         (b"waitSecondsForService=-1\n", "the least value is 0"),
     ],
 )

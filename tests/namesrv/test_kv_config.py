@@ -63,7 +63,7 @@ def test_a_broken_file_with_a_broken_backup_stops_the_start(path):
     path.parent.mkdir()
     for name in ("kvConfig.json", "kvConfig.json.bak"):
         path.with_name(name).write_bytes(b"{")
-    with pytest.raises(StoreError, match="mend or remove"):
+    with pytest.raises(StoreError, match="repair it, or remove"):
         loaded(path)
 
 

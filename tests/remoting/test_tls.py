@@ -331,7 +331,10 @@ async def test_idle_or_closed_connections_leave_no_descriptors(
     [
         ({"tls.server.mode": "enforcing"}, "name a certificate"),
         ({"tls.server.need.client.auth": "require"}, "say by tls.server.trustCertPath"),
-        ({"tls.server.mode": "always"}, "say one of disabled, permissive, enforcing"),
+        (
+            {"tls.server.mode": "always"},
+            "it must be one of disabled, permissive, enforcing",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values, said):

@@ -84,7 +84,7 @@ def _checked(name: str, attribute: Attribute, value: str) -> str:
         raise _rejected(f"{name}={value} is not supported by this broker")
     if not attribute.values:
         if not value.removeprefix("-").isdecimal():
-            raise _rejected(f"{name}={value}: a whole number is wanted")
+            raise _rejected(f"{name}={value}: it must be a whole number")
     elif value not in attribute.values:
         raise _rejected(f"value is not in set: {sorted(attribute.values)}")
     return value

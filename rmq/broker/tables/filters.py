@@ -1,8 +1,9 @@
 """FilterTable: the SQL92 selector of each group for each topic.
 
-Kept in `config/consumerFilter.json`. A selector lives while its group is online and is
-kept `filterDataCleanTimeSpan` after its death, so that a group that comes back with the
-same version goes on. After a load everybody counts as dead until a heartbeat.
+File: `config/consumerFilter.json`. A selector is in use while its group is online, and
+stays in the table `filterDataCleanTimeSpan` longer, so that a group that returns with
+the same version can continue. After a load every group counts as offline until its
+first heartbeat.
 """
 
 from collections.abc import Iterable
@@ -22,10 +23,10 @@ from rmq.protocol.bodies.heartbeat import SubscriptionData
 from rmq.protocol.headers import I32, I64
 
 MAX_FILTERS = 100_000
-"""A heartbeat makes an entry; others are not remembered beyond this."""
+"""Most selectors: heartbeats add them, so that strangers can fill this table."""
 
 DEAD_SINCE_LOAD_MS = 30_000
-"""How long before the load a group is taken to have died."""
+"""After a load, a group counts as offline since this long before."""
 
 
 class BloomFilterData(Body, kw_only=True):
@@ -36,7 +37,7 @@ class BloomFilterData(Body, kw_only=True):
 
 
 class ConsumerFilterData(Body, kw_only=True):
-    """One group's selector; it is dead when `dead_time` is not before `born_time`."""
+    """One group's selector; it is dead if `dead_time` >= `born_time`."""
 
     consumer_group: str = ""
     topic: str = ""
@@ -49,7 +50,7 @@ class ConsumerFilterData(Body, kw_only=True):
 
     @property
     def is_dead(self) -> bool:
-        """Whether the group is offline, or wants something else."""
+        """Whether the group is offline, or has another subscription now."""
         return self.dead_time >= self.born_time
 
 
@@ -83,7 +84,7 @@ class FilterTable(JsonTable):
         return self._filters.get((topic, group))
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take over a heartbeat; selectors of topics not in it die."""
+        """Apply a heartbeat; selectors of topics that it does not contain are dead."""
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic or "")
@@ -92,7 +93,7 @@ class FilterTable(JsonTable):
         self._kill(group, topics)
 
     def unregister(self, group: str) -> None:
-        """Note that a group has no members any more."""
+        """Mark the selectors of a group without members as dead."""
         self._kill(group, set())
 
     def _register_one(self, group: str, wanted: SubscriptionData) -> None:
@@ -160,7 +161,7 @@ class FilterTable(JsonTable):
             del self._topics_of[group]
 
     def _content(self) -> FilterWrapper:
-        """Return the file's content; who is dead for too long is forgotten."""
+        """Return the file's content; drop selectors of groups offline for too long."""
         latest = self._clock.now_ms() - self._keep_ms
         for key, known in list(self._filters.items()):
             if known.is_dead and known.dead_time <= latest:

@@ -1,6 +1,6 @@
 """GroupTable: which consumer groups exist and how the broker treats them.
 
-Kept in `config/subscriptionGroup.json`.
+File: `config/subscriptionGroup.json`.
 """
 
 from collections.abc import Callable
@@ -82,10 +82,10 @@ class GroupTable(JsonTable):
         return self._groups.get(name)
 
     def find(self, name: str, client: str = "") -> SubscriptionGroupConfig | None:
-        """Return the group, which comes into being if that is allowed.
+        """Return the group, and create it first if that is allowed.
 
-        RequestRejected if there are too many of them, or too many that the client's
-        host has made; `client` is its address, empty for this broker and its tools.
+        RequestRejected if there are too many groups, or too many that the client's host
+        created; `client` is its address, empty for this broker and its tools.
         """
         group = self._groups.get(name)
         if group is not None:
@@ -115,18 +115,18 @@ class GroupTable(JsonTable):
             self._quota.enter(name)
         self._put(name, group)
         self.touch()
-        self._tell(name)
+        self._notify(name)
         return True
 
     def delete(self, name: str) -> bool:
-        """Remove a group and what it is forbidden; False if there is none."""
+        """Remove a group and its forbidden topics; False if it does not exist."""
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
             return False
         self._quota.leave(name)
         self._texts.remove(name)
         self.touch()
-        self._tell(name)
+        self._notify(name)
         return True
 
     def set_readable(self, group: str, topic: str, *, is_readable: bool) -> None:
@@ -140,9 +140,9 @@ class GroupTable(JsonTable):
             raise RequestRejected(1, f"there is no group {group} in this broker")
         self.forbidden[group] = {**topics, topic: changed}
         self.touch()
-        self._tell(group)
+        self._notify(group)
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         for listener in self.on_change:
             listener(name)
 

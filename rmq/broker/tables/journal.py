@@ -1,17 +1,17 @@
 """TopicJournal: changes of topics that `topics.json` does not hold yet.
 
-Layout: `topicChanges.0` and `topicChanges.1` beside it, a line of JSON for each change:
-the data version's counter with it, and the topic, or the name of one that is gone:
+Layout: `topicChanges.0` and `topicChanges.1` in the same folder, a line of JSON for
+each change: the counter of the data version, and the topic, or a deleted topic's name:
 
     {"counter":41,"topic":{"perm":6,…}}
     {"counter":42,"deleted":"name"}
 
 Crash contract: the line is written before the change is answered, so that a killed
-process loses no topic that was made; only a power cut within the moments until the next
-save may, which is why sends under SYNC_FLUSH wait for that save.  Lines up to the
-counter of `topics.json` say nothing new.  A line that is not whole ends its file.
-When a save begins, lines go to the other file, which holds nothing new by then: the
-files stay as small as what happens during two saves.
+process loses no new topic.  Only a power cut before the next save may lose one:
+therefore sends under SYNC_FLUSH wait for that save.  Lines up to the counter of
+`topics.json` are obsolete.  A line that is not whole ends its file.
+When a save begins, new lines go to the other file, whose old lines are all obsolete by
+then: the files never hold more than the changes during two saves.
 """
 
 import logging
@@ -26,11 +26,11 @@ from rmq.protocol.bodies.topics import TopicConfig
 logger = logging.getLogger(__name__)
 
 MAX_SIZE: Final = 64 * 1024 * 1024
-"""Bytes of a file: 200,000 topics.  It grows so far only if saves fail."""
+"""Bytes of a file: 200,000 topics.  It becomes so large only if saves fail."""
 
 
 class TopicChange(msgspec.Struct, kw_only=True):
-    """A line: a topic that was made or changed, or is gone."""
+    """A line: a topic that was created, changed or deleted."""
 
     counter: int
     topic: TopicConfig | None = None
@@ -60,7 +60,7 @@ class TopicJournal:
         return [change for change in changes if change.counter > counter]
 
     def add(self, change: TopicChange) -> None:
-        """Write a change; the next save holds it, too, if it cannot be written here."""
+        """Write a change; if that fails, only the next save will hold it."""
         path = self._files[self._current]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def _lines(path: Path) -> list[TopicChange]:
         try:
             lines.append(_decode(line))
         except msgspec.MsgspecError as error:
-            logger.warning("%s: ends at a line that cannot be read: %s", path, error)
+            logger.warning("%s: read up to a line that is not valid: %s", path, error)
             break
     return lines
 

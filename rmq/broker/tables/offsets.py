@@ -1,8 +1,8 @@
 """OffsetTable: how far each group has come in each queue.
 
-Kept in `config/consumerOffset.json`, saved every few seconds: a crash makes consumers
-read the last moments again.  Entries of unknown groups and topics stay: other parts of
-a Java store keep their progress here.
+File: `config/consumerOffset.json`, saved every few seconds: after a crash, consumers
+read the messages of the last seconds again.  Entries of unknown groups and topics stay:
+other parts of a Java store keep their progress here.
 """
 
 from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ class OffsetTable(JsonTable):
     def commit(
         self, client: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
-        """Store an offset; going backwards is allowed, `client` is for the log."""
+        """Set an offset, which may be lower than before; `client` is for the log."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:
@@ -89,7 +89,7 @@ class OffsetTable(JsonTable):
             self.touch()
 
     def _make_room(self, key: str, peer: str) -> dict[int, int]:
-        """Return the offsets of a pair, which have a place for one queue more."""
+        """Return the offsets of a pair after a check that one queue more is allowed."""
         queues = self._offsets.get(key)
         if queues is not None:
             self._queue_quota.take(self._quota.maker(key))
@@ -102,9 +102,9 @@ class OffsetTable(JsonTable):
         return queues
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store an offset that the group's consumers must take over.
+        """Set an offset that the group's consumers must use.
 
-        Until one of them pulls and is told, their own commits do not count.
+        Until one of them has pulled and received it, their own commits have no effect.
         """
         self.commit("a reset", group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
@@ -116,7 +116,7 @@ class OffsetTable(JsonTable):
         return bool(self._resets) and (group, topic, queue_id) in self._resets
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the offset of a reset once, to tell a consumer."""
+        """Return and remove the offset of a reset, to send it to a consumer."""
         if not self._resets:
             return None
         return self._resets.pop((group, topic, queue_id), None)
@@ -143,7 +143,7 @@ class OffsetTable(JsonTable):
         return [group for name, group in self._pairs() if name == topic]
 
     def clone(self, source: str, target: str, topic: str) -> bool:
-        """Give one group the offsets of another; False if that has none."""
+        """Copy the offsets of one group to another; False if there are none."""
         queues = self.queues(source, topic)
         for queue_id, offset in queues.items():
             self.commit("a clone", target, topic, queue_id, offset)
@@ -172,8 +172,8 @@ class OffsetTable(JsonTable):
         self._resets = {k: v for k, v in self._resets.items() if k[0] != group}
         self._remove(lambda key: key.partition(SEPARATOR)[2] == group)
 
-    def _remove(self, is_meant: Any) -> None:  # noqa: ANN401 - a predicate on keys
-        keys = [key for key in self._offsets if is_meant(key)]
+    def _remove(self, matches: Any) -> None:  # noqa: ANN401 - a predicate on keys
+        keys = [key for key in self._offsets if matches(key)]
         for key in keys:
             queues = self._offsets.pop(key)
             self._queue_quota.give_back(self._quota.maker(key), len(queues))
@@ -191,12 +191,12 @@ _write_object = msgspec.json.Encoder().encode
 
 
 def _encode(queues: dict[int, int]) -> bytes:
-    """Write offsets by queue, as answers have them: in the order of queues."""
+    """Encode offsets by queue as in answers: in the order of queues."""
     return _write_object(dict(sorted(queues.items())))
 
 
 def _encode_for_file(queues: dict[int, int]) -> bytes:
-    """Write offsets by queue as files have them: a line each, in the order of texts."""
+    """Encode offsets by queue as in files: a line each, in the order of texts."""
     if not queues:
         return b"{}"
     inner = FILE_LINE + b"\t"

@@ -1,8 +1,8 @@
 """TopicTable: which topics exist and how many queues each has.
 
-Kept in `config/topics.json`, the latest changes also in a `TopicJournal`.  A
-configuration in the table is replaced, never changed in place, so that its text is kept
-beside it.  Names are validated on every way in, the file included.
+File: `config/topics.json`, and a `TopicJournal` with the latest changes.  A
+configuration in the table is replaced, never changed in place, so that its encoded text
+can be cached.  Every name is validated, also names from the file.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ MAX_TOPICS = 200_000
 """A send can create a topic, so that strangers can fill this table."""
 
 ChangeListener = Callable[[str, TopicConfig | None], None]
-"""Told the name and the new configuration, None if the topic is gone."""
+"""Gets the name and the new configuration, None if the topic was deleted."""
 
 
 class TopicTable(JsonTable):
@@ -50,7 +50,7 @@ class TopicTable(JsonTable):
         """Counters of changes, by topic, that were not in the file at the last save."""
 
     def load(self) -> None:
-        """Read the file, and add what changed after it and what every broker has."""
+        """Read the file, and add later changes and the topics that every broker has."""
         super().load()
         self._saved = self._in_snapshot = self.data_version.counter
         self._repeat_changes()
@@ -62,7 +62,7 @@ class TopicTable(JsonTable):
         self._quota.add("", len(self._topics))
 
     def _repeat_changes(self) -> None:
-        """Make the changes again that were answered, but are not in the file."""
+        """Apply the changes that were answered but are not in the file."""
         for change in self._journal.changes_after(self._saved):
             if change.topic is not None:
                 self._put(change.topic.topic_name or "", change.topic)
@@ -138,7 +138,7 @@ class TopicTable(JsonTable):
         return dict(self._topics)
 
     async def encoded(self) -> list[bytes]:
-        """Return every topic as a member of a request, see `EncodedMembers`."""
+        """Return every topic as a member of a JSON object, see `EncodedMembers`."""
         await encode_in_turns(self._texts.in_request)
         return self._texts.in_request.texts()
 
@@ -149,8 +149,8 @@ class TopicTable(JsonTable):
     def update(self, topic: TopicConfig, client: str = "") -> bool:
         """Add or replace a topic; False if it is the same already.
 
-        RequestRejected if there are too many of them, or too many that the client's
-        host has made; `client` is its address, empty for this broker and its tools.
+        RequestRejected if there are too many topics, or too many that the client's host
+        created; `client` is its address, empty for this broker and its tools.
         """
         name = topic.topic_name
         names.validate_topic(name)
@@ -170,7 +170,7 @@ class TopicTable(JsonTable):
         return self._unsaved.get(name, 0) > self._saved
 
     def delete(self, name: str) -> bool:
-        """Remove a topic; False if there is none."""
+        """Remove a topic; False if it does not exist."""
         if name not in self._topics:
             return False
         self._quota.leave(name)
@@ -181,7 +181,7 @@ class TopicTable(JsonTable):
         return True
 
     def _pass_on(self, name: str, topic: TopicConfig | None) -> None:
-        """Write a change to the journal, and call those who want to know of it."""
+        """Write a change to the journal, and notify the callbacks."""
         if self._is_loaded:
             deleted = name if topic is None else None
             counter = self.data_version.counter
@@ -194,9 +194,9 @@ class TopicTable(JsonTable):
     def ensure(
         self, name: str, *, queues: int, perm: int, sys_flag: int = 0, client: str = ""
     ) -> TopicConfig:
-        """Return a topic of the broker's own making, which comes into being.
+        """Return a topic that the broker needs; create it if it does not exist.
 
-        `client` is the address of whoever needs it, see `update`.
+        `client` is the address of the client that causes this, see `update`.
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -208,7 +208,7 @@ class TopicTable(JsonTable):
     def create_for_send(
         self, name: str, default_topic: str, default_queue_nums: int, client: str
     ) -> TopicConfig | None:
-        """Make a topic like the default topic; None if that one is not inherited."""
+        """Create a copy of the default topic; None if that may not be inherited."""
         topic = self._topics.get(name)
         if topic is not None:
             return topic

@@ -1,6 +1,6 @@
 """`rmq admin`: mqadmin's commands by their names and flags.
 
-A command's module is imported when it is called, so that one starts fast.
+A command's module is imported when it is called, so that commands start fast.
 """
 
 from importlib import import_module

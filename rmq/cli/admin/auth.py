@@ -25,7 +25,7 @@ def _tell(
     fields: dict[str, object],
     value: dict[str, object] | None = None,
 ) -> list[str]:
-    """Send one change to every broker that is meant."""
+    """Send one change to every broker of -b or -c."""
     body = b"" if value is None else fastjson.dumps(value)
     asked = targets(admin, broker, cluster, slaves=True)
     for each in asked:
@@ -140,7 +140,7 @@ def _policy(
 
 
 def _acl_command(name: str, code: int, text: str) -> None:
-    """Make createAcl or updateAcl, which differ in nothing else."""
+    """Create createAcl or updateAcl, which differ only in these arguments."""
 
     @admin_command(name)
     @broker_or_cluster
@@ -275,7 +275,7 @@ def _copy(
     fields: dict[str, str],
     value: dict[str, object],
 ) -> str:
-    """Change what is there, or create it."""
+    """Change the objects that exist, and create the others."""
     update, create = codes
     body = fastjson.dumps(value)
     try:

@@ -40,7 +40,7 @@ def cluster_list(
 
 
 def _facts(admin: AdminClient, address: str) -> dict[str, str]:
-    """Return the runtime facts of a broker; none if it does not answer."""
+    """Return the runtime facts of a broker, empty if it does not answer."""
     try:
         table = admin.value(address, RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     except PeerError:
@@ -125,7 +125,7 @@ def broker_consume_stats(
 ) -> Shown:
     """Show how far every group is behind on one broker."""
     if not broker:
-        raise click.UsageError("say which broker with -b")
+        raise click.UsageError("name the broker with -b")
     code = RequestCode.GET_BROKER_CONSUME_STATS
     answer = admin.value(broker, code, {"isOrder": order})
     rows: list[tuple[object, ...]] = []
@@ -204,7 +204,7 @@ def ha_status(
     cluster: str | None,
     interval: float | None,
 ) -> Shown:
-    """Show the replicas of masters and how far they are."""
+    """Show the replicas of masters and their progress."""
     asked = targets(admin, broker, cluster)
     while interval is not None:
         for line in _replicas(admin, asked).lines():

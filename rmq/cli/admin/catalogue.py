@@ -1,4 +1,4 @@
-"""Which commands there are, where each lives, and which requests it makes.
+"""All commands, the module of each, and the requests that it makes.
 
 The requests are those of mqadmin 5.5.0's command of the same name; `docs/admin.md` is
 generated from this and from what the servers register.
@@ -44,10 +44,10 @@ UNSERVED: Final[dict[str, int]] = {
     "getLiteGroupInfo": 200078,
     "triggerLiteDispatch": 200079,
 }
-"""Commands of mqadmin for what rmq does not have, and the request that says so."""
+"""Commands of mqadmin for features that rmq lacks, and the request that is refused."""
 
 LOCAL: Final = ("dumpCompactionLog", "exportMetadataInRocksDB")
-"""Commands of mqadmin that read files which rmq does not write; they ask nobody."""
+"""Commands of mqadmin that read files which rmq does not write; no request is sent."""
 
 ENTRIES: Final[dict[str, Entry]] = {
     "updateTopic": Entry("topics", (CLUSTER, 101, 100, 17)),

@@ -1,6 +1,6 @@
-"""What all `rmq admin` commands share: options, errors, output.
+"""The common part of all `rmq admin` commands: options, errors, output.
 
-A command is a function of an `AdminClient` and its options that returns what to show: a
+A command is a function of an `AdminClient` and its options that returns its output: a
 `Table`, a dictionary, or lines. Exit codes: 0 success, 1 refused or failed, 2 usage, 3
 not reachable.
 """
@@ -25,7 +25,7 @@ registry: dict[str, click.Command] = {}
 
 
 class Table(NamedTuple):
-    """Rows under names, which are those of the JSON objects."""
+    """Rows under names; the JSON objects have the same names."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -53,7 +53,7 @@ Function = Callable[..., Shown]
 
 
 def admin_command(name: str) -> Callable[[Function], Function]:
-    """Make a function the command of this name."""
+    """Register a function as the command of this name."""
 
     def register(function: Function) -> Function:
         own: list[click.Parameter] = getattr(function, "__click_params__", [])
@@ -105,7 +105,7 @@ def _common() -> list[click.Parameter]:
 
 
 def emit(shown: Shown, *, as_json: bool) -> None:
-    """Print what a command returned."""
+    """Print the output of a command."""
     if as_json:
         value = shown.as_json() if isinstance(shown, Table) else shown
         if isinstance(value, list) and value and isinstance(value[0], str):
@@ -124,7 +124,7 @@ def emit(shown: Shown, *, as_json: bool) -> None:
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """Write objects that stand as names as text."""
+    """Convert objects that are names of members to text."""
     if isinstance(value, dict):
         return {
             _name(name) if isinstance(name, ObjectKey) else str(name): _plain(each)
@@ -171,7 +171,7 @@ group_option = click.option("-g", "--groupName", "group", required=True)
 
 
 def flag(*names: str, default: bool | None = None) -> Callable[..., Any]:
-    """Declare an option that takes true or false, as mqadmin's do."""
+    """Declare an option that takes true or false, as in mqadmin."""
     return click.option(*names, type=click.BOOL, default=default, metavar="true|false")
 
 
@@ -187,11 +187,11 @@ def targets(
     *,
     slaves: bool = False,
 ) -> list[BrokerAddress]:
-    """Return the brokers that -b or -c mean."""
+    """Return the brokers of -b or -c."""
     if broker:
         return [BrokerAddress("", broker, "0", broker)]
     if not cluster:
-        raise click.UsageError("say which broker with -b, or which cluster with -c")
+        raise click.UsageError("name the broker with -b, or the cluster with -c")
     found = admin.brokers(cluster) if slaves else admin.masters(cluster)
     if not found:
         raise click.UsageError(f"the name server knows no broker of cluster {cluster}")

@@ -1,7 +1,7 @@
-"""docs/admin.md: which command makes which requests, and who serves them.
+"""docs/admin.md: the requests that each command makes, and the plugins that serve them.
 
-Run `python -m rmq.cli.admin.document` to print it. A broker with a name server is
-started in a temporary directory and asked what its plugins registered.
+Run `python -m rmq.cli.admin.document` to print it. It starts a broker with a name
+server in a temporary directory and asks it for the registrations of its plugins.
 """
 
 import sys
@@ -35,10 +35,9 @@ HEAD: Final = """\
 by the same names and flags. `rmq admin` prints tables, or one document with
 `--json`; its exit codes are 0 success, 1 refused or failed, 2 usage, 3 not
 reachable. Name servers: `-n`, or `NAMESRV_ADDR`, or 127.0.0.1:9876. `rmq doctor`
-looks at configuration, machine and running brokers, and says what to do about what
-it finds.
+checks configuration, machine and running brokers, and gives a remedy for each problem.
 
-This page is printed by `python -m rmq.cli.admin.document`.
+`python -m rmq.cli.admin.document` prints this page.
 
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
 [configuration.md](configuration.md), in the process and in its file; others are
@@ -46,20 +45,20 @@ refused by name. Statistics (`statsAll`, 315) hold sums and rates over the last 
 hour and day: `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
 `GROUP_GET_NUMS`, `GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`,
 `SNDBCK_PUT_NUMS`, `SNDBCK2DLQ_TIMES`, `COMMIT_NUMS`, `ROLLBACK_NUMS`,
-`BROKER_PUT_NUMS`, `BROKER_GET_NUMS`. At most 20,000 items are kept, and those that
-were idle for a day are dropped.
+`BROKER_PUT_NUMS`, `BROKER_GET_NUMS`. A broker has at most 20,000 items, and drops those
+that were idle for a day.
 """
 
 
 class Served(NamedTuple):
-    """What a running node serves; `advice` is by code of what it refuses."""
+    """What a running node serves; `advice` by each code that it refuses."""
 
     handlers: Mapping[int, str]
     advice: Mapping[int, str]
     name_server: frozenset[int]
 
     def who(self, code: int) -> str:
-        """Return the handler of a code, or why there is none."""
+        """Return the handler of a code, or the reason why there is no handler."""
         if code in NAME_SERVER_CODES:
             return "name server" if code in self.name_server else "not served yet"
         if code in self.advice:
@@ -114,7 +113,7 @@ def render(served: Served) -> str:
 
 
 async def look() -> Served:
-    """Start a node, and see what it serves."""
+    """Start a node, and find out what it serves."""
     with tempfile.TemporaryDirectory() as folder:
         values = {
             "listenPort": "0",
@@ -158,7 +157,7 @@ async def _look_at(node: nodes.Node) -> Served:
 
 
 def _ask_name_server(address: str) -> frozenset[int]:
-    """Return which codes are not answered with 3."""
+    """Return the codes that the name server does not answer with 3."""
     unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     with AdminClient([address]) as admin:
         return frozenset(

@@ -1,4 +1,4 @@
-"""Commands that write what brokers know into files."""
+"""Commands that write the tables and figures of brokers into files."""
 
 import json
 import time
@@ -29,7 +29,7 @@ folder_option = click.option(
 
 
 def write(folder: Path, name: str, value: object) -> list[str]:
-    """Write one JSON file, and say where."""
+    """Write one JSON file; return a line with its path."""
     path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)

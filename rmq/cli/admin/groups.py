@@ -120,7 +120,7 @@ def delete_sub_group(
 @admin_command("getConsumerConfig")
 @group_option
 def get_consumer_config(admin: AdminClient, group: str) -> Shown:
-    """Show how each broker treats a group."""
+    """Show the configuration of a group on each broker."""
     found = {}
     for each in admin.masters():
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
@@ -134,7 +134,7 @@ def get_consumer_config(admin: AdminClient, group: str) -> Shown:
 @group_option
 @broker_option
 def consumer_connection(admin: AdminClient, group: str, broker: str | None) -> Shown:
-    """Show the members of a consumer group and what they want."""
+    """Show the members of a consumer group and their subscriptions."""
     if broker:
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         found = admin.value(broker, code, {"consumerGroup": group})
@@ -235,7 +235,7 @@ def progress(
 def _clients_by_queue(
     admin: AdminClient, group: str
 ) -> dict[tuple[str, str, int], str]:
-    """Return which client has which queue, as the clients say."""
+    """Return the client of each queue, as reported by the clients."""
     found = {}
     for client, info in running_infos(admin, group).items():
         for queue in info.get("mqTable") or {}:
@@ -247,7 +247,7 @@ def _clients_by_queue(
 def running_infos(
     admin: AdminClient, group: str, *, client: str | None = None, jstack: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Ask the members of a group, or one of them, how they are."""
+    """Ask the members of a group, or one of them, for their state."""
     found: dict[str, dict[str, Any]] = {}
     for member in admin.consumers(group)["connectionSet"]:
         name = member["clientId"]
@@ -304,7 +304,7 @@ def consumer_status(
     *,
     jstack: bool,
 ) -> Shown:
-    """Show what the members of a group say of themselves."""
+    """Show the state that the members of a group report."""
     if broker and client:
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         fields = {"consumerGroup": group, "clientId": client, "jstackEnable": jstack}
@@ -317,7 +317,7 @@ def consumer_status(
 @click.option("-i", "--interval", type=click.FloatRange(0), default=60.0)
 @click.option("-a", "--amount", type=click.IntRange(0), default=0, help="0: for ever.")
 def start_monitoring(admin: AdminClient, interval: float, amount: int) -> Shown:
-    """Print how far groups are behind, again and again."""
+    """Print repeatedly how far groups are behind."""
     rounds = 0
     while True:
         rounds += 1

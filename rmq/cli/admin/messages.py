@@ -28,7 +28,7 @@ PULL_OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 
 
 def described(record: StoredMessage, body_format: str = "utf8") -> dict[str, Any]:
-    """Return a message as tools show it."""
+    """Return the members of a message that tools show."""
     return {
         "msgId": record.properties.get("UNIQ_KEY", record.offset_msg_id),
         "offsetMsgId": record.offset_msg_id,
@@ -50,7 +50,7 @@ def described(record: StoredMessage, body_format: str = "utf8") -> dict[str, Any
 
 
 def shown_body(record: StoredMessage, body_format: str) -> str:
-    """Return the body as text; bytes that are none are escaped."""
+    """Return the body as text; bytes that are no text are escaped."""
     body = plain_body(record)
     if body_format == "hex":
         return body.hex()
@@ -58,7 +58,7 @@ def shown_body(record: StoredMessage, body_format: str) -> str:
 
 
 def plain_body(record: StoredMessage) -> bytes:
-    """Return the body, unpacked if the client compressed it with zlib."""
+    """Return the body, decompressed if the client compressed it with zlib."""
     import zlib
 
     if record.sys_flag & 1:
@@ -76,7 +76,7 @@ format_option = click.option(
 
 @admin_command("queryMsgById")
 @click.option("-i", "--msgId", "message_ids", required=True, help="Several with ,")
-@click.option("-t", "--topic", help="Where to look, for ids that clients made.")
+@click.option("-t", "--topic", help="Topic to search, for ids of clients.")
 @click.option("-g", "--consumerGroup", "group")
 @click.option("-d", "--clientId", "client", help="Let this client consume it.")
 @format_option
@@ -155,7 +155,7 @@ def by_key(
 def consume_directly(
     admin: AdminClient, group: str, client: str, record: StoredMessage
 ) -> dict[str, Any]:
-    """Let one client of a group consume a message, and return what it says."""
+    """Let one client of a group consume a message, and return the result."""
     fields = {
         "consumerGroup": group,
         "clientId": client,
@@ -191,7 +191,7 @@ def _table(found: list[dict[str, Any]]) -> Table:
 
 
 def _tracks(admin: AdminClient, message: dict[str, Any]) -> dict[str, str]:
-    """Say of each group of the topic whether it is past the message."""
+    """Return, for each group of the topic, whether it has consumed the message."""
     tracks = {}
     for group in groups_of(admin, message["topic"]):
         for queue, each in progress(admin, group, message["topic"]):
@@ -278,7 +278,7 @@ def query_msg_by_offset(
     route_topic: str | None,
     body_format: str,
 ) -> Shown:
-    """Show the message at a place of a queue."""
+    """Show the message at an offset of a queue."""
     for host in admin.hosts(route_topic or topic):
         if host.name == broker:
             queue = Queue(broker, host.address, queue_id)
@@ -298,7 +298,7 @@ def query_msg_by_offset(
 def query_msg_trace_by_id(
     admin: AdminClient, key: str, topic: str, begin: str, end: str, count: int
 ) -> Shown:
-    """Show what clients noted of a message: sent, and consumed by whom."""
+    """Show the trace of a message: who sent and who consumed it."""
     begin_ms, end_ms = as_ms(begin), as_ms(end)
     records = by_key(admin, topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
     rows = []
@@ -329,7 +329,7 @@ def print_msg(
     *,
     with_body: bool,
 ) -> Shown:
-    """Show the messages of a topic, of a time if -b and -e say which."""
+    """Show the messages of a topic, from time -b to time -e if given."""
     return _printed(
         [
             record
@@ -365,7 +365,7 @@ def print_msg_by_queue(  # noqa: PLR0913 - one parameter for each option
     with_body: bool,
     counts: bool,
 ) -> Shown:
-    """Show the messages of one queue; with -f how many have which tag."""
+    """Show the messages of one queue; with -f the number of messages by tag."""
     for queue in admin.queues(topic):
         if (queue.broker, queue.queue_id) == (broker, queue_id):
             found = read_queue(admin, topic, queue, begin, end, expression)
@@ -401,7 +401,7 @@ def read_queue(
     expression: str = "*",
     offset: int | None = None,
 ) -> Iterator[StoredMessage]:
-    """Read a queue from an offset or a time up to its end as it is now."""
+    """Read a queue from an offset or a time up to its present end."""
     if offset is None:
         offset = _place(admin, topic, queue, begin, RequestCode.GET_MIN_OFFSET)
     last = _place(admin, topic, queue, end, RequestCode.GET_MAX_OFFSET)
@@ -423,7 +423,7 @@ def read_queue(
 def _place(
     admin: AdminClient, topic: str, queue: Queue, text: str | None, code: int
 ) -> int:
-    """Return the offset at a time, or what `code` says of the queue without one."""
+    """Return the offset at a time; without a time, the answer to request `code`."""
     if text is None:
         return admin.offset(code, topic, queue)
     at_ms = as_ms(text)
@@ -479,7 +479,7 @@ def query_cq(
     broker: str | None,
     group: str | None,
 ) -> Shown:
-    """Show entries of a queue: where its messages are in the log."""
+    """Show entries of a queue: the places of its messages in the log."""
     address = broker or admin.hosts(topic)[0].address
     fields: dict[str, object] = {
         "topic": topic, "queueId": queue_id, "index": index, "count": count,

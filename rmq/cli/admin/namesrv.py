@@ -32,7 +32,7 @@ def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Shown:
 @click.option("-k", "--key", required=True)
 @click.option("-v", "--value", required=True)
 def update_kv_config(admin: AdminClient, namespace: str, key: str, value: str) -> Shown:
-    """Set a value in the name servers."""
+    """Set a key-value entry in the name servers."""
     fields = {"namespace": namespace, "key": key, "value": value}
     for each in admin.name_servers:
         admin.ask(each, RequestCode.PUT_KV_CONFIG, fields)
@@ -43,7 +43,7 @@ def update_kv_config(admin: AdminClient, namespace: str, key: str, value: str) -
 @click.option("-s", "--namespace", required=True)
 @click.option("-k", "--key", required=True)
 def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Shown:
-    """Delete a value in the name servers."""
+    """Delete a key-value entry in the name servers."""
     for each in admin.name_servers:
         fields = {"namespace": namespace, "key": key}
         admin.ask(each, RequestCode.DELETE_KV_CONFIG, fields)
@@ -53,7 +53,7 @@ def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Shown:
 @admin_command("wipeWritePerm")
 @click.option("-b", "--brokerName", "broker", required=True)
 def wipe_write_perm(admin: AdminClient, broker: str) -> Shown:
-    """Take producers off a broker: its topics cannot be written any more."""
+    """Take the write permission from all topics of a broker."""
     return _write_perm(
         admin, broker, RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipe", "wipeTopicCount"
     )
@@ -62,7 +62,7 @@ def wipe_write_perm(admin: AdminClient, broker: str) -> Shown:
 @admin_command("addWritePerm")
 @click.option("-b", "--brokerName", "broker", required=True)
 def add_write_perm(admin: AdminClient, broker: str) -> Shown:
-    """Let producers onto a broker again."""
+    """Give the write permission back to all topics of a broker."""
     return _write_perm(
         admin, broker, RequestCode.ADD_WRITE_PERM_OF_BROKER, "add", "addTopicCount"
     )

@@ -1,4 +1,4 @@
-"""Commands that move consumer groups."""
+"""Commands that change the offsets of consumer groups."""
 
 import time
 from datetime import datetime
@@ -24,7 +24,7 @@ TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
 def as_ms(text: str) -> int:
     """Read a time: milliseconds, `now`, or `2026-11-21#03:01:54:226`.
 
-    -1 stays: it means the end of the queue.
+    -1 is returned as it is: it means the end of the queue.
     """
     if text == "now":
         return int(time.time() * 1_000)
@@ -34,7 +34,7 @@ def as_ms(text: str) -> int:
         return int(datetime.strptime(text, TIME_FORMAT).timestamp() * 1_000)
     except ValueError:
         raise click.BadParameter(
-            f"{text} is no time: say now, milliseconds, or 2026-11-21#03:01:54:226"
+            f"{text} is no time: write now, milliseconds, or 2026-11-21#03:01:54:226"
         ) from None
 
 
@@ -59,9 +59,9 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
     force: bool,
     cplus: bool,
 ) -> Shown:
-    """Let a group go on from a time, in all queues of a topic or in one."""
+    """Let a group continue at a time, in all queues of a topic or in one."""
     if offset != -1 and (queue < 0 or broker is None):
-        raise click.UsageError("-o wants the queue that is meant: -q and -b")
+        raise click.UsageError("-o needs -q and -b, which name the queue")
     return _reset(
         admin,
         group,
@@ -82,7 +82,7 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
 def skip_accumulated_message(
     admin: AdminClient, group: str, topic: str, cluster: str | None, *, force: bool
 ) -> Shown:
-    """Let a group go on from the end of a topic."""
+    """Let a group continue at the end of a topic."""
     return _reset(admin, group, topic, -1, force=force)
 
 
@@ -124,7 +124,7 @@ def _reset(
 def clone_group_offset(
     admin: AdminClient, source: str, target: str, topic: str, *, offline: bool
 ) -> Shown:
-    """Give a group the offsets of another one in a topic."""
+    """Copy the offsets of one group in a topic to another group."""
     fields = {
         "srcGroup": source, "destGroup": target, "topic": topic, "offline": offline,
     }  # fmt: skip

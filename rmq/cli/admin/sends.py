@@ -1,4 +1,4 @@
-"""Commands that send messages, and those that time it."""
+"""Commands that send messages, and commands that measure the time of sends."""
 
 import time
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def send_message(
 ) -> Shown:
     """Send one message."""
     if (broker is None) != (queue_id is None):
-        raise click.UsageError("-b and -i belong together")
+        raise click.UsageError("give both -b and -i, or neither")
     for queue in writable_queues(admin, topic):
         if broker in (None, queue.broker) and queue_id in (None, queue.queue_id):
             properties = {"KEYS": key, "TAGS": tags}
@@ -51,7 +51,7 @@ def send_message(
 
 
 def writable_queues(admin: AdminClient, topic: str) -> Iterator[Queue]:
-    """Return where to send to; unknown topics go where new topics are made."""
+    """Return the writable queues; for an unknown topic, those of the default topic."""
     try:
         yield from admin.queues(topic, writable=True)
     except AnswerRefused as error:
@@ -65,7 +65,7 @@ def writable_queues(admin: AdminClient, topic: str) -> Iterator[Queue]:
 @click.option("-a", "--amount", type=click.IntRange(1), default=100)
 @click.option("-s", "--size", type=click.IntRange(1), default=128)
 def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) -> Shown:
-    """Send messages to a topic and time them."""
+    """Send messages to a topic and measure the time of each."""
     rows: list[tuple[object, ...]] = []
     queues = list(writable_queues(admin, topic))
     for number in range(amount):
@@ -106,7 +106,7 @@ def cluster_rt(
 @click.option("-s", "--messageSize", "size", type=click.IntRange(1), default=128)
 @click.option("-c", "--count", type=click.IntRange(1), default=50)
 def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Shown:
-    """Send messages to the topic that is named like a broker, and time them."""
+    """Send messages to the topic of a broker's name, and measure the time of each."""
     (queue, *_) = list(admin.queues(broker, writable=True))
     took = timed_sends(admin, broker, queue, count, size)
     return Table(("number", "rt"), list(enumerate(took, 1)))
@@ -115,7 +115,7 @@ def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> S
 def timed_sends(
     admin: AdminClient, topic: str, queue: Queue, count: int, size: int
 ) -> list[float]:
-    """Send messages one by one; milliseconds of each."""
+    """Send messages one by one; yield the milliseconds of each."""
     took = []
     for _ in range(count):
         start = time.perf_counter()

@@ -156,7 +156,7 @@ def update_topic_perm(
 @topic_option
 @click.option("-l", "--list", "as_list", is_flag=True, help="One line for each broker.")
 def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Shown:
-    """Show which brokers have a topic, and how many queues."""
+    """Show the brokers that have a topic, and the number of queues."""
     route = admin.route(topic)
     if not as_list:
         assert isinstance(route, dict), topic
@@ -190,7 +190,7 @@ def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Shown:
 @topic_option
 @cluster_option
 def topic_status(admin: AdminClient, topic: str, cluster: str | None) -> Shown:
-    """Show the ends of a topic's queues, and when they last grew."""
+    """Show the offsets of a topic's queues, and the time of their last message."""
     rows: list[tuple[object, ...]] = []
     for host in admin.hosts(topic):
         if cluster not in (None, host.cluster):
@@ -258,7 +258,7 @@ def groups_of(admin: AdminClient, topic: str) -> list[str]:
 @topic_option
 @click.option("-i", "--ipList", "ips", required=True, help="Addresses, separated by ,")
 def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Shown:
-    """Show how queues would be divided among consumers at these addresses."""
+    """Show how consumers at these addresses would divide the queues."""
     members = [part for part in ips.split(",") if part]
     queues = list(admin.queues(topic))
     rows: list[tuple[object, ...]] = []
@@ -281,7 +281,7 @@ def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Shown:
 def update_order_conf(
     admin: AdminClient, topic: str, conf: str | None, method: str
 ) -> Shown:
-    """Set, show or delete how an ordered topic is spread over brokers."""
+    """Set, show or delete the queues of an ordered topic by broker."""
     fields = {"namespace": ORDER_NAMESPACE, "key": topic}
     if method == "get":
         answer = admin.ask_name_server(RequestCode.GET_KV_CONFIG, fields)
@@ -291,13 +291,13 @@ def update_order_conf(
             admin.ask(address, RequestCode.DELETE_KV_CONFIG, fields)
         return [f"delete orderConf success. topic=[{topic}]"]
     if not conf:
-        raise click.UsageError("-m put wants -v broker:queues;…")
+        raise click.UsageError("-m put needs -v broker:queues;…")
     _put_order(admin, topic, conf)
     return [f"update orderConf success. topic=[{topic}], orderConf=[{conf}]"]
 
 
 def _put_order(admin: AdminClient, topic: str, conf: str) -> None:
-    """Join an order with the one that is there, broker by broker."""
+    """Merge an order into the present one, broker by broker."""
     fields = {"namespace": ORDER_NAMESPACE, "key": topic}
     try:
         answer = admin.ask_name_server(RequestCode.GET_KV_CONFIG, fields)
@@ -329,7 +329,7 @@ def set_consume_mode(
     mode: str,
     share: int,
 ) -> Shown:
-    """Let a group pull a topic, or pop it."""
+    """Choose whether a group pulls a topic or pops it."""
     body = fastjson.dumps(
         {
             "topic": topic,
@@ -360,7 +360,7 @@ def clean_unused_topic(
 def clean_expired_cq(
     admin: AdminClient, broker: str | None, cluster: str | None
 ) -> Shown:
-    """Remove queue files whose messages are gone."""
+    """Remove queue files whose messages are deleted."""
     return clean(admin, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker, cluster)
 
 
@@ -370,7 +370,7 @@ def clean_expired_cq(
 def delete_expired_commit_log(
     admin: AdminClient, broker: str | None, cluster: str | None
 ) -> Shown:
-    """Let brokers delete expired log files, whatever the hour."""
+    """Let brokers delete expired log files at any hour."""
     return clean(admin, RequestCode.DELETE_EXPIRED_COMMITLOG, broker, cluster)
 
 

@@ -1,4 +1,4 @@
-"""Commands for what rmq does not have: asked all the same, to be told what to use."""
+"""Commands for features that rmq lacks: the broker's answer names the alternative."""
 
 import click
 
@@ -25,7 +25,7 @@ def _make(name: str, code: int) -> None:
         return [f"{asked[0].address} served request {code}; use Java's tools for it"]
 
     command = registry[name]
-    command.help = f"Not served by rmq (request {code}); says what to use instead."
+    command.help = f"Not served by rmq (request {code}); names the alternative."
     command.context_settings["ignore_unknown_options"] = True
 
 

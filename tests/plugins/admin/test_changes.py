@@ -62,7 +62,7 @@ def test_dynamic_keys_change(caller, options):
     ("text", "code", "remark"),
     [
         ("plugin.x.depth=10", 16, "the greatest value is 9"),
-        ("plugin.x.depth=many", 16, "a whole number is wanted"),
+        ("plugin.x.depth=many", 16, "it must be a whole number"),
         ("storePathRootDir=/tmp", 16, "storePathRootDir: it cannot be changed"),
         ("brokerConfigPath=x", 16, "Can not update config in black list."),
         ("sendThreadPoolQueueCapacity=9", 16, "has no effect in rmq"),

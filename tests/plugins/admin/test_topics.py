@@ -72,7 +72,7 @@ def test_same_topic_again_changes_no_version(caller):
         ({"attributes": "+cleanup.policy=COMPACTION"}, 1, "not supported"),
         ({"attributes": "+colour=red"}, 1, "unsupported key: colour"),
         ({"attributes": "+message.type=RED"}, 1, "value is not in set"),
-        ({"attributes": "+reserve.time=soon"}, 1, "a whole number is wanted"),
+        ({"attributes": "+reserve.time=soon"}, 1, "it must be a whole number"),
         ({"attributes": "-message.type"}, 1, "only add attribute is supported"),
         ({"attributes": "message.type"}, 1, "delete attribute format is wrong"),
         (
