@@ -1,0 +1,67 @@
+"""ARCHITECTURE.md agrees with the code: its layers, its paths and its names."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+PATH = re.compile(r"[\w./]+(?:\.(?:py|pyx|pxd|txt|toml|md)|/)")
+NAME = re.compile(r"[A-Za-z_][\w.]*")
+
+
+def section(title: str) -> str:
+    return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of each row of the table in a section, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in lines[1:]]
+
+
+def marked(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def paths_of(text: str) -> list[Path]:
+    """The paths in a text; one without a known start is in the folder of the last."""
+    found: list[Path] = []
+    for word in marked(text):
+        if PATH.fullmatch(word):
+            whole = ROOT / word
+            if not whole.exists() and found:
+                whole = found[-1].parent / word
+            found.append(whole)
+    return found
+
+
+def test_the_picture_shows_the_layers_of_import_linter():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    layers = [row for each in contracts for row in each.get("layers", ())]
+    layers.remove("rmq")
+    expected = [{*row.split(" | ")} for row in layers if not row.startswith("(")]
+    picture = section("Layers").split("```")[1].strip("\n").splitlines()
+    shown = [{*re.split(r"  +", line)[0].split(" | ")} for line in picture]
+    assert shown == expected
+
+
+def test_each_path_exists():
+    cells = [cell for title in ("Where is it?", "Names") for cell in rows(title)]
+    assert len(cells) > 80
+    paths = [path for row in cells for path in paths_of(row[-1])]
+    whole = [word for word in marked(TEXT) if PATH.fullmatch(word) and "/" in word]
+    paths += [ROOT / word for word in whole if (ROOT / word.split("/")[0]).is_dir()]
+    assert not {str(path) for path in paths if not path.exists()}
+
+
+def test_each_name_is_defined_where_the_table_says():
+    wrong = []
+    for _, names, places in rows("Names"):
+        texts = "".join(p.read_text() for p in paths_of(places) if p.is_file())
+        for name in filter(NAME.fullmatch, marked(names)):
+            last = name.rpartition(".")[2]
+            if not re.search(rf"\b(class|def|cpdef|cdef [\w ]+) {last}\b", texts):
+                wrong.append(f"{name}: {places}")
+    assert not wrong
