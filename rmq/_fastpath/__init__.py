@@ -14,6 +14,7 @@ from rmq._fastpath.decode import (
     decode_record,
 )
 from rmq._fastpath.hashing import java_hash, tags_code
+from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
@@ -46,6 +47,7 @@ __all__ = [
     "RPC_BOUNDS_MS",
     "Connections",
     "EventKind",
+    "HeldPullCounts",
     "IndexTable",
     "LogTail",
     "MappedFile",
@@ -65,6 +67,7 @@ __all__ = [
     "RecordMagic",
     "RecordStatus",
     "RecordView",
+    "ReturnedPull",
     "RpcTime",
     "RpcTimes",
     "ScanStop",

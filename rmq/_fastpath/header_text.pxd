@@ -110,7 +110,7 @@ cdef inline uint8_t *end_value(uint8_t *start, uint8_t *end) noexcept nogil:
 cdef inline uint8_t *end_json(
     uint8_t *out, const Frame *frame, const char *remark, int32_t version
 ) noexcept nogil:
-    """Write what follows the ext fields of a successful answer.
+    """Write what follows the ext fields of an answer.
 
     `remark` is a whole member with its comma, or empty.
     """
@@ -123,10 +123,10 @@ cdef inline uint8_t *end_json(
 
 
 cdef inline uint8_t *begin_binary(
-    uint8_t *out, const Frame *frame, const char *remark, int32_t version
+    uint8_t *out, const Frame *frame, int32_t code, const char *remark, int32_t version
 ) noexcept nogil:
-    """Write what comes before the ext fields of a successful answer."""
-    put16(out, 0)
+    """Write what comes before the ext fields of an answer."""
+    put16(out, <uint16_t>code)
     out[2] = LANGUAGE_PYTHON
     put16(out + 3, <uint16_t>version)
     put32(out + 5, <uint32_t>frame.opaque)

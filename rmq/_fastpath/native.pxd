@@ -5,14 +5,15 @@ Python path; `decline` says why, with an index of the handler's reasons.  A hand
 serves only what it can prove plain, allocates nothing, takes no lock and calls nothing
 that blocks.  `end_of_poll` finishes what was served in a poll, before any reply
 leaves; False means that it was not kept: those replies are thrown away and their
-connections closed.  A reply that does not fit calls `conn.grow` before it writes
+connections closed.  `take_turn` then goes on with requests that were KEPT, for half a
+millisecond at most; True asks for another turn at once.  A reply that does not fit calls `conn.grow` before it writes
 anything.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef enum:
-    CONTRACT_VERSION = 2    # of the structs below; Cython checks classes, not structs
+    CONTRACT_VERSION = 3    # of the structs below; Cython checks classes, not structs
     FIELD_LIMIT = 32
     REASON_LIMIT = 16
     REPLY_ROOM = 1024       # bytes that are free in each outbox when serve() is called
@@ -21,6 +22,7 @@ cdef enum Verdict:
     DECLINED = 0            # nothing was done
     SERVED = 1              # the reply, if one is wanted, is in conn.ready
     HELD = 2                # the reply is in conn.held, until conn.watermark is durable
+    KEPT = 3                # the handler keeps the request, and answers in a later turn
 
 cdef struct Text:           # one header value; data is NULL when the field is absent
     const uint8_t *data
@@ -37,6 +39,8 @@ cdef struct Frame:          # pointers are valid during serve() only
     Text fields[FIELD_LIMIT]    # in the order of NativeHandler.fields
     const uint8_t *body
     uint32_t body_size
+    const uint8_t *start    # of the frame, its length word included
+    int64_t size
     int64_t now_ms          # the clock, read once per poll
 
 cdef struct Outbox:         # write at `end`, not beyond `limit`, and move `end`
@@ -60,8 +64,10 @@ cdef class NativeHandler:
     cdef readonly tuple reasons     # why it declines, for the counters
     cdef readonly int contract_version
     cdef bint is_urgent     # set by a poll that Python must hear of at once
+    cdef bint takes_turns   # has work of its own after each poll
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
     cdef bint end_of_poll(self) noexcept nogil
+    cdef bint take_turn(self, int64_t now_ms) noexcept nogil
 
 
 cdef inline Verdict decline(Conn *conn, int32_t reason) noexcept nogil:

@@ -47,4 +47,5 @@ cdef class NativeTable:
         Frame *frame,
     ) noexcept nogil
     cdef bint end_of_poll(self, bint *is_urgent) noexcept nogil
+    cdef bint take_turns(self, bint *is_urgent) noexcept nogil
     cdef void note_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil

@@ -15,7 +15,8 @@ from rmq._fastpath.endian cimport get32
 from rmq._fastpath.header_scan cimport RawHeader, scan_header
 from rmq._fastpath.held_replies cimport HeldReplies
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, Conn, Frame, NativeHandler, Verdict,
+    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
+    Verdict,
 )
 from rmq._fastpath.rpc_times cimport RpcTimes
 from rmq._fastpath.template cimport (
@@ -120,6 +121,8 @@ cdef class NativeTable:
         if native != NULL:
             frame.body = p + 8 + header_size
             frame.body_size = <uint32_t>(size - 8 - header_size)
+            frame.start = p
+            frame.size = size
             frame.now_ms = self.connections.now_ms
             verdict = self.answer(index, &frame, native)
         if slot.outbox.capacity:
@@ -160,7 +163,7 @@ cdef class NativeTable:
                 self.connections.token(index), self.held_reply,
                 conn.held.end - self.held_reply, conn.watermark, native.code,
             )
-        else:
+        elif verdict == SERVED:
             slot.outbox.end = conn.ready.end - slot.outbox.data
             native.answered += not frame.flag & ONEWAY_FLAG
         return verdict
@@ -219,6 +222,22 @@ cdef class NativeTable:
                 if not (<NativeHandler>self.natives[i].handler).end_of_poll():
                     is_kept = False
         return is_kept
+
+    cdef bint take_turns(self, bint *is_urgent) noexcept nogil:
+        """Let handlers go on with what they kept; True if one needs another turn."""
+        cdef int32_t i
+        cdef bint has_more = False
+        for i in range(self.count):
+            if not (<NativeHandler>self.natives[i].handler).takes_turns:
+                continue
+            if (<NativeHandler>self.natives[i].handler).take_turn(
+                self.connections.now_ms
+            ):
+                has_more = True
+            if (<NativeHandler>self.natives[i].handler).is_urgent:
+                (<NativeHandler>self.natives[i].handler).is_urgent = False
+                is_urgent[0] = True
+        return has_more
 
     cdef void note_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil:
         """Count what was answered in this batch, which has left after `elapsed_ns`."""

@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from rmq._fastpath.held_pulls cimport HeldGroup, HeldPull, Pull
 from rmq._fastpath.native cimport Conn, Frame, NativeHandler, Verdict
 from rmq._fastpath.pull_table cimport PullTable
 from rmq._fastpath.scan cimport Found, Wanted
@@ -13,18 +14,12 @@ cdef enum Reason:
     NOTHING_MATCHES = 5
     NOT_RESIDENT = 6
     TOO_MUCH = 7
-
-cdef struct Pull:               # what a request says in numbers
-    int64_t queue_id
-    int64_t offset
-    int64_t max_messages
-    int64_t sys_flag
-    int64_t commit_offset
-    int64_t sub_version
-    int64_t max_bytes           # not positive: no limit of its own
-    int64_t now_ms
+    NO_PLACE = 8
 
 cdef struct Pulled:             # what a reply says
+    int32_t code
+    const char *json_remark     # a whole member with its comma
+    const char *remark
     int64_t next_offset
     int64_t low
     int64_t high
@@ -32,6 +27,20 @@ cdef struct Pulled:             # what a reply says
 
 cdef class PullPath(NativeHandler):
     cdef PullTable table
+    cdef Verdict hold(
+        self, const Frame *frame, Conn *conn, const Pull *pull, const Pulled *pulled
+    ) noexcept nogil
+    cdef void serve_group(
+        self, HeldGroup *group, int64_t now_ms, int64_t until_ns
+    ) noexcept nogil
+    cdef Verdict read_held(
+        self, HeldPull *held, int64_t now_ms, Conn *conn, Pulled *pulled, Found *found
+    ) noexcept nogil
+    cdef void end(self, HeldPull *held, int64_t now_ms) noexcept nogil
+    cdef bint answer(
+        self, HeldPull *held, const Pulled *pulled, const Found *found
+    ) noexcept nogil
+    cdef void note_commit(self, const Pull *pull, const Pulled *pulled) noexcept nogil
     cdef bint read_numbers(self, const Frame *frame, Pull *pull) noexcept nogil
     cdef Verdict find_view(
         self, const Frame *frame, Conn *conn, const Pull *pull, Pulled *pulled

@@ -12,3 +12,5 @@ class PullPath(NativeHandler):
     """Serves one of the pull codes."""
 
     def __init__(self, table: PullTable) -> None: ...
+    def end_all(self, now_ms: int) -> None:
+        """Answer every pull that waits and keep no others, because the broker stops."""

@@ -5,8 +5,11 @@ has not shown it, anything but whole decimal numbers, a subscription newer than 
 known one, an offset outside its queue, nothing that matches, records or entries that
 are not in memory.  What it answers is what the Python handler would, byte for byte,
 with one freedom: messages of the same poll that are not yet written are not there yet.
+A plain pull that has come to the end of its queue is kept, see `held_pulls.pyx`.
 Belongs to the thread of the reactor.
 """
+
+# tidy: long — pulls that come and pulls that wait are read and answered alike
 
 cimport cython
 from libc.stdint cimport (
@@ -17,25 +20,29 @@ from libc.stdint cimport (
     int32_t,
     int64_t,
     uint8_t,
+    uint32_t,
 )
 from libc.string cimport memcpy
 
+from rmq._fastpath.connections cimport Connections, Slot
 from rmq._fastpath.endian cimport get32, get64
 from rmq._fastpath.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
     end_value, is_literal, put_integer, put_literal, put_text, read_integer,
 )
+from rmq._fastpath.held_pulls cimport HeldGroup, HeldPull, Pull, mark_ready
 from rmq._fastpath.layout cimport QueueEntryLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport Name, find_name
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, DECLINED, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler, Text,
-    Verdict, decline,
+    CONTRACT_VERSION, DECLINED, KEPT, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
+    Text, Verdict, decline,
 )
 from rmq._fastpath.pull_table cimport (
     COMMIT_LIMIT, Commit, PullTable, PullView, Served,
 )
 from rmq._fastpath.scan cimport Found, Wanted, scan_entries
+from rmq._fastpath.syscalls cimport monotonic_ns
 from rmq._fastpath.tail cimport QueueTail
 
 cdef enum:
@@ -56,8 +63,11 @@ cdef enum:
 
 cdef enum:
     COMMIT_FLAG = 1
+    SUSPEND_FLAG = 2
     SUBSCRIPTION_FLAG = 4
     PLAIN_FLAGS = 0x17          # commit, suspend, subscription, lite
+    PULL_NOT_FOUND = 19
+    TURN_NS = 500_000           # of held pulls, before others are served
     BODY_LIMIT = (16 << 20) - REPLY_ROOM    # of a frame
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
 
@@ -71,7 +81,7 @@ VARYING = (
 )
 REASONS = (
     "header", "group or topic", "subscription not latest", "queue file",
-    "offset outside", "nothing matches", "not in memory", "too much",
+    "offset outside", "nothing matches", "not in memory", "too much", "no place to wait",
 )
 
 
@@ -127,6 +137,9 @@ cdef class PullPath(NativeHandler):
     def __init__(self, PullTable table not None):
         NativeHandler.__init__(self, NAMES, VARYING, CONTRACT_VERSION, REASONS)
         self.table = table
+        self.takes_turns = True
+
+    # -- requests
 
     cdef bint read_numbers(self, const Frame *frame, Pull *pull) noexcept nogil:
         """Read every number that the header must have, and refuse what is unusual."""
@@ -148,7 +161,9 @@ cdef class PullPath(NativeHandler):
             &texts[COMMIT_OFFSET], INT64_MIN, INT64_MAX, &pull.commit_offset
         ):
             return False
-        if not read_integer(&texts[SUSPEND_MS], INT64_MIN, INT64_MAX, &value):
+        if not read_integer(
+            &texts[SUSPEND_MS], INT64_MIN, INT64_MAX, &pull.suspend_ms
+        ):
             return False
         if not read_integer(
             &texts[SUB_VERSION], INT64_MIN, INT64_MAX, &pull.sub_version
@@ -176,6 +191,8 @@ cdef class PullPath(NativeHandler):
         if not self.find_view(frame, conn, &pull, &pulled):
             return DECLINED
         if not self.read(conn, &pull, &pulled, &found):
+            if conn.reason == OUTSIDE and pull.offset == pulled.high:
+                return self.hold(frame, conn, &pull, &pulled)
             return DECLINED
         if found.bytes > BODY_LIMIT or self.table.commit_count == COMMIT_LIMIT:
             return decline(conn, TOO_MUCH)
@@ -183,7 +200,155 @@ cdef class PullPath(NativeHandler):
             return decline(conn, TOO_MUCH)
         self.reply(frame, conn, &pulled, &found)
         self.count(&pull, &pulled, &found)
+        self.note_commit(&pull, &pulled)
         return SERVED
+
+    cdef Verdict hold(
+        self, const Frame *frame, Conn *conn, const Pull *pull, const Pulled *pulled
+    ) noexcept nogil:
+        """Keep a pull that has come to the end of its queue until messages come."""
+        cdef void *queue = (<PullView>pulled.view).tails[pull.queue_id]
+        cdef HeldGroup *group
+        if not pull.sys_flag & SUSPEND_FLAG:
+            return decline(conn, OUTSIDE)
+        if self.table.commit_count == COMMIT_LIMIT:
+            return decline(conn, TOO_MUCH)
+        self.table.held.connections = conn.owner
+        group = self.table.group_of(pulled.view, pull.queue_id)
+        if group == NULL or not self.table.held.keep(
+            group, pull, (<Connections>conn.owner).token(conn.slot),
+            frame.opaque, frame.serialize_type, frame.start, frame.size,
+        ):
+            return decline(conn, NO_PLACE)
+        if (<QueueTail>queue).next_offset > pulled.high:
+            self.table.held.hide(group)
+        self.table.missed += 1
+        self.note_commit(pull, pulled)
+        return KEPT
+
+    # -- pulls that wait
+
+    cdef bint take_turn(self, int64_t now_ms) noexcept nogil:
+        """Answer pulls whose messages came, and those whose time is over."""
+        cdef int64_t returned = self.table.held.returned
+        cdef int64_t until_ns
+        cdef HeldGroup *group
+        if not self.table.held.has_work():
+            return False
+        until_ns = monotonic_ns() + TURN_NS
+        self.table.held.look_again()
+        group = self.table.held.take_ready()
+        while group != NULL:
+            self.serve_group(group, now_ms, until_ns)
+            if monotonic_ns() >= until_ns:
+                break
+            group = self.table.held.take_ready()
+        while self.table.held.due != NULL and monotonic_ns() < until_ns:
+            self.end(self.table.held.due, now_ms)
+        if self.table.held.returned > returned:
+            self.is_urgent = True
+        self.table.tell()
+        return self.table.held.ready.first != NULL or self.table.held.due != NULL
+
+    def end_all(self, int64_t now_ms):
+        """Answer every pull that waits and keep no others, because the broker stops."""
+        self.table.held.end_all()
+        while self.take_turn(now_ms):
+            pass
+
+    cdef void serve_group(
+        self, HeldGroup *group, int64_t now_ms, int64_t until_ns
+    ) noexcept nogil:
+        """Answer the pulls of a group, as far as the turn goes.
+
+        All want the same, and none is before an earlier one: once one of them waits
+        on, all do.
+        """
+        cdef Conn conn
+        cdef Pulled pulled
+        cdef Found found
+        cdef HeldPull *held
+        while group.first != NULL:
+            held = group.first
+            if self.read_held(held, now_ms, &conn, &pulled, &found):
+                self.table.held.woken += self.answer(held, &pulled, &found)
+            elif conn.reason == NOTHING_MATCHES:
+                group.tested_offset = held.pull.offset + found.examined
+                if group.tested_offset < pulled.high:
+                    mark_ready(group)
+                elif pulled.high < (<QueueTail>group.queue).next_offset:
+                    self.table.held.hide(group)
+                return
+            elif conn.reason == OUTSIDE and held.pull.offset == pulled.high:
+                if pulled.high < (<QueueTail>group.queue).next_offset:
+                    self.table.held.hide(group)
+                return
+            else:
+                self.table.held.give_back(held, group.tested_offset)
+            if group.first != NULL and monotonic_ns() >= until_ns:
+                mark_ready(group)
+                return
+
+    cdef Verdict read_held(
+        self, HeldPull *held, int64_t now_ms, Conn *conn, Pulled *pulled, Found *found
+    ) noexcept nogil:
+        """Find what a held pull may have after the entries that were tested."""
+        held.pull.offset = max(held.pull.offset, held.group.tested_offset)
+        held.pull.now_ms = now_ms
+        pulled.view = held.group.view
+        return self.read(conn, &held.pull, pulled, found)
+
+    cdef void end(self, HeldPull *held, int64_t now_ms) noexcept nogil:
+        """Answer a pull whose time is over."""
+        cdef Conn conn
+        cdef Pulled pulled
+        cdef Found found
+        if self.read_held(held, now_ms, &conn, &pulled, &found):
+            self.table.held.woken += self.answer(held, &pulled, &found)
+        elif conn.reason == OUTSIDE and held.pull.offset == pulled.high:
+            pulled.code = PULL_NOT_FOUND
+            pulled.json_remark = b',"remark":"OFFSET_OVERFLOW_ONE"'
+            pulled.remark = b"OFFSET_OVERFLOW_ONE"
+            if pulled.high == 0:
+                pulled.json_remark = b',"remark":"NO_MESSAGE_IN_QUEUE"'
+                pulled.remark = b"NO_MESSAGE_IN_QUEUE"
+            pulled.next_offset = pulled.high
+            found.messages = found.bytes = 0
+            found.run_count = 0
+            self.table.held.expired += self.answer(held, &pulled, &found)
+        else:
+            self.table.held.give_back(held, held.group.tested_offset)
+
+    cdef bint answer(
+        self, HeldPull *held, const Pulled *pulled, const Found *found
+    ) noexcept nogil:
+        """Answer a pull that waited, and forget it; False if nobody is there."""
+        cdef void *connections = self.table.held.connections
+        cdef Conn conn
+        cdef Frame frame
+        cdef uint32_t index = <uint32_t>held.token
+        cdef Slot *slot = (<Connections>connections).find(held.token)
+        if found.bytes > BODY_LIMIT:
+            self.table.held.give_back(held, held.group.tested_offset)
+            return False
+        if slot == NULL or not (<Connections>connections).reserve(
+            index, REPLY_ROOM + found.bytes
+        ):
+            self.table.held.forget(held)
+            self.table.held.dropped += 1
+            return False
+        frame.opaque = held.opaque
+        frame.serialize_type = held.serialize_type
+        conn.ready.end = slot.outbox.data + slot.outbox.end
+        self.reply(&frame, &conn, pulled, found)
+        slot.outbox.end = conn.ready.end - slot.outbox.data
+        (<Connections>connections).mark_dirty(index)
+        if found.messages:
+            self.count(&held.pull, pulled, found)
+        self.table.held.forget(held)
+        return True
+
+    # -- what a pull asks for, and what it gets
 
     cdef Verdict find_view(
         self, const Frame *frame, Conn *conn, const Pull *pull, Pulled *pulled
@@ -235,9 +400,8 @@ cdef class PullPath(NativeHandler):
     cdef void count(
         self, const Pull *pull, const Pulled *pulled, const Found *found
     ) noexcept nogil:
-        """Note what was served, and the offset that came with the request."""
+        """Note what was served."""
         cdef Served *served = &(<PullView>pulled.view).served[pull.queue_id]
-        cdef Commit *commit
         self.table.found += 1
         self.table.messages += found.messages
         served.pulls += 1
@@ -245,6 +409,10 @@ cdef class PullPath(NativeHandler):
         served.size += found.bytes
         served.next_offset = pulled.next_offset
         (<PullView>pulled.view).has_served = True
+
+    cdef void note_commit(self, const Pull *pull, const Pulled *pulled) noexcept nogil:
+        """Note the offset that came with the request."""
+        cdef Commit *commit
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
             commit = &self.table.commits[self.table.commit_count]
             commit.view = pulled.view
@@ -307,6 +475,8 @@ cdef class PullPath(NativeHandler):
         if not self.is_at_hand(found, pull.now_ms):
             return decline(conn, NOT_RESIDENT)
         pulled.next_offset = pull.offset + found.examined
+        pulled.code = 0
+        pulled.json_remark, pulled.remark = b',"remark":"FOUND"', b"FOUND"
         return SERVED
 
     cdef void limit(
@@ -360,7 +530,9 @@ cdef class PullPath(NativeHandler):
         self, uint8_t *out, const Frame *frame, const Pulled *pulled
     ) noexcept nogil:
         cdef void *view = pulled.view
-        out = put_literal(out, b'{"code":0,"extFields":{"suggestWhichBrokerId":"0"')
+        out = put_literal(out, b'{"code":')
+        out = put_integer(out, pulled.code)
+        out = put_literal(out, b',"extFields":{"suggestWhichBrokerId":"0"')
         out = put_literal(out, b',"nextBeginOffset":"')
         out = put_integer(out, pulled.next_offset)
         out = put_literal(out, b'","minOffset":"')
@@ -371,13 +543,15 @@ cdef class PullPath(NativeHandler):
         out = put_text(
             out, (<PullView>view).flags.json_text, (<PullView>view).flags.json_size
         )
-        return end_json(out, frame, b',"remark":"FOUND"', self.table.version)
+        return end_json(out, frame, pulled.json_remark, self.table.version)
 
     cdef uint8_t *put_binary(
         self, uint8_t *out, const Frame *frame, const Pulled *pulled
     ) noexcept nogil:
         cdef void *view = pulled.view
-        cdef uint8_t *fields = begin_binary(out, frame, b"FOUND", self.table.version)
+        cdef uint8_t *fields = begin_binary(
+            out, frame, pulled.code, pulled.remark, self.table.version
+        )
         cdef uint8_t *start
         cdef uint8_t *end
         start = begin_value(fields, b"suggestWhichBrokerId")

@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport NameTable
 from rmq._fastpath.reply_fields cimport ReplyFields
@@ -45,6 +46,7 @@ cdef class PullView:
     cdef void **tails           # by queue id; NULL: not known
     cdef void **maps            # the queue file that was read last
     cdef Served *served         # since the last `take_served`
+    cdef HeldGroup **groups     # of pulls that wait; NULL: there were none yet
     cdef readonly bint has_served
 
 cdef class PullTable:
@@ -65,8 +67,10 @@ cdef class PullTable:
     cdef Commit *commits
     cdef int32_t commit_count
     cdef Chunk *chunks
+    cdef readonly HeldPulls held
     cdef int64_t found          # pulls of this poll, and their messages
     cdef int64_t messages
+    cdef int64_t missed         # pulls that found nothing and wait
 
     cdef int64_t min_offset(self) noexcept with gil
     cdef int64_t end_offset(self) noexcept nogil
@@ -74,4 +78,5 @@ cdef class PullTable:
         self, void *file, int64_t position, int64_t size, int64_t now_ms
     ) noexcept nogil
     cdef void *log_file(self, int64_t offset) noexcept with gil
+    cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil
     cdef void tell(self) noexcept nogil

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Self, final
 
+from rmq._fastpath.held_pulls import HeldPulls
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.tail import LogTail, QueueTail
 from rmq._fastpath.watermark import Watermark
@@ -29,8 +30,8 @@ class PullView:
         """
 
     has_served: bool
-    def show(self, queue: QueueTail, file: MappedFile) -> None:
-        """Serve this queue; `file` holds the entries that are read now."""
+    def show(self, queue: QueueTail, file: MappedFile | None) -> None:
+        """Serve this queue; `file` holds the entries that are read now, if any are."""
 
     def take_served(self) -> list[tuple[int, int, int, int, int]]:
         """Return [(queue id, pulls, messages, bytes, end)] since the last call.
@@ -56,16 +57,19 @@ class PullTable:
         cold_limits: tuple[int, int],
         scan_bytes: int,
         version: int,
-        on_found: Callable[[int, int], object],
+        on_found: Callable[[int, int, int], object],
         on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+        on_returned: Callable[[], object],
     ) -> Self:
         """`files` of the log stay in order; readers stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
         bytes of the log, and of one that begins before.  `on_found` gets the pulls and
-        messages of a poll, `on_commits` its [(group, topic, queue id, offset)].
+        messages of a poll and the pulls that found none, `on_commits` its offsets as
+        [(group, topic, queue id, offset)].
         """
 
+    held: HeldPulls
     def __len__(self) -> int: ...
     def add(self, view: PullView) -> None:
         """Serve pulls of this view, in place of an older one of the same name.

@@ -11,6 +11,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
+from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls, new_group
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport (
     init_names, insert_name, name_key, remove_name,
@@ -63,7 +64,10 @@ cdef class PullView:
         self.tails = <void **>calloc(queue_count, sizeof(void *))
         self.maps = <void **>calloc(queue_count, sizeof(void *))
         self.served = <Served *>calloc(queue_count, sizeof(Served))
+        self.groups = <HeldGroup **>calloc(queue_count, sizeof(HeldGroup *))
         if self.tails == NULL or self.maps == NULL or self.served == NULL:
+            raise MemoryError
+        if self.groups == NULL:
             raise MemoryError
 
     def __dealloc__(self):
@@ -71,16 +75,20 @@ cdef class PullView:
         free(self.tails)
         free(self.maps)
         free(self.served)
+        free(self.groups)
 
-    def show(self, QueueTail queue not None, MappedFile file not None):
-        """Serve this queue; `file` holds the entries that are read now."""
+    def show(self, QueueTail queue not None, MappedFile file):
+        """Serve this queue; `file` holds the entries that are read now, if any are."""
         cdef int32_t queue_id = queue.queue_id
         if not 0 <= queue_id < self.queue_count:
             raise ValueError(f"queue {queue_id} of {self.queue_count}")
+        if self.groups[queue_id] != NULL and self.tails[queue_id] != <void *>queue:
+            return      # pulls wait in one that was deleted: they end first
         self.queues[queue_id] = queue
         self.tails[queue_id] = <void *>queue
-        self.files[queue_id] = file
-        self.maps[queue_id] = <void *>file
+        if file is not None:
+            self.files[queue_id] = file
+            self.maps[queue_id] = <void *>file
 
     def take_served(self):
         """Return [(queue id, pulls, messages, bytes, end)] since the last call.
@@ -118,18 +126,22 @@ cdef class PullTable:
         int32_t version,
         on_found,
         on_commits,
+        on_returned,
     ):
         """`files` of the log stay in order; readers stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
         bytes of the log, and of one that begins before.  `on_found` gets the pulls and
-        messages of a poll, `on_commits` its [(group, topic, queue id, offset)].
+        messages of a poll and the pulls that found none, `on_commits` its offsets as
+        [(group, topic, queue id, offset)].
+        `on_returned` is called when Python has to go on with pulls that waited.
         """
         self.log = log
         self.files = files
         self.durable = durable
         self.on_found = on_found
         self.on_commits = on_commits
+        self.held = HeldPulls(on_returned)
         self.hot_window = hot_window
         self.hot_limits, self.cold_limits = hot_limits, cold_limits
         self.hot_messages, self.hot_bytes = hot_limits
@@ -166,10 +178,28 @@ cdef class PullTable:
         insert_name(&self.names, view.key, <void *>view)
 
     def remove(self, PullView view not None):
-        """Leave pulls of this view to the Python handler until it is shown again."""
+        """Leave pulls of this view to the Python handler until it is shown again.
+
+        Those that wait are given back to it.
+        """
         cdef PullView known = self.views.pop(view.key, None)
-        if known is not None:
-            remove_name(&self.names, known.key, <void *>known)
+        cdef int32_t i
+        if known is None:
+            return
+        remove_name(&self.names, known.key, <void *>known)
+        for i in range(known.queue_count):
+            if known.groups[i] != NULL:
+                self.held.give_back_group(known.groups[i])
+                known.groups[i] = NULL
+
+    cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil:
+        """The pulls of a view that wait in a queue; NULL without memory."""
+        cdef void *queue = (<PullView>view).tails[queue_id]
+        if (<PullView>view).groups[queue_id] == NULL:
+            (<PullView>view).groups[queue_id] = new_group(
+                view, queue, &(<QueueTail>queue).held_groups, self.held
+            )
+        return (<PullView>view).groups[queue_id]
 
     # -- the log
 
@@ -238,12 +268,12 @@ cdef class PullTable:
         """Report what was served since the last call."""
         cdef Commit *commit
         cdef int32_t i
-        if self.found == 0:
+        if self.found == 0 and self.missed == 0 and self.commit_count == 0:
             return
         with gil:
-            found, messages = self.found, self.messages
-            self.found = self.messages = 0
-            self.on_found(found, messages)
+            found, messages, missed = self.found, self.messages, self.missed
+            self.found = self.messages = self.missed = 0
+            self.on_found(found, messages, missed)
             if self.commit_count:
                 commits = []
                 for i in range(self.commit_count):

@@ -19,6 +19,7 @@ cdef class Reactor:
     cdef uint32_t rotation      # which of what is ready comes first
     cdef bint is_collecting     # replies wait for `flush`
     cdef bint is_urgent         # what was served concerns Python at once
+    cdef bint has_more          # a compiled handler needs another turn
     cdef int64_t frames
     cdef int64_t bytes_in
     cdef int64_t declined       # frames handed to Python

@@ -44,6 +44,9 @@ class Reactor:
         `now_ms` is any clock that grows; deadlines and idle times are measured by it.
         """
 
+    def wake(self) -> None:
+        """Have the owner poll soon: a compiled handler has work that Python made."""
+
     def hurry(self) -> None:
         """Let the next poll wait for nothing: other tasks have work to go on with."""
 

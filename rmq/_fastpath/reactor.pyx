@@ -133,6 +133,10 @@ cdef class Reactor:
         self.held.demand_flush()
         return is_busy
 
+    def wake(self):
+        """Have the owner poll soon: a compiled handler has work that Python made."""
+        eventfd_wake(self.wake_fd)
+
     def hurry(self):
         """Let the next poll wait for nothing: other tasks have work to go on with."""
         self.pacing.is_hurried = True
@@ -142,6 +146,7 @@ cdef class Reactor:
         return (
             self.pacing.busy_poll_ns > 0
             and not self.connections.has_work()
+            and not self.has_more
             and not self.is_urgent
             and (
                 self.held.head != NULL
@@ -186,7 +191,9 @@ cdef class Reactor:
         for i in range(count):
             self.serve_one(&ready[(i + self.rotation) % count], byte_limit)
         self.rotation += 1
-        if not self.natives.end_of_poll(&self.is_urgent):
+        if self.natives.end_of_poll(&self.is_urgent):
+            self.has_more = self.natives.take_turns(&self.is_urgent)
+        else:
             self.connections.drop_replies()
         self.held.release()
         self.connections.send_dirty()
@@ -194,7 +201,7 @@ cdef class Reactor:
         if count > 0:
             self.pacing.active_ns = ended
         self.natives.note_times(self.rpc_times, ended - begun)
-        return count > 0 or self.connections.has_work()
+        return count > 0 or self.has_more or self.connections.has_work()
 
     # -- first phase: receive, cut, serve
 

@@ -271,7 +271,7 @@ cdef class SendPath(NativeHandler):
     cdef uint8_t *put_binary(
         self, uint8_t *out, const Frame *frame, const Sending *message
     ) noexcept nogil:
-        cdef uint8_t *fields = begin_binary(out, frame, b"", self.table.version)
+        cdef uint8_t *fields = begin_binary(out, frame, 0, b"", self.table.version)
         cdef uint8_t *start
         cdef uint8_t *end
         start = begin_value(fields, b"msgId")

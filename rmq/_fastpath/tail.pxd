@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.append cimport RecordEncoder, RecordFields
 from rmq._fastpath.decode cimport RecordParts
+from rmq._fastpath.held_pulls cimport HeldGroup
 from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef struct Copy:
@@ -20,7 +21,8 @@ cdef class QueueTail:
     cdef public int64_t end_physical    # end of the last record with an entry, or -1
     cdef public MappedFile file         # of the next entry; None until it is prepared
     cdef public bint is_deleted         # its topic is gone: nothing is written any more
-    cdef public bint is_watched         # somebody waits for its next message
+    cdef public bint is_watched         # Python waits for its next message
+    cdef HeldGroup *held_groups         # compiled pulls wait for it
     cdef bint is_touched
     cdef int32_t staged                 # messages of this poll that wait to be written
     cdef bint has_room(self) noexcept nogil

@@ -27,6 +27,7 @@ from rmq._fastpath.append cimport (
 )
 from rmq._fastpath.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.endian cimport get32, get64
+from rmq._fastpath.held_pulls cimport wake_groups
 from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 
@@ -125,6 +126,7 @@ cdef class QueueTail:
             self.file = None
         self.end_physical = physical_offset + size
         self.next_offset = offset + 1
+        wake_groups(self.held_groups)
         return offset
 
 

@@ -3,9 +3,7 @@
 A broker comes through here when it starts, and so do the tests of plugins.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-
-import trio
+from collections.abc import Mapping
 
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
@@ -24,7 +22,7 @@ from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
 from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
-from rmq.remoting.server import NativeCounts
+from rmq.remoting.server import RemotingServer
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
@@ -41,8 +39,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     store_host: bytes,
     name_servers: tuple[str, ...] = (),
     credentials: tuple[str, str] | None = None,
-    native_counts: Callable[[], NativeCounts] = dict,
-    next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    server: RemotingServer | None = None,
 ) -> BrokerContext:
     """Return the context of a broker that is reached at `address`, "host:port".
 
@@ -62,7 +59,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     host, _, port = address.rpartition(":")
     names.ha_address = f"{config.broker_ip2 or host}:{int(port) + HA_PORT_DISTANCE}"
     topics.on_change.append(names.topic_changed)
-    return BrokerContext(
+    context = BrokerContext(
         config=config,
         store_config=store.config,
         clock=clock,
@@ -87,9 +84,18 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         address=address,
         boot_ms=clock.now_ms(),
         statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
-        native_counts=native_counts,
-        next_turn=next_turn,
     )
+    if server is not None:
+        _serve_through(server, context)
+    return context
+
+
+def _serve_through(server: RemotingServer, context: BrokerContext) -> None:
+    """Let plugins reach what only the server knows."""
+    context.native_counts = server.native_counts
+    context.next_turn = server.next_turn
+    context.poll_soon = server.poll_soon
+    context.connection_of = server.connection_of
 
 
 def set_up_plugins(

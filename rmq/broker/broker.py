@@ -85,8 +85,7 @@ async def open_broker(
             store_host=store_host,
             name_servers=name_servers,
             credentials=build(AuthConfig, values).inner_credentials(),
-            native_counts=server.native_counts,
-            next_turn=server.next_turn,
+            server=server,
         )
         saved += context.topics, context.groups, context.filters, context.offsets
         registered = set_up_plugins(context, plugins, values)

@@ -29,6 +29,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.message import Message
 from rmq.protocol.properties import KEYS, TAGS
+from rmq.remoting.connection import Connection
 from rmq.remoting.server import NativeCounts
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
@@ -65,6 +66,10 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     """Requests that compiled handlers served and declined, by port and code."""
     next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """A long task awaits it now and then, so that other tasks can run."""
+    poll_soon: Callable[[], None] = lambda: None
+    """Have compiled handlers go on with what the caller made."""
+    connection_of: Callable[[int], Connection | None] = lambda _token: None
+    """Return an open connection by the token that compiled handlers know."""
     registered: Registrations = field(default_factory=Registrations)
     """The plugins' registrations, for the broker itself; complete after the start."""
     _turns: Iterator[int] = field(default_factory=itertools.count)

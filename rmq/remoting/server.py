@@ -360,6 +360,14 @@ class RemotingServer:
         self._reactor.hurry()
         await trio.lowlevel.checkpoint()
 
+    def poll_soon(self) -> None:
+        """Have compiled handlers go on with what the caller made."""
+        self._reactor.wake()
+
+    def connection_of(self, token: int) -> Connection | None:
+        """Return an open connection by its token."""
+        return self._connections.get(token)
+
     def register_native(self, name: str, code: int, handler: NativeHandler) -> None:
         """Let a compiled handler see the frames of a code first, on this listener."""
         for listener in self._listeners:

@@ -145,6 +145,7 @@ class StoreReader:
         self,
         version: int,
         on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+        on_returned: Callable[[], object],
     ) -> PullTable:
         """Return a table by which compiled handlers read as `get` does."""
         return PullTable(
@@ -158,10 +159,12 @@ class StoreReader:
             version=version,
             on_found=self._count_found,
             on_commits=on_commits,
+            on_returned=on_returned,
         )
 
-    def _count_found(self, pulls: int, messages: int) -> None:
+    def _count_found(self, pulls: int, messages: int, missed: int = 0) -> None:
         self._counters.get_found += pulls
+        self._counters.get_missed += missed
         self._counters.transferred_messages += messages
 
     def _require_records(self, runs: list[tuple[int, int]]) -> None:

@@ -171,9 +171,9 @@ def test_varying_fields_are_among_the_fields():
 def test_base_handler_declines(pair):
     ours, theirs = pair
     reactor = Reactor()
-    reactor.natives.register(0, 77, NativeHandler(("mode",), (), 2))
+    reactor.natives.register(0, 77, NativeHandler(("mode",), (), 3))
     with pytest.raises(ValueError, match="already"):
-        reactor.natives.register(0, 77, NativeHandler((), (), 2))
+        reactor.natives.register(0, 77, NativeHandler((), (), 3))
     reactor.connections.add(ours.detach())
     theirs.sendall(request("s", "x", b"") + request("s", "y", b"", code=78))
     reactor.poll(0)

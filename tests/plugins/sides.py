@@ -63,7 +63,9 @@ class Side:
         self.peer.setblocking(False)
         ours.setblocking(False)
         self.connection = RecordingConnection()
-        self.reactor.connections.add(ours.detach(), MAIN, self.connection.remote_host)
+        self.token = self.reactor.connections.add(
+            ours.detach(), MAIN, self.connection.remote_host
+        )
         self.decoder = FrameDecoder()
         self.replies = {}
 
@@ -73,7 +75,7 @@ class Side:
         for chunk in chunks:
             if chunk:
                 self.peer.sendall(chunk)
-            while self.reactor.poll(0):
+            while self.reactor.poll(self.broker.clock.now_ms()):
                 self.broker.arrivals.flush()
                 for kind, token, frame in self.reactor.take_events():
                     assert kind == EventKind.FRAME, EventKind(kind)

@@ -4,7 +4,6 @@ Only the main port takes pulls: the fast port exists so that heartbeats and comm
 not wait behind them.
 """
 
-from rmq.native import PullPath
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
 from rmq_plugins.pull.handler import PullHandler
@@ -18,15 +17,11 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     pulls = PullHandler(broker)
     register.handler(RequestCode.PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
     register.handler(RequestCode.LITE_PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
-    register.arrivals(pulls.held.on_arrivals)
+    register.arrivals(pulls.on_arrivals)
     register.service(pulls.serve_held_pulls)
-    register.on_close(pulls.held.drop)
-    register.on_stop(pulls.held.end_all)
+    register.on_close(pulls.drop)
+    register.on_stop(pulls.end_all)
     register.on_config(pulls.config_changed)
-
-    def compiled() -> PullPath:
-        return PullPath(pulls.compiled(broker).table)
-
-    register.native(RequestCode.PULL_MESSAGE, compiled, ports=_MAIN_ONLY)
+    register.native(RequestCode.PULL_MESSAGE, pulls.compiled, ports=_MAIN_ONLY)
     if broker.config.lite_pull_message_enable:
-        register.native(RequestCode.LITE_PULL_MESSAGE, compiled, ports=_MAIN_ONLY)
+        register.native(RequestCode.LITE_PULL_MESSAGE, pulls.compiled, ports=_MAIN_ONLY)

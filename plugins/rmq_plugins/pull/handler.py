@@ -6,15 +6,14 @@ from another offset (21); the remark names the store's status.
 """
 
 import math
-from collections.abc import Coroutine
-from functools import partial
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
 import trio
 
 from rmq.errors import RequestRejected, StoreError
+from rmq.native import PullPath, ReturnedPull
 from rmq.plugin import (
-    BrokerConfig,
     BrokerContext,
     Connection,
     GetResult,
@@ -24,6 +23,7 @@ from rmq.plugin import (
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from rmq.protocol.frames import decode
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.pull.checks import PullChecks, PullForbidden, PullPlan
 from rmq_plugins.pull.filter import PullFilter, matching_records
@@ -61,6 +61,10 @@ CODES: Final = {
 """The two statuses of an empty queue are missing: the offset asked for decides."""
 
 
+_PLAIN: Final = GetStatus.FOUND, GetStatus.OFFSET_OVERFLOW_ONE
+"""After these the compiled path serves the next pull like it."""
+
+
 class Ran(NamedTuple):
     """A pull's answer; without a result the pull was refused."""
 
@@ -75,8 +79,8 @@ class PullHandler:
     def __init__(self, broker: BrokerContext) -> None:
         store = broker.store
         access = QueueAccess(store.reads.max_offset, store.reads.tag_codes, self._watch)
-        limits = partial(_limits, broker.config)
-        self.held = HeldPulls(self.resume, access, limits, broker.clock.now_ms)
+        self.held = HeldPulls(self.resume, access, self._limits, broker.clock.now_ms)
+        self._broker = broker
         self._next_turn = broker.next_turn
         self._checks = PullChecks(broker)
         self._native: NativePulls | None = None
@@ -94,16 +98,106 @@ class PullHandler:
         config = self._config
         return None if config.long_polling_enable else config.short_polling_time_mills
 
-    def compiled(self, broker: BrokerContext) -> NativePulls:
+    def compiled(self) -> PullPath:
         """Show what is plain to compiled handlers from the first call on."""
         if self._native is None:
-            self._native = NativePulls(broker)
-        return self._native
+            self._native = NativePulls(self._broker, self._note_returned)
+            self._limit_compiled(self._native)
+        return self._native.path
 
     def config_changed(self, _keys: object) -> None:
         """Hear that keys of the configuration have new values."""
         if self._native is not None:
             self._native.forget_all()
+            self._limit_compiled(self._native)
+
+    def _limits(self) -> HeldPullLimits:
+        """Return how many pulls may wait here; compiled ones take their places."""
+        config, native = self._config, self._native
+        compiled = 0 if native is None else native.table.held.waiting
+        return HeldPullLimits(
+            max(0, config.max_held_pulls - compiled),
+            config.max_held_pulls_per_connection,
+            config.max_held_pulls_per_group,
+            config.max_held_pulls_per_queue,
+        )
+
+    def _limit_compiled(self, native: NativePulls) -> None:
+        config = self._config
+        native.table.held.limit(
+            total=config.max_held_pulls,
+            per_connection=config.max_held_pulls_per_connection,
+            per_view=config.max_held_pulls_per_queue,
+            suspend_ms=MAX_SUSPEND_MS,
+            short_poll_ms=self._short_poll_ms or 0,
+        )
+
+    # -- what ends pulls that wait
+
+    def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
+        """Wake the pulls of queues whose visible end moved."""
+        self.held.on_arrivals(queues)
+        if self._native is not None and self._native.table.held.wants_turn:
+            self._broker.poll_soon()
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the pulls of a connection that closed."""
+        self.held.drop(connection)
+        if self._native is not None:
+            self._native.table.held.drop(connection.token)
+
+    def end_all(self) -> None:
+        """Answer every pull and take no others, because the broker stops."""
+        if self._native is not None:
+            self._native.path.end_all(self._now_ms())
+        self.held.end_all()
+
+    async def serve_held_pulls(self) -> None:
+        """Run until cancelled: the service that ends pulls, a turn at a time."""
+        while True:
+            interval_ms = min(SWEEP_INTERVAL_MS, self._short_poll_ms or math.inf)
+            with trio.move_on_after(interval_ms / 1_000):
+                await self.held.has_more.wait()
+            self.sweep()
+            for returned in self.take_returned():
+                self.go_on(returned)
+                await self._next_turn()
+            while self.held.has_more.is_set():
+                await self._next_turn()
+                self.held.run_turn()
+
+    def sweep(self) -> None:
+        """End the pulls whose time is over."""
+        self.held.sweep()
+        if self._native is not None:
+            self._native.table.held.expire(self._now_ms())
+            if self._native.table.held.wants_turn:
+                self._broker.poll_soon()
+
+    def _note_returned(self) -> None:
+        """Have the service go on with what the compiled path gave back."""
+        self.held.has_more.set()
+
+    def take_returned(self) -> list[ReturnedPull]:
+        """Return the pulls that the compiled path gave back."""
+        return [] if self._native is None else self._native.table.held.take_returned()
+
+    def go_on(self, returned: ReturnedPull) -> None:
+        """Run a pull that the compiled path could not answer."""
+        connection = self._broker.connection_of(returned.token)
+        if connection is None:
+            return
+        request = decode(returned.frame)
+        header = request.header(PullMessageRequestHeader)
+        header.queue_offset = max(header.queue_offset, returned.tested_offset)
+        pull = HeldPull(request, header, connection, returned.deadline_ms)
+        answer = self.resume(pull, pull.deadline_ms <= self._now_ms())
+        if answer is None and not self.held.hold(pull):
+            answer = _busy(request, header)
+        if answer is not None:
+            connection.send_nowait(answer)
+
+    # -- requests
 
     def pull(
         self, request: Command, connection: Connection
@@ -159,12 +253,7 @@ class PullHandler:
         pull = HeldPull(request, header, connection, deadline_ms, tag_codes)
         if self.held.hold(pull):
             return None
-        return request.reply(
-            ResponseCode.SYSTEM_BUSY,
-            "[OVERLOAD]system busy, start flow control for a while: too many pulls "
-            "wait in this broker, or of this connection, of group "
-            f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}",
-        )
+        return _busy(request, header)
 
     def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
         """Run a held pull again; None if it may wait on, and nothing it takes came."""
@@ -183,17 +272,6 @@ class PullHandler:
             pull.header.queue_offset = result.next_begin_offset
             return None
         return answer
-
-    async def serve_held_pulls(self) -> None:
-        """Run until cancelled: the service that ends pulls, a turn at a time."""
-        while True:
-            interval_ms = min(SWEEP_INTERVAL_MS, self._short_poll_ms or math.inf)
-            with trio.move_on_after(interval_ms / 1_000):
-                await self.held.has_more.wait()
-            self.held.sweep()
-            while self.held.has_more.is_set():
-                await self._next_turn()
-                self.held.run_turn()
 
     def _run(
         self,
@@ -228,7 +306,7 @@ class PullHandler:
                 len(result.body),
                 result.next_begin_offset,
             )
-        if result.status is GetStatus.FOUND and self._native is not None:
+        if self._native is not None and result.status in _PLAIN:
             self._native.show(header, plan)
         return Ran(_answer(request, header, plan, result), result, tag_codes)
 
@@ -329,12 +407,13 @@ class PullHandler:
         return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
 
 
-def _limits(config: BrokerConfig) -> HeldPullLimits:
-    return HeldPullLimits(
-        config.max_held_pulls,
-        config.max_held_pulls_per_connection,
-        config.max_held_pulls_per_group,
-        config.max_held_pulls_per_queue,
+def _busy(request: Command, header: PullMessageRequestHeader) -> Command:
+    """Refuse to hold a pull: clients wait for a while before the next one."""
+    return request.reply(
+        ResponseCode.SYSTEM_BUSY,
+        "[OVERLOAD]system busy, start flow control for a while: too many pulls "
+        "wait in this broker, or of this connection, of group "
+        f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}",
     )
 
 

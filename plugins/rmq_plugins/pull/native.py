@@ -6,10 +6,11 @@ so is what is told to go on from another offset; all of them if the configuratio
 changes.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from rmq.errors import RequestRejected
-from rmq.native import PullTable, PullView
+from rmq.native import PullPath, PullTable, PullView
 from rmq.plugin import BrokerContext
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
@@ -29,7 +30,9 @@ ViewKey = tuple[str, str, str | None]
 class NativePulls:
     """The table behind the compiled handlers of both pull codes."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(
+        self, broker: BrokerContext, on_returned: Callable[[], object]
+    ) -> None:
         self._store = broker.store
         self._offsets = broker.offsets
         self._topics = broker.topics
@@ -37,8 +40,9 @@ class NativePulls:
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count)
         self.table: PullTable = broker.store.reads.pull_table(
-            version=WIRE_VERSION, on_commits=self._commit
+            version=WIRE_VERSION, on_commits=self._commit, on_returned=on_returned
         )
+        self.path = PullPath(self.table)
         self._views: dict[ViewKey, PullView] = {}
         self._by_topic: dict[str, set[ViewKey]] = {}
         self._by_group: dict[str, set[ViewKey]] = {}
@@ -48,9 +52,10 @@ class NativePulls:
         broker.offsets.on_reset.append(self._forget_group)
 
     def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> None:
-        """Let later pulls like this one, which found messages, take the short way.
+        """Let later pulls like this one take the short way.
 
-        Pulls that are declined for something else come by again and again.
+        It found messages, or came to the end of its queue; pulls that are declined for
+        something else come by again and again.
         """
         if plan.filter.predicate is not None:
             return
@@ -66,11 +71,12 @@ class NativePulls:
         view = self._views.get(key)
         if view is None:
             view = self._add(key, plan, sub_version)
-        source = self._store.reads.entries_at(
-            header.topic, header.queue_id, header.queue_offset
-        )
-        if view is not None and source is not None:
-            view.show(*source)
+        where = header.topic, header.queue_id
+        queue = self._store.queues.get(*where)
+        if view is None or queue is None:
+            return
+        source = self._store.reads.entries_at(*where, header.queue_offset)
+        view.show(queue, None if source is None else source[1])
 
     def _add(self, key: ViewKey, plan: PullPlan, sub_version: int) -> PullView | None:
         group, topic, expression = key

@@ -1,0 +1,124 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef enum:
+    TICK_MS = 100               # deadlines are rounded up to it
+    TICK_COUNT = 8192           # a ring of them: more than the longest suspension
+
+cdef struct Pull:               # what a request says in numbers
+    int64_t queue_id
+    int64_t offset
+    int64_t max_messages
+    int64_t sys_flag
+    int64_t commit_offset
+    int64_t suspend_ms
+    int64_t sub_version
+    int64_t max_bytes           # not positive: no limit of its own
+    int64_t now_ms
+
+cdef struct HeldPull:
+    HeldGroup *group
+    HeldPull *next              # of its group, in the order of arrival
+    HeldPull *previous
+    HeldPull *next_of_slot      # of its connection's slot
+    HeldPull *previous_of_slot
+    HeldPull *next_of_tick      # of its deadline's tick
+    HeldPull *previous_of_tick
+    uint64_t token              # of its connection
+    int64_t deadline_ms
+    Pull pull
+    int32_t opaque
+    uint8_t serialize_type
+    bint is_due                 # in the list of those whose time is over
+    int64_t frame_size
+    uint8_t *frame              # as it came, after the struct
+
+cdef struct HeldGroup:          # the pulls of one view that wait in one queue
+    void *view
+    void *queue
+    HeldGroup *next_of_queue
+    HeldGroup *previous_of_queue
+    HeldGroup **first_of_queue
+    HeldGroup *next_ready
+    HeldGroup *previous_ready
+    ReadyGroups *ready
+    bint is_ready               # messages came since it was looked at
+    int64_t tested_offset       # no earlier entry is for a pull of the group
+    int64_t count
+    HeldPull *first
+    HeldPull *last
+
+cdef struct ReadyGroups:
+    HeldGroup *first
+    HeldGroup *last
+
+
+cdef inline void mark_ready(HeldGroup *group) noexcept nogil:
+    """Have a group looked at in the next turn."""
+    if group.is_ready:
+        return
+    group.is_ready = True
+    group.next_ready = NULL
+    group.previous_ready = group.ready.last
+    if group.ready.last != NULL:
+        group.ready.last.next_ready = group
+    else:
+        group.ready.first = group
+    group.ready.last = group
+
+
+cdef inline void wake_groups(HeldGroup *group) noexcept nogil:
+    """Have the groups of a queue looked at, from the first one on."""
+    while group != NULL:
+        mark_ready(group)
+        group = group.next_of_queue
+
+
+cdef class HeldPulls:
+    cdef ReadyGroups ready      # messages came for them
+    cdef ReadyGroups hidden     # messages came that readers may not see yet
+    cdef HeldPull *due          # linked by next_of_tick
+    cdef void *connections      # of the reactor, which outlives every handler
+    cdef HeldPull **slots       # by slot: the pulls of the connection that is there
+    cdef int64_t *slot_counts
+    cdef uint32_t slot_capacity
+    cdef HeldPull **ticks
+    cdef int64_t tick           # the last one that is over
+    cdef bint is_over           # nothing is held any more
+    cdef int64_t total_limit, connection_limit, view_limit
+    cdef int64_t suspend_limit_ms
+    cdef int64_t short_poll_ms  # how long instead of what the request says; 0: no
+    cdef int64_t size
+    cdef readonly int64_t waiting
+    cdef readonly int64_t held
+    cdef readonly int64_t refused
+    cdef readonly int64_t woken
+    cdef readonly int64_t expired
+    cdef readonly int64_t dropped
+    cdef readonly int64_t returned
+    cdef list returned_pulls
+    cdef object on_returned
+
+    cdef bint has_room(
+        self, const HeldGroup *group, uint64_t token, int64_t size
+    ) noexcept nogil
+    cdef bint keep(
+        self, HeldGroup *group, const Pull *pull, uint64_t token, int32_t opaque,
+        uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
+    ) noexcept nogil
+    cdef bint has_work(self) noexcept nogil
+    cdef void look_again(self) noexcept nogil
+    cdef HeldGroup *take_ready(self) noexcept nogil
+    cdef void hide(self, HeldGroup *group) noexcept nogil
+    cdef HeldPull *take_due(self) noexcept nogil
+    cdef void forget(self, HeldPull *held) noexcept nogil
+    cdef void give_back(self, HeldPull *held, int64_t tested_offset) noexcept nogil
+    cdef void give_back_group(self, HeldGroup *group) noexcept nogil
+    cdef void unlink_tick(self, HeldPull *held) noexcept nogil
+    cdef bint has_slot(self, uint32_t slot) noexcept nogil
+    cdef void make_due(self, int64_t tick) noexcept nogil
+
+
+cdef HeldGroup *new_group(
+    void *view, void *queue, HeldGroup **first_of_queue, HeldPulls pulls
+) noexcept nogil
+cdef void leave_ready(HeldGroup *group) noexcept nogil

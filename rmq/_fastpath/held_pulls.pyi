@@ -1,0 +1,69 @@
+from collections.abc import Callable
+from typing import NamedTuple, Self, final
+
+class ReturnedPull(NamedTuple):
+    """A pull that Python goes on with."""
+
+    token: int
+    frame: bytes
+    deadline_ms: int
+    tested_offset: int
+    """No earlier entry is for it."""
+
+class HeldPullCounts(NamedTuple):
+    """How many compiled pulls wait, and what became of the others."""
+
+    waiting: int
+    held: int
+    refused: int
+    woken: int
+    expired: int
+    dropped: int
+    returned: int
+
+@final
+class HeldPulls:
+    """All pulls that wait compiled."""
+
+    waiting: int
+    held: int
+    refused: int
+    woken: int
+    expired: int
+    dropped: int
+    returned: int
+    @property
+    def wants_turn(self) -> bool:
+        """Whether a turn may have something to do."""
+
+    def __new__(cls, on_returned: Callable[[], object]) -> Self:
+        """`on_returned` is called when `take_returned` has something."""
+
+    def limit(
+        self,
+        *,
+        total: int,
+        per_connection: int,
+        per_view: int,
+        suspend_ms: int,
+        short_poll_ms: int = 0,
+    ) -> None:
+        """Hold at most so many from now on, each for at most `suspend_ms`.
+
+        `short_poll_ms` is how long each is held whatever it asks for; 0: as it asks.
+        """
+
+    def drop(self, token: int) -> None:
+        """Forget the pulls of a connection that closed."""
+
+    def expire(self, now_ms: int) -> None:
+        """Make the pulls due whose time is over by then."""
+
+    def end_all(self) -> None:
+        """Make every pull due and hold no others, because the broker stops."""
+
+    def take_returned(self) -> list[ReturnedPull]:
+        """Return the pulls that Python goes on with, as `ReturnedPull`."""
+
+    def counts(self) -> HeldPullCounts:
+        """Return a picture of the counters."""

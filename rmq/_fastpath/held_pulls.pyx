@@ -1,0 +1,395 @@
+"""HeldPulls: pulls that wait for messages and are answered without Python.
+
+`PullPath` keeps a plain pull that has come to the end of its queue, as it has read it.
+Such pulls wait in groups: those of one view in one queue take the same messages.  An
+entry that is published marks the groups of its queue ready; the end of the poll reads
+the new entries once for each group, and answers its pulls if one is for them.  A turn
+takes what fits into its time from the ready groups, the next one goes on.
+A pull also ends when its time is over, when its connection closes, and when its view is
+forgotten or its message cannot be read here: then Python gets its frame back.
+
+Every pull is in three lists: of its group, of its connection's slot, and of the tick of
+its deadline, so that nothing walks over the pulls that wait.
+Bounds: `limit` sets how many wait in all, of a connection and of a view; together they
+have at most SIZE_LIMIT bytes.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from typing import NamedTuple
+
+cdef enum:
+    SIZE_LIMIT = 256 * 1024 * 1024
+    FIRST_SLOTS = 64
+
+
+class ReturnedPull(NamedTuple):
+    """A pull that Python goes on with."""
+
+    token: int
+    frame: bytes
+    deadline_ms: int
+    tested_offset: int
+    """No earlier entry is for it."""
+
+
+class HeldPullCounts(NamedTuple):
+    """How many compiled pulls wait, and what became of the others."""
+
+    waiting: int
+    held: int
+    refused: int
+    woken: int
+    expired: int
+    dropped: int
+    returned: int
+
+
+@cython.final
+cdef class HeldPulls:
+    """All pulls that wait compiled."""
+
+    def __cinit__(self, on_returned):
+        """`on_returned` is called when `take_returned` has something."""
+        self.on_returned = on_returned
+        self.returned_pulls = []
+        self.total_limit = self.connection_limit = self.view_limit = 0
+        self.suspend_limit_ms = (TICK_COUNT - 2) * TICK_MS
+        self.ticks = <HeldPull **>calloc(TICK_COUNT, sizeof(HeldPull *))
+        if self.ticks == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef int64_t i
+        cdef HeldPull *held
+        for i in range(self.slot_capacity):
+            held = self.slots[i]
+            while held != NULL:
+                self.slots[i] = held.next_of_slot
+                free(held)
+                held = self.slots[i]
+        free(self.slots)
+        free(self.slot_counts)
+        free(self.ticks)
+
+    def limit(
+        self,
+        *,
+        int64_t total,
+        int64_t per_connection,
+        int64_t per_view,
+        int64_t suspend_ms,
+        int64_t short_poll_ms=0,
+    ):
+        """Hold at most so many from now on, each for at most `suspend_ms`.
+
+        `short_poll_ms` is how long each is held whatever it asks for; 0: as it asks.
+        """
+        self.total_limit = total
+        self.connection_limit = per_connection
+        self.view_limit = per_view
+        self.suspend_limit_ms = min(suspend_ms, (TICK_COUNT - 2) * TICK_MS)
+        self.short_poll_ms = short_poll_ms
+
+    # -- keep and forget
+
+    cdef bint has_room(
+        self, const HeldGroup *group, uint64_t token, int64_t size
+    ) noexcept nogil:
+        cdef uint32_t slot = <uint32_t>token
+        if self.is_over or self.waiting >= self.total_limit:
+            return False
+        if self.size + size > SIZE_LIMIT or group.count >= self.view_limit:
+            return False
+        return (
+            slot >= self.slot_capacity
+            or self.slot_counts[slot] < self.connection_limit
+        )
+
+    cdef bint keep(
+        self, HeldGroup *group, const Pull *pull, uint64_t token, int32_t opaque,
+        uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
+    ) noexcept nogil:
+        """Keep a pull that found nothing; False leaves it to Python."""
+        cdef uint32_t slot = <uint32_t>token
+        cdef int64_t size = sizeof(HeldPull) + frame_size
+        cdef int64_t suspend_ms = pull.suspend_ms
+        cdef int64_t tick
+        cdef HeldPull *held
+        if self.short_poll_ms:
+            suspend_ms = self.short_poll_ms
+        if not self.has_room(group, token, size) or suspend_ms <= 0:
+            self.refused += 1
+            return False
+        if slot >= self.slot_capacity and not self.has_slot(slot):
+            return False
+        held = <HeldPull *>malloc(size)
+        if held == NULL:
+            return False
+        held.group = group
+        held.token = token
+        held.pull = pull[0]
+        held.opaque = opaque
+        held.serialize_type = serialize_type
+        held.is_due = False
+        held.frame = <uint8_t *>held + sizeof(HeldPull)
+        held.frame_size = frame_size
+        memcpy(held.frame, frame, frame_size)
+        held.deadline_ms = pull.now_ms + min(suspend_ms, self.suspend_limit_ms)
+        if group.count == 0:
+            group.tested_offset = pull.offset
+        held.next = NULL
+        held.previous = group.last
+        if group.last != NULL:
+            group.last.next = held
+        else:
+            group.first = held
+        group.last = held
+        held.previous_of_slot = NULL
+        held.next_of_slot = self.slots[slot]
+        if held.next_of_slot != NULL:
+            held.next_of_slot.previous_of_slot = held
+        self.slots[slot] = held
+        if self.waiting == 0:
+            self.tick = pull.now_ms // TICK_MS
+        tick = _tick_of(held) % TICK_COUNT
+        held.previous_of_tick = NULL
+        held.next_of_tick = self.ticks[tick]
+        if held.next_of_tick != NULL:
+            held.next_of_tick.previous_of_tick = held
+        self.ticks[tick] = held
+        group.count += 1
+        self.slot_counts[slot] += 1
+        self.waiting += 1
+        self.held += 1
+        self.size += size
+        return True
+
+    cdef bint has_slot(self, uint32_t slot) noexcept nogil:
+        """Have a list for the connection of a slot."""
+        cdef uint32_t capacity = max(self.slot_capacity, <uint32_t>FIRST_SLOTS)
+        cdef void *slots
+        cdef void *counts
+        while capacity <= slot:
+            capacity *= 2
+        slots = realloc(self.slots, capacity * sizeof(HeldPull *))
+        if slots == NULL:
+            return False
+        self.slots = <HeldPull **>slots
+        counts = realloc(self.slot_counts, capacity * sizeof(int64_t))
+        if counts == NULL:
+            return False
+        self.slot_counts = <int64_t *>counts
+        memset(
+            self.slots + self.slot_capacity, 0,
+            (capacity - self.slot_capacity) * sizeof(HeldPull *),
+        )
+        memset(
+            self.slot_counts + self.slot_capacity, 0,
+            (capacity - self.slot_capacity) * sizeof(int64_t),
+        )
+        self.slot_capacity = capacity
+        return True
+
+    cdef void forget(self, HeldPull *held) noexcept nogil:
+        """Take a pull out of its lists and free it."""
+        cdef HeldGroup *group = held.group
+        cdef uint32_t slot = <uint32_t>held.token
+        if held.previous != NULL:
+            held.previous.next = held.next
+        else:
+            group.first = held.next
+        if held.next != NULL:
+            held.next.previous = held.previous
+        else:
+            group.last = held.previous
+        if held.previous_of_slot != NULL:
+            held.previous_of_slot.next_of_slot = held.next_of_slot
+        else:
+            self.slots[slot] = held.next_of_slot
+        if held.next_of_slot != NULL:
+            held.next_of_slot.previous_of_slot = held.previous_of_slot
+        self.unlink_tick(held)
+        group.count -= 1
+        self.slot_counts[slot] -= 1
+        self.waiting -= 1
+        self.size -= sizeof(HeldPull) + held.frame_size
+        free(held)
+
+    cdef void unlink_tick(self, HeldPull *held) noexcept nogil:
+        if held.previous_of_tick != NULL:
+            held.previous_of_tick.next_of_tick = held.next_of_tick
+        elif held.is_due:
+            self.due = held.next_of_tick
+        else:
+            self.ticks[_tick_of(held) % TICK_COUNT] = held.next_of_tick
+        if held.next_of_tick != NULL:
+            held.next_of_tick.previous_of_tick = held.previous_of_tick
+
+    def drop(self, uint64_t token):
+        """Forget the pulls of a connection that closed."""
+        cdef uint32_t slot = <uint32_t>token
+        if slot >= self.slot_capacity:
+            return
+        while self.slots[slot] != NULL and self.slots[slot].token == token:
+            self.forget(self.slots[slot])
+            self.dropped += 1
+
+    # -- what is to be looked at
+
+    cdef bint has_work(self) noexcept nogil:
+        return (
+            self.ready.first != NULL
+            or self.hidden.first != NULL
+            or self.due != NULL
+        )
+
+    @property
+    def wants_turn(self):
+        """Whether a turn may have something to do."""
+        return self.has_work()
+
+    cdef void look_again(self) noexcept nogil:
+        """Look again at groups whose messages readers could not see yet."""
+        cdef HeldGroup *group = self.hidden.first
+        cdef HeldGroup *following
+        self.hidden.first = self.hidden.last = NULL
+        while group != NULL:
+            following = group.next_ready
+            group.ready = &self.ready
+            group.is_ready = False
+            mark_ready(group)
+            group = following
+
+    cdef HeldGroup *take_ready(self) noexcept nogil:
+        """The next ready group, which is no longer ready; NULL without one."""
+        cdef HeldGroup *group = self.ready.first
+        if group != NULL:
+            leave_ready(group)
+        return group
+
+    cdef void hide(self, HeldGroup *group) noexcept nogil:
+        """Keep a group until readers may see what came for it."""
+        if not group.is_ready:
+            group.ready = &self.hidden
+            mark_ready(group)
+
+    cdef HeldPull *take_due(self) noexcept nogil:
+        """A pull whose time is over; it stays in its lists."""
+        return self.due
+
+    def expire(self, int64_t now_ms):
+        """Make the pulls due whose time is over by then."""
+        cdef int64_t until = now_ms // TICK_MS
+        cdef int64_t first = max(self.tick + 1, until - TICK_COUNT + 1)
+        cdef int64_t tick
+        if until <= self.tick:
+            return
+        self.tick = until
+        for tick in range(first, until + 1):
+            self.make_due(tick % TICK_COUNT)
+
+    def end_all(self):
+        """Make every pull due and hold no others, because the broker stops."""
+        cdef int64_t tick
+        self.is_over = True
+        for tick in range(TICK_COUNT):
+            self.make_due(tick)
+
+    cdef void make_due(self, int64_t tick) noexcept nogil:
+        """Move the pulls of a tick to those that are due."""
+        cdef HeldPull *last = self.ticks[tick]
+        if last == NULL:
+            return
+        last.is_due = True
+        while last.next_of_tick != NULL:
+            last = last.next_of_tick
+            last.is_due = True
+        last.next_of_tick = self.due
+        if self.due != NULL:
+            self.due.previous_of_tick = last
+        self.due = self.ticks[tick]
+        self.ticks[tick] = NULL
+
+    # -- back to Python
+
+    cdef void give_back(self, HeldPull *held, int64_t tested_offset) noexcept nogil:
+        """Let Python go on with a pull."""
+        with gil:
+            self.returned_pulls.append(ReturnedPull(
+                held.token, held.frame[:held.frame_size], held.deadline_ms,
+                tested_offset,
+            ))
+            self.returned += 1
+            self.forget(held)
+            self.on_returned()
+
+    cdef void give_back_group(self, HeldGroup *group) noexcept nogil:
+        """Give all pulls of a group back, and free it.
+
+        They may want other messages from now on, so that nothing was tested for them.
+        """
+        while group.first != NULL:
+            self.give_back(group.first, 0)
+        if group.is_ready:
+            leave_ready(group)
+        if group.previous_of_queue != NULL:
+            group.previous_of_queue.next_of_queue = group.next_of_queue
+        else:
+            group.first_of_queue[0] = group.next_of_queue
+        if group.next_of_queue != NULL:
+            group.next_of_queue.previous_of_queue = group.previous_of_queue
+        free(group)
+
+    def take_returned(self):
+        """Return the pulls that Python goes on with, as `ReturnedPull`."""
+        taken = self.returned_pulls
+        self.returned_pulls = []
+        return taken
+
+    def counts(self):
+        """Return a picture of the counters."""
+        return HeldPullCounts(
+            self.waiting, self.held, self.refused, self.woken, self.expired,
+            self.dropped, self.returned,
+        )
+
+
+cdef HeldGroup *new_group(
+    void *view, void *queue, HeldGroup **first_of_queue, HeldPulls pulls
+) noexcept nogil:
+    """Return a group without pulls, linked to its queue; NULL without memory."""
+    cdef HeldGroup *group = <HeldGroup *>calloc(1, sizeof(HeldGroup))
+    if group == NULL:
+        return NULL
+    group.view = view
+    group.queue = queue
+    group.ready = &pulls.ready
+    group.first_of_queue = first_of_queue
+    group.next_of_queue = first_of_queue[0]
+    if group.next_of_queue != NULL:
+        group.next_of_queue.previous_of_queue = group
+    first_of_queue[0] = group
+    return group
+
+
+cdef void leave_ready(HeldGroup *group) noexcept nogil:
+    """Take a group out of the list that it is in."""
+    if group.previous_ready != NULL:
+        group.previous_ready.next_ready = group.next_ready
+    else:
+        group.ready.first = group.next_ready
+    if group.next_ready != NULL:
+        group.next_ready.previous_ready = group.previous_ready
+    else:
+        group.ready.last = group.previous_ready
+    group.is_ready = False
+
+
+cdef int64_t _tick_of(const HeldPull *held) noexcept nogil:
+    """The first tick at which its time is over."""
+    return (held.deadline_ms + TICK_MS - 1) // TICK_MS

@@ -1,0 +1,303 @@
+"""Pulls that wait compiled: kept, woken and ended as the Python handler does it."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.records import decode_stored
+from rmq.store.config import FlushDiskType
+from rmq_plugins.pull.handler import PullHandler
+from tests.plugins.pull.test_compiled_pulls import PLAIN, fill, request, subscribe
+from tests.plugins.sides import sides
+
+__all__ = ["sides"]
+
+WAITS = {**PLAIN, "sysFlag": "6"}
+SUSPEND_MS = 15_000
+
+
+class Waiter:
+    """One side with pulls that wait; its answers by opaque number."""
+
+    def __init__(self, side):
+        self.side = side
+        self.pulls = side.caller.find(PullHandler)
+        side.connection.token = side.token
+        side.broker.connection_of = {side.token: side.connection}.get
+        subscribe(side)
+        fill(side, 12)
+        self._opaque = 1_000
+
+    @property
+    def compiled(self):
+        """What waits compiled; None on the Python side."""
+        native = self.pulls._native
+        return None if native is None else native.table.held
+
+    def pull(self, offset, queue=0, kind="plain", **fields):
+        """Send one pull."""
+        self._opaque += 1
+        wanted = {**WAITS, "queueOffset": str(offset), "queueId": str(queue), **fields}
+        self.side.play([request(wanted, opaque=self._opaque, kind=kind)])
+        return self._opaque
+
+    def warm(self, **fields):
+        """Have every queue shown to the compiled path."""
+        for queue in range(3):
+            self.pull(0, queue, sysFlag="4", **fields)
+
+    def send(self, count=1, queue=0, tag=""):
+        """Store messages, and let everybody hear of them."""
+        for _ in range(count):
+            text = f"UNIQ_KEY\x01k\x02TAGS\x01{tag}\x02" if tag else "UNIQ_KEY\x01k\x02"
+            self.side.caller.send("T", b"news", queueId=queue, properties=text)
+        self.turn()
+
+    def turn(self):
+        """Have everything run that can run now."""
+        self.side.broker.arrivals.flush()
+        self.side.play([b""])
+        for returned in self.pulls.take_returned():
+            self.pulls.go_on(returned)
+        while self.pulls.held.has_more.is_set():
+            self.pulls.held.run_turn()
+
+    def pass_time(self, ms):
+        """Let time pass, and end the pulls whose time is over."""
+        self.side.broker.clock.ms += ms
+        self.pulls.sweep()
+        self.turn()
+
+    def answers(self):
+        """Return the frames of all answers by opaque number."""
+        sent = {
+            each.opaque: encode(each)
+            for each in self.side.connection.sent
+            if each.is_response
+        }
+        assert not sent.keys() & self.side.replies.keys(), "answered twice"
+        return {**self.side.replies, **sent}
+
+    def answer(self, opaque):
+        """Return one answer, or None."""
+        frame = self.answers().get(opaque)
+        return None if frame is None else FrameDecoder().feed(frame)[0]
+
+
+@pytest.fixture
+def pair(sides):
+    waiters = [Waiter(side) for side in sides()]
+    for waiter in waiters:
+        waiter.warm()
+    return waiters
+
+
+@pytest.fixture
+def compiled(pair):
+    return pair[1]
+
+
+@pytest.mark.parametrize("kind", ["plain", "numbers", "binary"])
+def test_a_pull_waits_and_is_answered_without_python(pair, kind):
+    opaques = [waiter.pull(4, kind=kind) for waiter in pair]
+    python, compiled = pair
+    assert compiled.compiled.waiting == 1
+    assert python.pulls.held.statistics().waiting == 1
+    assert compiled.pulls.held.statistics().waiting == 0
+    for waiter in pair:
+        waiter.send()
+    assert python.answers() == compiled.answers()
+    found = compiled.answer(opaques[1])
+    assert found.code == ResponseCode.SUCCESS
+    assert [record.body for record in decode_stored(found.body)] == [b"news"]
+    assert compiled.compiled.counts()._asdict() == {
+        "waiting": 0, "held": 1, "refused": 0, "woken": 1, "expired": 0,
+        "dropped": 0, "returned": 0,
+    }  # fmt: skip
+
+
+def test_all_messages_of_a_poll_are_one_answer(pair):
+    for waiter in pair:
+        waiter.pull(4)
+        waiter.send(5)
+    assert pair[0].answers() == pair[1].answers()
+
+
+def test_other_tags_wake_nobody_and_are_not_read_twice(pair):
+    for waiter in pair:
+        waiter.warm(subscription="TagB")
+        waiter.pull(4, subscription="TagB")
+        waiter.send(3, tag="TagA")
+    assert pair[1].compiled.waiting == 1
+    for waiter in pair:
+        waiter.send(1, tag="TagB")
+    assert pair[0].answers() == pair[1].answers()
+    assert pair[1].compiled.counts().woken == 1
+
+
+def test_time_over_answers_not_found(pair):
+    for waiter in pair:
+        opaque = waiter.pull(4)
+        waiter.pass_time(SUSPEND_MS - 200)
+        assert waiter.answer(opaque) is None
+        waiter.pass_time(300)
+        assert waiter.answer(opaque).code == ResponseCode.PULL_NOT_FOUND
+    assert pair[0].answers() == pair[1].answers()
+    assert pair[1].compiled.counts().expired == 1
+
+
+def test_time_over_after_other_tags_moves_the_offset(pair):
+    for waiter in pair:
+        waiter.warm(subscription="TagB")
+        opaque = waiter.pull(4, subscription="TagB")
+        waiter.send(3, tag="TagA")
+        waiter.pass_time(SUSPEND_MS + 100)
+        assert waiter.answer(opaque).ext_fields["nextBeginOffset"] == "7"
+    assert pair[0].answers() == pair[1].answers()
+
+
+def test_an_offset_that_comes_with_the_pull_is_committed_once(pair):
+    for waiter in pair:
+        waiter.pull(4, sysFlag="7", commitOffset="3")
+        offsets = waiter.side.broker.offsets
+        assert offsets.query("G", "T", 0) == 3
+        offsets.commit("somebody", "G", "T", 0, 2)
+        waiter.send()
+        assert offsets.query("G", "T", 0) == 2
+
+
+def test_a_closed_connection_drops_its_pulls(compiled):
+    compiled.pull(4)
+    compiled.pulls.drop(compiled.side.connection)
+    assert compiled.compiled.counts().dropped == 1
+    compiled.send()
+    assert compiled.compiled.waiting == 0
+
+
+def test_a_view_that_is_forgotten_gives_its_pulls_to_python(pair):
+    for waiter in pair:
+        waiter.pull(4)
+        waiter.side.caller.topic("T", queues=3, topic_sys_flag=1)
+        waiter.turn()
+    assert pair[1].compiled.counts().returned == 1
+    assert pair[1].pulls.held.statistics().waiting == 1
+    for waiter in pair:
+        waiter.send()
+    assert pair[0].answers() == pair[1].answers()
+
+
+def test_a_topic_that_is_shut_ends_them_with_its_refusal(pair):
+    for waiter in pair:
+        opaque = waiter.pull(4)
+        waiter.side.caller.topic("T", queues=3, perm=2)
+        waiter.send()
+        waiter.turn()
+        assert waiter.answer(opaque).code == ResponseCode.NO_PERMISSION
+    assert pair[0].answers() == pair[1].answers()
+
+
+def test_a_stop_answers_all_and_holds_no_more(pair):
+    for waiter in pair:
+        waiter.pull(4, 0)
+        waiter.pull(4, 1)
+        waiter.pulls.end_all()
+        waiter.side.play([b""])
+    assert pair[0].answers() == pair[1].answers()
+    assert pair[1].compiled.waiting == 0
+
+
+def test_messages_wake_when_they_are_durable(sides):
+    pair = [Waiter(side) for side in sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)]
+    for waiter in pair:
+        waiter.side.store.durability.flush()
+        waiter.warm()
+        opaque = waiter.pull(4)
+        waiter.send()
+        assert waiter.answer(opaque) is None
+        waiter.side.store.durability.flush()
+        waiter.turn()
+        assert waiter.answer(opaque).code == ResponseCode.SUCCESS
+    assert pair[1].compiled.counts().woken == 1
+
+
+def test_limits_leave_the_rest_to_python(compiled):
+    compiled.compiled.limit(total=2, per_connection=9, per_view=9, suspend_ms=60_000)
+    for _ in range(3):
+        compiled.pull(4)
+    assert compiled.compiled.counts()[:3] == (2, 2, 1)
+    assert compiled.pulls.held.statistics().waiting == 1
+    compiled.send()
+    assert len(compiled.answers()) == 3 + 3
+
+
+@pytest.mark.parametrize("limit", ["per_connection", "per_view"])
+def test_each_limit_holds(compiled, limit):
+    limits = {"total": 9, "per_connection": 9, "per_view": 9, limit: 1}
+    compiled.compiled.limit(**limits, suspend_ms=60_000)
+    compiled.pull(4)
+    compiled.pull(4)
+    assert compiled.compiled.waiting == 1
+
+
+def test_a_turn_ends_and_the_next_goes_on(compiled):
+    """4,000 pulls are answered in several turns, in the order in which they came."""
+    for _ in range(4_000):
+        compiled.pull(4)
+    compiled.send()
+    counts = compiled.compiled.counts()
+    assert (counts.waiting, counts.woken) == (0, 4_000)
+    answered = [opaque for opaque in compiled.answers() if opaque > 1_003]
+    assert answered == sorted(answered)
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("pull"), st.integers(0, 2), st.sampled_from(["*", "TagA"])),
+    st.tuples(
+        st.just("send"), st.integers(0, 2), st.sampled_from(["", "TagA", "TagB"])
+    ),
+    st.tuples(st.just("time"), st.integers(0, 20_000)),
+    st.tuples(st.just("forget")),
+)
+
+
+@settings(
+    max_examples=settings.default.max_examples // 3,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=st.lists(STEPS, max_size=40))
+def test_any_history_ends_in_the_same_answers(sides, steps):
+    pair = [Waiter(side) for side in sides()]
+    for waiter in pair:
+        for tag in ("*", "TagA"):
+            waiter.warm(subscription=tag)
+        for step in steps:
+            play(waiter, *step)
+        waiter.pass_time(60_000)
+    python, compiled = pair
+    # a pull that was given back may find its time over a sweep later
+    assert compiled.answers().keys() == python.answers().keys()
+    assert compiled.answers() == python.answers()
+    assert compiled.compiled.waiting == 0
+
+
+def play(waiter, step, *arguments):
+    random.seed(7)
+    if step == "pull":
+        queue, tag = arguments
+        end = waiter.side.store.reads.max_offset("T", queue)
+        waiter.pull(end, queue, subscription=tag)
+    elif step == "send":
+        queue, tag = arguments
+        waiter.send(1, queue, tag)
+    elif step == "time":
+        waiter.pass_time(*arguments)
+    else:
+        waiter.side.broker.groups.update(
+            waiter.side.broker.groups.find("G")
+        ) if waiter.side.broker.groups.get("G") else None
+        waiter.turn()
