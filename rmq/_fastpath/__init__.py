@@ -16,6 +16,7 @@ from rmq._fastpath.decode import (
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.inner_loop import InnerLoop
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
@@ -49,6 +50,7 @@ __all__ = [
     "EventKind",
     "HeldPullCounts",
     "IndexTable",
+    "InnerLoop",
     "LogTail",
     "MappedFile",
     "NativeHandler",

@@ -7,6 +7,9 @@ from rmq._fastpath.pacing cimport Pacing
 from rmq._fastpath.rpc_times cimport RpcTimes
 from rmq._fastpath.syscalls cimport epoll_event
 
+cdef enum:
+    READY_LIMIT = 256           # connections looked at in one poll
+
 cdef class Reactor:
     cdef readonly int epfd
     cdef readonly Connections connections

@@ -43,7 +43,6 @@ from rmq._fastpath.syscalls cimport (
 )
 
 cdef enum:
-    READY_LIMIT = 256                   # connections looked at in one poll
     FRAMES_PER_CONNECTION = 512
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000

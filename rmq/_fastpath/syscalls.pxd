@@ -22,8 +22,19 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *data, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
 
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    short POLLIN, POLLNVAL
+
 cdef extern from *:
     """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <poll.h>
     #include <stdint.h>
     #include <sys/epoll.h>
     #include <time.h>
@@ -38,6 +49,11 @@ cdef extern from *:
     ) {
         struct epoll_event event = {.events = what, .data.u64 = id};
         return epoll_ctl(set, how, fd, &event);
+    }
+    /* Wait for one of two descriptors; 0 when the time is over, -1 with errno. */
+    static inline int rmq_poll_both(struct pollfd *both, int64_t time_ns) {
+        struct timespec t = {time_ns / 1000000000, time_ns % 1000000000};
+        return ppoll(both, 2, &t, NULL);
     }
     static inline void rmq_eventfd_drain(int fd) {
         uint64_t count;
@@ -54,5 +70,6 @@ cdef extern from *:
     int epoll_set "rmq_epoll_set"(
         int set, int how, int fd, uint32_t what, uint64_t id
     ) noexcept nogil
+    int poll_both "rmq_poll_both"(pollfd *both, int64_t time_ns) noexcept nogil
     void eventfd_drain "rmq_eventfd_drain"(int fd) noexcept nogil
     void eventfd_wake "rmq_eventfd_wake"(int fd) noexcept nogil

@@ -1,17 +1,22 @@
 """The one trio task that waits for the reactor's epoll set and serves it.
 
 trio is paid once per poll: one wait and one checkpoint, whatever the number of
-connections and messages.
+connections and messages. While trio sleeps, `InnerLoop` serves compiled requests in its
+place, and this task is woken only for what Python must hear of.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import trio
 
-from rmq._fastpath import Reactor
+from rmq._fastpath import InnerLoop, Reactor
 from rmq.remoting.loop_clock import now_ms
 
 Event = tuple[int, int, bytes | None]
+
+_IS_TAKEN: Final = trio.lowlevel.RunVar("an inner loop waits in this run", False)
 
 
 async def serve_reactor(
@@ -20,14 +25,60 @@ async def serve_reactor(
     after_poll: list[Callable[[], None]],
 ) -> None:
     """Poll whenever something is ready; other tasks run between two polls."""
-    while True:
-        await trio.lowlevel.wait_readable(reactor.epfd)
-        while reactor.poll(now_ms()):
-            for callback in after_poll:
-                callback()
-            while reactor.has_events:
-                handle_events(reactor.take_events())
+    with inner_loop(reactor) as inner:
+        while True:
+            if inner is None or inner.is_broken:
+                await trio.lowlevel.wait_readable(reactor.epfd)
+            else:
+                await trio.lowlevel.wait_readable(inner.signal_fd)
+                inner.rest()
                 for callback in after_poll:
                     callback()
-                reactor.flush()
-            await trio.lowlevel.checkpoint()
+            while reactor.poll(now_ms()):
+                for callback in after_poll:
+                    callback()
+                while reactor.has_events:
+                    handle_events(reactor.take_events())
+                    for callback in after_poll:
+                        callback()
+                    reactor.flush()
+                await trio.lowlevel.checkpoint()
+
+
+@contextmanager
+def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
+    """Serve the reactor while trio sleeps; None where that cannot be.
+
+    A run has one at most: the other reactors' descriptors are in trio's own set.
+    """
+    descriptor = trio_descriptor()
+    if descriptor is None or _IS_TAKEN.get():
+        yield None
+        return
+    inner = InnerLoop(reactor, descriptor, now_ms())
+    _IS_TAKEN.set(True)
+    trio.lowlevel.add_instrument(inner)  # type: ignore[arg-type] # it has the one hook
+    try:
+        yield inner
+    finally:
+        _IS_TAKEN.set(False)
+        if not inner.is_broken:
+            trio.lowlevel.remove_instrument(inner)  # type: ignore[arg-type] # as above
+
+
+def trio_descriptor() -> int | None:
+    """Return the descriptor of trio's own epoll set, which is private.
+
+    None if this trio has none, for a clock that is not the system's, because then the
+    time to sleep is not the time to wait, and inside another event loop.
+    """
+    if type(trio.lowlevel.current_clock()).__module__ != "trio._core._run":
+        return None
+    try:
+        runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner  # no public name
+        if runner.is_guest:
+            return None
+        descriptor = runner.io_manager._epoll.fileno()
+    except AttributeError:
+        return None
+    return int(descriptor)

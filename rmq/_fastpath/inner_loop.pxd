@@ -1,0 +1,20 @@
+from libc.stdint cimport int64_t
+
+from rmq._fastpath.reactor cimport Reactor
+
+cdef enum Outcome:
+    TELL = 0                    # Python must hear of something
+    TIME_OVER = 1               # and nothing came
+    TRIO_READY = 2              # trio wakes up by itself
+    UNUSABLE = 3                # a descriptor is none
+
+cdef class InnerLoop:
+    cdef Reactor reactor
+    cdef int trio_fd
+    cdef readonly int signal_fd
+    cdef int64_t clock_ns       # of the reactor's clock, less the monotonic one
+    cdef readonly bint is_broken
+    cdef readonly int64_t waits
+    cdef readonly int64_t rounds
+
+    cdef Outcome wait(self, int64_t end_ns) noexcept
