@@ -127,9 +127,10 @@ def markdown(result: dict) -> str:
     if result["doubts"]:
         parts.insert(
             0,
-            f"**Void as a measurement of speed: {result['doubts']}.** All servers were "
-            "slowed down in turns, so what stands is which of them is ahead, not by "
-            "how much; measure on a quiet machine before quoting a figure.\n",
+            f"**No measurement of speed: {result['doubts']}.** The machine was busy "
+            "and slowed down all servers in turns. The order of the servers holds; "
+            "the rates and the ratios do not. Measure on a quiet machine before you "
+            "quote a figure.\n",
         )
     return "\n".join(parts)
 

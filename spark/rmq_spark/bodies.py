@@ -1,4 +1,4 @@
-"""Compressed bodies, opened as consumers do.
+"""Compressed bodies, decompressed as consumers do.
 
 Bits 8 to 10 of the system flag name the method: 0 and 3 zlib, 1 LZ4 frame, 2 Zstandard.
 """
@@ -19,7 +19,7 @@ MAX_BODY_BYTES: Final = 64 << 20
 
 
 def open_body(sys_flag: int, body: bytes) -> bytes:
-    """The body in plain; a ValueError says why it cannot be opened."""
+    """The decompressed body; a ValueError says why that is not possible."""
     method = sys_flag & COMPRESSION_MASK
     if method in (COMPRESSION_LEGACY, COMPRESSION_ZLIB):
         return _inflate(body)
@@ -31,7 +31,7 @@ def open_body(sys_flag: int, body: bytes) -> bytes:
 
 
 def keep_if_broken(sys_flag: int, body: bytes) -> bytes:
-    """The body in plain, or as stored if it cannot be opened."""
+    """The decompressed body, or the stored one if that is not possible."""
     try:
         return open_body(sys_flag, body)
     except ValueError:
@@ -43,7 +43,7 @@ def _inflate(body: bytes) -> bytes:
     try:
         opened = inflater.decompress(body, MAX_BODY_BYTES)
     except zlib.error as error:
-        raise ValueError(f"its body is not what zlib wrote: {error}") from error
+        raise ValueError(f"its body is no valid zlib data: {error}") from error
     if not inflater.eof:
         raise ValueError("its zlib body is cut short, or too large")
     return opened
@@ -58,7 +58,7 @@ def _open_lz4(body: bytes) -> bytes:
     try:
         opened = opener.decompress(body, max_length=MAX_BODY_BYTES)
     except RuntimeError as error:
-        raise ValueError(f"its body is not what LZ4 wrote: {error}") from error
+        raise ValueError(f"its body is no valid LZ4 frame: {error}") from error
     if not opener.eof:
         raise ValueError("its LZ4 body is cut short, or too large")
     return bytes(opened)
@@ -75,7 +75,7 @@ def _open_zstd(body: bytes) -> bytes:
     try:
         opened: bytes = reader.read(MAX_BODY_BYTES + 1)
     except zstandard.ZstdError as error:
-        raise ValueError(f"its body is not what Zstandard wrote: {error}") from error
+        raise ValueError(f"its body is no valid Zstandard frame: {error}") from error
     if len(opened) > MAX_BODY_BYTES or not opened:
         raise ValueError("its Zstandard body is cut short, or too large")
     return opened

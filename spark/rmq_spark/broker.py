@@ -1,4 +1,4 @@
-"""Asking a broker where its readable log ends, telling it how far an export has come.
+"""Requests to a broker: where its readable log ends, and reports of an export.
 
 Requests 28 and 20002 (of its plugin `export`), each over a socket of its own.
 """
@@ -27,7 +27,7 @@ def ask_end(address: str) -> int:
     )
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
-            f"the broker at {address} does not tell where its log ends: {answer.code} "
+            f"the broker at {address} does not say where its log ends: {answer.code} "
             f"{answer.remark}"
         )
     try:
@@ -39,12 +39,12 @@ def ask_end(address: str) -> int:
 
 
 def report_offset(address: str, exporter: str, offset: int) -> None:
-    """Tell the broker that the table of `exporter` is complete up to `offset`."""
+    """Report to the broker that the table of `exporter` is complete up to `offset`."""
     _report(address, {"exporter": exporter, "offset": str(offset)})
 
 
 def forget_exporter(address: str, exporter: str) -> None:
-    """Tell the broker that `exporter` will not come back."""
+    """Remove `exporter` from the broker, because it will not come back."""
     _report(address, {"exporter": exporter, "forget": "true"})
 
 
@@ -52,7 +52,7 @@ def _report(address: str, fields: dict[str, str]) -> None:
     answer = _ask(_parsed(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
-            f"the broker at {address} does not take the report of "
+            f"the broker at {address} refuses the report of "
             f"{fields['exporter']}: {answer.code} {answer.remark}"
         )
 
@@ -87,6 +87,8 @@ def _received(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         more = connection.recv(size - len(data))
         if not more:
-            raise RemoteProtocolError("the broker closed the connection unasked")
+            raise RemoteProtocolError(
+                "the broker closed the connection before it answered"
+            )
         data += more
     return data

@@ -77,7 +77,7 @@ def _end(command: Callable[..., Any]) -> Callable[..., Any]:
             "--broker", metavar="HOST:PORT", help="Broker to ask where its log ends."
         ),
         click.option(
-            "--confirm-offset", type=int, help="Where it ends, if you know it."
+            "--confirm-offset", type=int, help="End of the log, if you know it."
         ),
     ):
         command = option(command)
@@ -98,7 +98,7 @@ def _end(command: Callable[..., Any]) -> Callable[..., Any]:
     "--continuous",
     type=_seconds,
     metavar="INTERVAL",
-    help="Look for more every 30s, until stopped; else end when nothing is new.",
+    help="Look for new messages at this interval, such as 30s, until stopped.",
 )
 @click.option(
     "--master",
@@ -106,7 +106,12 @@ def _end(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Spark master; `none` runs in this process, without Java.",
 )
-@click.option("--broker-name", default="broker-a", show_default=True, help="For names.")
+@click.option(
+    "--broker-name",
+    default="broker-a",
+    show_default=True,
+    help="In names of files and in brokerName.",
+)
 @click.option("--columns", default=",".join(EXPORTED), help="Columns of the table.")
 @click.option(
     "--properties-format",
@@ -115,17 +120,23 @@ def _end(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Properties as map or as one string.",
 )
-@click.option("--include-system-topics", is_flag=True, help="Also the broker's own.")
+@click.option(
+    "--include-system-topics", is_flag=True, help="Also topics of the system."
+)
 @_end
 @click.option(
     "--report-as",
     metavar="NAME",
-    help="Tell the broker under this name how far the table is.",
+    help="Report the progress to the broker under this name.",
 )
-@click.option("--batch-bytes", type=_size, default="1g", help="Log of one commit.")
-@click.option("--split-bytes", type=_size, default="128m", help="Log of one task.")
-@click.option("--allow-loss", is_flag=True, help="Go on if segments are gone.")
-@click.option("--skip-corrupt", is_flag=True, help="Pass over bad records.")
+@click.option(
+    "--batch-bytes", type=_size, default="1g", help="Log bytes of one commit."
+)
+@click.option(
+    "--split-bytes", type=_size, default="128m", help="Log bytes of one task."
+)
+@click.option("--allow-loss", is_flag=True, help="Continue if segments are missing.")
+@click.option("--skip-corrupt", is_flag=True, help="Skip damaged records.")
 def export(
     store: str,
     out: str,
@@ -151,7 +162,9 @@ def export(
         given["skip_corrupt"],
     )
     if report_as and not limits.broker:
-        raise click.UsageError("--report-as needs --broker: whom to tell")
+        raise click.UsageError(
+            "--report-as needs --broker, the broker that gets the reports"
+        )
     with _sentences():
         commit_log.find_segments(store)
         runner: Runner = LocalRunner()
@@ -177,10 +190,14 @@ def show_status(
 
 
 @main.command()
-@click.option("--broker", required=True, metavar="HOST:PORT", help="Broker to tell.")
-@click.option("--report-as", required=True, metavar="NAME", help="Which exporter.")
+@click.option(
+    "--broker", required=True, metavar="HOST:PORT", help="Broker that has the exporter."
+)
+@click.option(
+    "--report-as", required=True, metavar="NAME", help="Name of the exporter."
+)
 def forget(broker: str, report_as: str) -> None:
-    """Tell a broker that an exporter will not come back: it keeps nothing for it."""
+    """Remove an exporter from a broker, which then keeps no files for it."""
     with _sentences():
         forget_exporter(broker, report_as)
 
@@ -206,7 +223,7 @@ def remove_orphans(out: str, older_than_hours: float) -> None:
 @main.command()
 @_folders
 def optimize(store: str, out: str) -> None:
-    """Merge the small files of days that are over.
+    """Merge the small files of past days.
 
     Until the next vacuum a plain reader of the folder sees both old and new files; a
     reader of the manifests sees each row once.
@@ -214,7 +231,7 @@ def optimize(store: str, out: str) -> None:
     with _sentences():
         last = ExportLog(out).last()
         if last is None:
-            click.echo(f"{out} holds no export", err=True)
+            click.echo(f"{out} has no export", err=True)
             return
         exporter = Exporter(store, out, last.settings, LocalRunner())
         manifest = exporter.optimize()
@@ -249,7 +266,7 @@ def _of_worker(trace: str) -> str:
 
 
 class _Report:
-    """A progress bar on a terminal, else one JSON line for each batch."""
+    """A progress bar on a terminal, else one line of JSON for each batch."""
 
     def __init__(self, store: str, limits: Limits, exporter: str | None) -> None:
         self._store = store
@@ -259,12 +276,12 @@ class _Report:
         self._rows = self._bytes = 0
 
     def tell(self, position: int) -> None:
-        """Tell the broker how far the table is, if it is to know."""
+        """Report the progress to the broker, if --report-as was given."""
         if self._exporter and self._limits.broker:
             report_offset(self._limits.broker, self._exporter, position)
 
     def batch(self, manifest: Manifest) -> None:
-        """Note a batch that is committed."""
+        """Count a committed batch."""
         self.tell(manifest.end)
         self._rows += sum(file.rows for file in manifest.added)
         self._bytes += manifest.end - manifest.start
@@ -285,7 +302,7 @@ class _Report:
         click.echo(json.dumps(line))
 
     def finish(self) -> None:
-        """End the bar, and say how much it was."""
+        """End the bar and print the number of rows."""
         if sys.stderr.isatty():
             click.echo("", err=True)
         click.echo(f"{self._rows} rows exported", err=True)

@@ -1,6 +1,6 @@
 """Committers: how the files of a batch become part of a table.
 
-Our own manifest is the position of every export.  A committer for a table format runs
+rmq's own manifest is the position of every export.  A committer for a table format runs
 before the manifest is written and under its lock, and does nothing for a batch that it
 has already committed: a kill between the two leads to the same batch again.
 """
@@ -30,7 +30,7 @@ class Committer(Protocol):
 
 
 class ParquetCommitter:
-    """The manifest alone says what the table is."""
+    """The manifest alone defines the table."""
 
     def commit(self, manifest: Manifest) -> None:
         """Nothing to do."""
@@ -47,7 +47,7 @@ class DeltaCommitter:
         )
 
     def commit(self, manifest: Manifest) -> None:
-        """Add the files in one transaction, unless its number is there already."""
+        """Add the files in one transaction, unless the table has its number already."""
         from deltalake import CommitProperties, Transaction
 
         table = self._table()
@@ -95,14 +95,14 @@ def _add_action(file: DataFile) -> Any:  # noqa: ANN401 - of an extra
 
 
 class IcebergCommitter:
-    """Adds the files with pyiceberg, in a catalog that lies beside the data."""
+    """Adds the files with pyiceberg, in a catalog beside the data."""
 
     def __init__(self, out: str | Path, schema: pa.Schema) -> None:
         self._out = Path(out).resolve()
         self._schema = schema
 
     def commit(self, manifest: Manifest) -> None:
-        """Add the files in one snapshot, unless one of this number is there already."""
+        """Add the files in one snapshot, unless the table has this one already."""
         table = self._table()
         done = [
             int(snapshot.summary.additional_properties.get(_SEQ, -1))
@@ -148,7 +148,7 @@ def committer_of(table_format: str, out: str | Path, schema: pa.Schema) -> Commi
 
 
 def check_mergeable(table_format: str, files: Sequence[DataFile]) -> None:
-    """Refuse to merge files of a table that another library looks after."""
+    """Refuse to merge files of a table that another library maintains."""
     if table_format != "parquet" and files:
         raise StoreError(
             f"a {table_format} table is optimized by its own library, not by rmq-spark"

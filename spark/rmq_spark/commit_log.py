@@ -4,10 +4,10 @@ A segment is a file named by the physical offset of its first byte, in 20 digits
 ends with a blank record or with fewer than 8 bytes; the next one starts at its base
 offset plus its size.
 
-Where the log ends: at `confirm_offset` if somebody knows it; else where the walk over
-the last segment, with CRC, finds no record.  A broker that runs may be writing right
-there, so the walk is believed only `SETTLE_MS` later: by then the copy of a record that
-was under way has ended.
+Where the log ends: at `confirm_offset` if it is given; else where the walk over
+the last segment, with CRC, finds no record.  A running broker may be writing right
+there, so the walk is repeated `SETTLE_MS` later: by then a copy of a record that had
+begun has ended.
 """
 
 import logging
@@ -51,11 +51,11 @@ class Segment:
 
 
 class LostData(StoreError):
-    """Segments are missing between those that were asked for."""
+    """Segments are missing in the range that was asked for."""
 
 
 def find_segments(store: str | Path) -> list[Segment]:
-    """The segments of a store, or of a folder that holds them, oldest first."""
+    """The segments of a store, or of a folder of segments, oldest first."""
     folder = log_folder(store)
     segments = []
     try:
@@ -71,8 +71,8 @@ def find_segments(store: str | Path) -> list[Segment]:
     for one, two in pairwise(segments):
         if one.end_offset > two.base_offset:
             raise StoreError(
-                f"{one.path} ends at {one.end_offset}, behind the start of {two.path}: "
-                "segments of two stores, or one that was damaged; remove the wrong one"
+                f"{one.path} ends at {one.end_offset}, after the start of {two.path}: "
+                "segments of two stores, or a damaged one: remove the wrong one"
             )
     return segments
 
@@ -99,7 +99,7 @@ def log_folder(store: str | Path) -> Path:
             return folder
     if not root.exists():
         raise StoreError(f"there is no store at {root}: the folder does not exist")
-    raise StoreError(f"{root} is no store: it has neither commitlog/ nor segments")
+    raise StoreError(f"{root} is not a store: it has neither commitlog/ nor segments")
 
 
 def min_offset(segments: list[Segment]) -> int:
@@ -139,7 +139,7 @@ def find_end(store: str | Path, confirm_offset: int | None = None) -> int:
 
 
 def walked_end(segments: list[Segment]) -> int:
-    """Follow the last segment that holds records, with CRC, to the end of them."""
+    """Follow the last segment with records, with CRC, to the end of the records."""
     for segment in reversed(segments):
         end = follow(segment, segment.base_offset, segment.end_offset, check_crc=True)
         if end > segment.base_offset:
@@ -150,7 +150,7 @@ def walked_end(segments: list[Segment]) -> int:
 def follow(
     segment: Segment, start: int, stop_at: int, *, check_crc: bool = False
 ) -> int:
-    """Follow records to the first boundary at or behind `stop_at`, or to their end.
+    """Follow records to the first boundary at or after `stop_at`, or to their end.
 
     A blank record leads to the end of the file.
     """
@@ -190,7 +190,7 @@ def follow_in(
 def covered(
     segments: list[Segment], start: int, end: int, *, fail_on_loss: bool = True
 ) -> Iterator[tuple[Segment, int, int]]:
-    """Cut [start, end) at the segments; a gap is an error, or noted and passed over."""
+    """Cut [start, end) at the segments; a gap is an error, or logged and skipped."""
     at = start
     for segment in segments:
         if segment.end_offset <= at or segment.base_offset >= end:
@@ -206,7 +206,7 @@ def covered(
 
 
 def lose(start: int, end: int, fail: bool) -> None:
-    """Tell that a part of the log is gone, by an error or a warning."""
+    """Report by an error or a warning that a part of the log is gone."""
     text = f"the log from {start} to {end} is gone: the broker removed the segments"
     if fail:
         raise LostData(f"{text}; failOnDataLoss=false goes on behind them")
@@ -214,7 +214,7 @@ def lose(start: int, end: int, fail: bool) -> None:
 
 
 def last_record(segments: list[Segment], start: int, end: int) -> tuple[int, bytes]:
-    """Place and bytes of the last record of [start, end); no bytes: there is none."""
+    """Place and bytes of the last record of [start, end); no bytes if there is none."""
     for segment in reversed(segments):
         first, stop = max(start, segment.base_offset), min(end, segment.end_offset)
         if first < stop:
@@ -264,7 +264,7 @@ def read_bytes(segments: list[Segment], offset: int, size: int) -> bytes | None:
 
 
 def make_durable(segments: list[Segment], start: int, end: int) -> None:
-    """Write out what a broker has put into [start, end) and not flushed yet."""
+    """Flush what a broker has written to [start, end) and not flushed yet."""
     for segment in segments:
         if segment.end_offset > start and segment.base_offset < end:
             with open_segment(segment.path) as descriptor:
@@ -272,7 +272,7 @@ def make_durable(segments: list[Segment], start: int, end: int) -> None:
 
 
 def count_records(store: str | Path, start: int, end: int) -> int:
-    """How many records stand in [start, end)."""
+    """How many records [start, end) has."""
     total = 0
     for segment, first, last in covered(
         find_segments(store), start, end, fail_on_loss=False
@@ -290,7 +290,7 @@ def count_records(store: str | Path, start: int, end: int) -> int:
 
 
 def bad_record(path: str, offset: int, status: RecordStatus, reason: str) -> CorruptLog:
-    """The error for a record that is none."""
+    """The error for bytes that are no valid record."""
     text = reason or _REASONS.get(status, status.name)
     return CorruptLog(path, offset, f"{text}; corruptRecords=skip passes over it")
 

@@ -1,7 +1,7 @@
 """The worker's side of an export: one range of the log becomes files.
 
 A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`, named after a
-range of a log that never changes: whoever writes it again writes the same rows.  It is
+range of a log that never changes: a second writer writes the same rows.  It is
 written under a hidden name of its own, synced, renamed, and its folder synced.
 """
 
@@ -75,7 +75,7 @@ class ExportJob:
 
 @dataclass(frozen=True)
 class Exported:
-    """What became of one range."""
+    """The outcome of one range."""
 
     files: list[DataFile]
     lost: tuple[int, int] | None = None
@@ -231,7 +231,7 @@ class _Summary:
 
 
 def describe(out: str, path: str) -> DataFile:
-    """The entry of a file that is there, from its rows."""
+    """The entry of an existing file, from its rows."""
     topic, day = (unquote(part.partition("=")[2]) for part in path.split("/")[:2])
     summary = _Summary()
     columns = ["storeTimestamp", "physicalOffset", "queueId", "queueOffset"]
@@ -245,7 +245,7 @@ def describe(out: str, path: str) -> DataFile:
 
 
 def merged_name(paths: list[str]) -> str:
-    """The name of the file that takes the place of these, in the order of the log."""
+    """The name of the file that replaces these, in the order of the log."""
     folder, _, first = paths[0].rpartition("/")
     start = first[: -len(f"-{0:020d}.parquet")]
     end = paths[-1][-len(f"{0:020d}.parquet") :]
@@ -284,7 +284,7 @@ def _parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _adopt(job: ExportJob, name: str) -> list[DataFile]:
-    """Files of a range that is gone, written by a run before this one."""
+    """Files of a removed range, written by an earlier run."""
     found = sorted(Path(job.out).glob(f"topic=*/dt=*/{name}"))
     return [describe(job.out, p.relative_to(job.out).as_posix()) for p in found]
 

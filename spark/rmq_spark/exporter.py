@@ -85,7 +85,7 @@ class SparkRunner:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes of a batch and of a task, and what to do about damage."""
+    """Sizes of a batch and of a task, and how to handle damage."""
 
     batch_bytes: int = BATCH_BYTES
     split_bytes: int = SPLIT_BYTES
@@ -139,7 +139,7 @@ class Exporter:
         return commit_log.min_offset(commit_log.find_segments(self._store))
 
     def optimize(self, *, now: datetime | None = None) -> Manifest | None:
-        """Merge the files of each topic and day that is over; None: nothing to do."""
+        """Merge the files of each topic and past day; None: nothing to do."""
         self.log.prepare()
         last = self.log.last()
         if last is None:
@@ -191,7 +191,7 @@ class Exporter:
         return self._manifest(plan, added, [], sorted(lost))
 
     def _adopted(self, plan: Plan, parts: list[SegmentRange]) -> list[DataFile]:
-        """Files of ranges that are gone, written by a run that was killed."""
+        """Files of removed ranges, written by a run that was killed."""
         there = {(part.start, part.end) for part in parts}
         names = [
             range_name(plan.settings.broker_name, start, end)
@@ -283,7 +283,7 @@ class Exporter:
             raise
 
     def _parts(self, plan: Plan) -> Iterator[SegmentRange]:
-        """The ranges of the plan whose segments are there."""
+        """The ranges of the plan whose segments exist."""
         segments = {s.base_offset: s for s in commit_log.find_segments(self._store)}
         for base, start, end, check_crc in plan.ranges:
             segment = segments.get(base)
@@ -295,7 +295,7 @@ class Exporter:
     def _check_settings(self, last: Manifest | None) -> None:
         if last is not None and last.settings != self._settings:
             raise StoreError(
-                f"{self._out} was begun with {last.settings}, now it would be "
+                f"{self._out} was begun with {last.settings}, and now has "
                 f"{self._settings}: use the same options, or another folder"
             )
 
@@ -303,11 +303,12 @@ class Exporter:
         if end < start:
             raise StoreError(
                 f"the log of {self._store} ends at {end}, the export {self._out} has "
-                f"come to {start} in {exported}: the store was cut back, or is another"
+                f"come to {start} in {exported}: the store was cut back, or is another "
+                "one"
             )
 
     def _check_continues(self, made: Plan | Manifest, last: LastRecord | None) -> None:
-        """Compare the record before the end with the one that was there."""
+        """Compare the last exported record with the one that the manifest names."""
         segments = commit_log.find_segments(self._store)
         if last is None or last.offset < commit_log.min_offset(segments):
             return
@@ -316,7 +317,7 @@ class Exporter:
             raise StoreError(
                 f"the store {self._store} does not continue the export {self._out}: "
                 f"its record at {last.offset} is not the one seen in {made.store}; "
-                "the store was cut back, or is another"
+                "the store was cut back, or is another one"
             )
 
     def _job(self, settings: Settings) -> ExportJob:
@@ -326,7 +327,7 @@ class Exporter:
 
 
 def find_end(store: str | Path, limits: Limits) -> int:
-    """Where the readable log ends: as told, as the broker says, or as walked."""
+    """Where the readable log ends: as given, as the broker answers, or by a walk."""
     told = limits.confirm_offset
     if told is None and limits.broker:
         told = ask_end(limits.broker)
@@ -339,7 +340,7 @@ def _last_record(segments: list[Segment], start: int, end: int) -> LastRecord | 
 
 
 def _gaps(plan: Plan, parts: list[SegmentRange]) -> Iterator[list[int]]:
-    """What of the plan no part covers."""
+    """The ranges of the plan that no part covers."""
     at = plan.start
     for part in sorted(parts, key=lambda part: part.start):
         if part.start > at:
@@ -363,7 +364,7 @@ def _merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
 def follow(
     exporter: Exporter, *, interval_s: float | None, done: Callable[[Manifest], None]
 ) -> None:
-    """Export batch after batch until nothing is new; with an interval, for ever."""
+    """Export batch after batch until nothing is new; with an interval, go on."""
     while True:
         manifest = exporter.run_batch()
         if manifest is not None:

@@ -1,14 +1,14 @@
 """The log of an export: a folder of plans and manifests that only grows.
 
-`_rmq_manifest/<seq20>.plan` says what batch `seq` will do, `<seq20>.json` that it is
-done.  Both are JSON of one object with a CRC of the rest in `crc`.  A file gets its
+`_rmq_manifest/<seq20>.plan` describes what batch `seq` will do, `<seq20>.json` what it
+has done.  Both are JSON of one object with a CRC of the rest in `crc`.  A file gets its
 name by `link`, which fails if the name is taken: the first of two exporters wins.
 Contents and folder are synced before and after.
 
 Crash contract: a file under its final name is whole.  A plan without its manifest is
-run again, with the same ranges and names, by whoever comes next; so a batch leaves
-either nothing but files of its plan, or its manifest.  Manifests follow one another:
-each one starts where the one before it ended.
+run again, with the same ranges and names, by the next exporter; so a batch leaves
+either only files of its plan, or its manifest.  Manifests follow one another:
+each one starts where the previous one ended.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a batch has done; `lost` are parts of the log that were gone."""
+    """What a batch has done; `lost` are removed parts of the log."""
 
     seq: int
     settings: Settings
@@ -106,7 +106,7 @@ class ExportLog:
         self._folder = self.out / FOLDER
 
     def prepare(self) -> None:
-        """Make the folder; refuse one that holds something else."""
+        """Make the folder; refuse one with other contents."""
         self.out.mkdir(parents=True, exist_ok=True)
         names = os.listdir(self.out)
         if names and FOLDER not in names:
@@ -138,14 +138,14 @@ class ExportLog:
         )
 
     def manifests(self) -> list[Manifest]:
-        """All manifests; one that is missing or does not follow is an error."""
+        """All manifests; a missing one, or one that does not follow, is an error."""
         found = [self._manifest(number) for number in self._numbers(_DONE)]
         for index, manifest in enumerate(found):
             before = found[index - 1].end if index else manifest.start
             if manifest.seq != index or manifest.start != before:
                 raise StoreError(
-                    f"{self._path(manifest.seq, _DONE)} does not follow the one before "
-                    "it: a manifest was removed or changed"
+                    f"{self._path(manifest.seq, _DONE)} does not follow the previous "
+                    "one: a manifest was removed or changed"
                 )
         return found
 

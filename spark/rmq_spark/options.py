@@ -160,7 +160,7 @@ OPTIONS: Final = (
         "mode",
         _one_of("segments", "live"),
         "segments",
-        "`segments` of a store; `live` topics are not there yet",
+        "`segments` of a store; `live` topics are not supported yet",
     ),
     Option(
         "nameServer",
@@ -170,7 +170,7 @@ OPTIONS: Final = (
         ("kafka.bootstrap.servers",),
         live=True,
     ),
-    Option("subscribe", _names, None, "topics, with commas between them", ("topic",)),
+    Option("subscribe", _names, None, "topics, separated by commas", ("topic",)),
     Option("subscribePattern", _pattern, None, "regular expression for topics"),
     Option("assign", _assignment, None, 'queues: `{"T": {"broker-a": [0, 1]}}`'),
     Option("subExpression", _text, "*", "tags or SQL92", live=True),
@@ -185,8 +185,13 @@ OPTIONS: Final = (
     Option(
         "endingOffsets", _position, Position(word="latest"), "the same, for a batch"
     ),
-    Option("startingTimestamp", _count, None, "store time in ms from which on to read"),
-    Option("endingTimestamp", _count, None, "store time in ms before which to end"),
+    Option("startingTimestamp", _count, None, "first store time to read, in ms"),
+    Option(
+        "endingTimestamp",
+        _count,
+        None,
+        "store time at which to end, in ms; not included",
+    ),
     Option(
         "startingOffsetsByTimestamp",
         _queue_numbers,
@@ -198,7 +203,7 @@ OPTIONS: Final = (
         "startingOffsetsByTimestampStrategy",
         _one_of("error", "latest"),
         "error",
-        "what to do where no message is that young",
+        "what to do if no message is that young",
         live=True,
     ),
     Option("maxOffsetsPerTrigger", _positive, None, "records of one micro-batch"),
@@ -211,23 +216,34 @@ OPTIONS: Final = (
         ("maxPartitionBytes",),
     ),
     Option(
-        "minPartitions", _positive, None, "split further, until there are as many tasks"
+        "minPartitions",
+        _positive,
+        None,
+        "desired minimum number of tasks",
     ),
     Option(
         "failOnDataLoss",
         _flag,
         True,
-        "fail if segments are missing; else note the gap and go on behind it",
+        "fail if segments are missing; else log the gap and continue after it",
     ),
     Option("pullBatchSize", _positive, 1024, "messages of a pull", live=True),
-    Option("pullTimeoutMs", _positive, 30_000, "time for a pull", live=True),
+    Option(
+        "pullTimeoutMs", _positive, 30_000, "time limit of a pull, in ms", live=True
+    ),
     Option("fetchOffset.numRetries", _count, 3, "retries for offsets", live=True),
-    Option("fetchOffset.retryIntervalMs", _count, 10, "pause between them", live=True),
+    Option(
+        "fetchOffset.retryIntervalMs",
+        _count,
+        10,
+        "pause between retries, in ms",
+        live=True,
+    ),
     Option(
         "consumerGroup",
         _text,
         "rmq-spark",
-        "shown as progress",
+        "name under which the progress is shown",
         ("groupIdPrefix",),
         live=True,
     ),
@@ -249,7 +265,7 @@ OPTIONS: Final = (
         "propertiesFormat",
         _one_of("map", "string", "none"),
         "map",
-        "`properties` as map, as one string as stored, or left out",
+        "column `properties`: a map, one string as stored, or `none` for no column",
     ),
     Option(
         "includeSystemTopics",
@@ -259,7 +275,7 @@ OPTIONS: Final = (
         "prepared and rolled-back records",
     ),
     Option("includeHeaders", _flag, False, "column `headers` with `schema=kafka`"),
-    Option("decompress", _flag, True, "open compressed bodies, as consumers do"),
+    Option("decompress", _flag, True, "decompress bodies, as consumers do"),
     Option("unwrapBatch", _flag, True, "make rows of the messages of an inner batch"),
     Option(
         "verifyCrc",
@@ -271,7 +287,7 @@ OPTIONS: Final = (
         "corruptRecords",
         _one_of("fail", "skip"),
         "fail",
-        "`skip`: note a bad record with its offset and go on at the next good one",
+        "`skip`: log a bad record with its offset and continue at the next good one",
     ),
     Option(
         "pushFilters",
@@ -280,13 +296,19 @@ OPTIONS: Final = (
         "take `topic = …` filters; needs spark.sql.python.filterPushdown.enabled",
     ),
     Option(
-        "brokerName", _text, "broker-a", "value of column `brokerName`, name in offsets"
+        "brokerName",
+        _text,
+        "broker-a",
+        "value of column `brokerName`, and name in offsets",
     ),
     Option(
         "confirmOffset", _count, None, "physical offset at which the readable log ends"
     ),
     Option(
-        "broker", _text, None, "`host:port` of the broker, asked where its log ends"
+        "broker",
+        _text,
+        None,
+        "`host:port` of a broker; the source asks it where its log ends",
     ),
 )
 
@@ -352,7 +374,7 @@ def _parse(option: Option, value: str) -> Any:  # noqa: ANN401 - as its row says
 
 
 def options_table() -> str:
-    """The table of all options in Markdown, as it stands in the manual."""
+    """The table of all options in Markdown, as the manual has it."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for option in OPTIONS:
         name = f"`{option.name}`" + "".join(f", `{a}`" for a in option.aliases)

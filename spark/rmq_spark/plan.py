@@ -1,8 +1,8 @@
 """Planning: how a part of the log is cut into ranges and batches.
 
-It is cut at an entry of a consume queue if that is plausible, else by following the
-records.  Whoever reads a range proves it: the records lead from its start to exactly
-its end.
+A cut is at an entry of a consume queue if that is plausible, else found by following
+the records.  The reader of a range proves it: the records lead from its start to
+exactly its end.
 """
 
 import os
@@ -42,7 +42,7 @@ class SegmentRange:
 
     @property
     def file_end(self) -> int:
-        """Where the file ends; a blank record may stand before it."""
+        """Where the file ends; a blank record may precede it."""
         return self.base_offset + self.size
 
 
@@ -114,7 +114,7 @@ def _cuts(
 
 
 class QueueHints:
-    """Boundaries near a place of the log, out of the longest consume queue.
+    """Boundaries near a place of the log, from the longest consume queue.
 
     An entry is i64 physical offset, i32 record size, i64 tags code.
     """
@@ -131,7 +131,7 @@ class QueueHints:
         return max(queues.values(), key=len, default=[])
 
     def boundary(self, descriptor: int, segment: Segment, place: int) -> int | None:
-        """A boundary at or behind `place`: an entry that the records confirm."""
+        """A boundary at or after `place`: an entry that the records confirm."""
         for path in reversed(self._files):
             with path.open("rb") as file:
                 count = os.fstat(file.fileno()).st_size // QueueEntryLayout.ENTRY_SIZE
@@ -153,7 +153,7 @@ class QueueHints:
 
 
 def _entry(descriptor: int, index: int) -> int | None:
-    """The physical offset of an entry; None where none was written."""
+    """The physical offset of an entry; None if none was written."""
     data = os.pread(
         descriptor, QueueEntryLayout.ENTRY_SIZE, index * QueueEntryLayout.ENTRY_SIZE
     )
@@ -166,7 +166,7 @@ def _entry(descriptor: int, index: int) -> int | None:
 
 
 def _first_behind(descriptor: int, count: int, place: int) -> int | None:
-    """Binary search for the first entry at or behind `place`."""
+    """Binary search for the first entry at or after `place`."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2

@@ -1,7 +1,8 @@
-"""Reading a few topics by their consume queues: only their records are touched.
+"""Reading a few topics by their consume queues: only their records are read.
 
 The queues are an index that may lag behind the log, and hold neither prepared nor
-rolled-back messages.  So this is for those who ask for it, and an export never does.
+rolled-back messages.  So the source
+uses them only with `readFrom=queues`, and an export never does.
 
 Entry, 20 bytes: i64 physical offset, i32 record size, i64 tags code.
 """
@@ -89,7 +90,7 @@ def _existing(folder: Path, topic: str) -> Path:
 
 
 def _entries(folder: Path) -> Iterator[Place]:
-    """Offset and size of each entry that was written; fillers are passed over."""
+    """Offset and size of each entry that was written; fillers are skipped."""
     for path in sorted(folder.iterdir()):
         if not path.name.isdecimal() or len(path.name) != NAME_DIGITS:
             continue
@@ -105,7 +106,7 @@ def _entries(folder: Path) -> Iterator[Place]:
 def _by_segment(
     segments: list[Segment], entries: list[Place]
 ) -> Iterator[tuple[Segment, list[Place]]]:
-    """Part sorted entries by segment; those of removed segments are left out."""
+    """Sorted entries by segment, without those of removed segments."""
     at = 0
     for segment in segments:
         first = at
@@ -133,7 +134,7 @@ def _chunks(
 
 
 def read_records(reading: Reading, part: RecordList) -> Iterator[pa.RecordBatch]:
-    """The rows of a list; a place where no such record stands is an error."""
+    """The rows of a list; a place without such a record is an error."""
     try:
         with open_segment(part.path) as descriptor:
             for places in _chunks(part.places, _BATCH_BYTES, _BATCH_RECORDS):

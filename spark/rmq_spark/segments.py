@@ -43,7 +43,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reading:
-    """What is made of the records; travels to the workers."""
+    """What to make of the records; sent to the workers."""
 
     columns: tuple[Column, ...]
     topics: Topics = Topics()
@@ -57,7 +57,7 @@ class Reading:
 
     @property
     def sources(self) -> list[str]:
-        """What is decoded: for the columns, and for the choice of rows."""
+        """What to decode: for the columns, and for the choice of rows."""
         wanted = dict.fromkeys(c.source for c in self.columns)
         if not self.rows.is_everything:
             wanted |= dict.fromkeys(ROW_SOURCES)
@@ -200,7 +200,7 @@ class _RangeReader:
 
 
 class BatchBuilder:
-    """Allocates what a decoder asks for, and makes batches of it."""
+    """Allocates the buffers of a decoder, and makes batches of them."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading

@@ -21,14 +21,14 @@ Queue = tuple[str, int]
 
 @dataclass(frozen=True)
 class Topics:
-    """Which topics; all but those of the system if nothing was said."""
+    """Which topics to read; all but those of the system if none is named."""
 
     names: frozenset[str] | None = None
     pattern: re.Pattern[str] | None = None
     with_system: bool = False
 
     def wants(self, topic: str) -> bool:
-        """True if rows of this topic are read; a topic that is named always is."""
+        """True if rows of this topic are read; a named topic always is."""
         if self.names is not None:
             return topic in self.names
         if self.pattern is not None and not self.pattern.fullmatch(topic):
@@ -37,7 +37,7 @@ class Topics:
 
 
 def is_internal(topic: str) -> bool:
-    """True for what the broker keeps for itself and for consumer groups."""
+    """True for topics of the broker itself and of consumer groups."""
     return (
         is_system_topic(topic)
         or topic.startswith("RMQ_SYS_")
@@ -64,7 +64,7 @@ class Rows:
         return self == Rows()
 
     def mask(self, arrays: dict[str, pa.Array]) -> pa.Array:
-        """Which rows are wanted, out of the arrays of ROW_SOURCES."""
+        """Which rows to read, by the arrays of ROW_SOURCES."""
         ms = pc.divide(pc.cast(arrays["storeTimestamp"], pa.int64()), 1000)
         offsets = arrays["queueOffset"]
         wanted = pa.repeat(True, len(offsets))
@@ -109,7 +109,7 @@ def topics_of(options: Options) -> Topics:
 
 
 def rows_of(options: Options) -> Rows:
-    """The bounds that the options set; time goes before times of queues and offsets."""
+    """The bounds that the options set; a time wins over times of queues and offsets."""
     broker = options["brokerName"]
     assigned = options["assign"]
     return Rows(

@@ -23,7 +23,7 @@ SETTINGS: Final = {
 
 
 def missing() -> str:
-    """A sentence about what Spark lacks here; empty if nothing."""
+    """A sentence about what Spark lacks here; empty if it lacks nothing."""
     try:
         import pyspark  # noqa: F401
     except ImportError:

@@ -96,7 +96,7 @@ class SegmentReader(DataSourceReader):
         self._reading = reading
 
     def partitions(self) -> list[RangePartition]:
-        """Freeze the bounds and cut what lies between them."""
+        """Freeze the bounds and cut the log between them."""
         store = self._options["store"]
         earliest, end = bounds(self._options)
         start = _physical(self._options["startingOffsets"], earliest, end, earliest)
@@ -158,7 +158,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the log of a store.
 
     Spark calls `prepareForTriggerAvailableNow` before anything else, and may never call
-    `commit` for the last batch: the checkpoint holds our offset and is the truth.
+    `commit` for the last batch: the checkpoint's offset is what counts.
     """
 
     def __init__(self, options: Options, reading: Reading) -> None:
@@ -167,7 +167,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen_end: int | None = None
 
     def initialOffset(self) -> Offset:
-        """Where a new query starts: at the latest record unless told otherwise."""
+        """Where a new query starts: at the latest record by default."""
         earliest, end = bounds(self._options)
         position = self._options["startingOffsets"]
         is_bounded = not self._reading.rows.is_everything
@@ -238,8 +238,9 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from rmq.errors import ConfigError
 
             raise ConfigError(
-                f"the checkpoint is of broker {', '.join(offset)}, option brokerName "
-                f"says {name}: use another checkpointLocation, or the same name"
+                f"the checkpoint belongs to broker {', '.join(offset)}, option "
+                f"brokerName is {name}: use another checkpointLocation, or the "
+                "same name"
             )
         return offset[name]
 
@@ -258,7 +259,7 @@ def bounds(options: Options) -> tuple[int, int]:
 
 
 def split_bytes(options: Options, size: int) -> int:
-    """Bytes of one task: smaller ones if that many tasks are wanted."""
+    """Bytes of one task: smaller if more tasks are wanted."""
     limit: int = options["splitBytes"]
     tasks: int | None = options["minPartitions"]
     return limit if tasks is None else min(limit, max(1, -(-size // tasks)))

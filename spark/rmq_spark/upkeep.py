@@ -1,4 +1,4 @@
-"""Looking after an export: how far it is, which of its files are part of nothing."""
+"""Upkeep of an export: its progress, and its files that belong to no batch."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ _HOUR_S: Final = 3600
 
 
 def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]:
-    """Remove files that are part of no manifest and of no plan; what was removed."""
+    """Remove files that no manifest and no plan has; return what was removed."""
     log, root = ExportLog(out), Path(out)
     kept = set(log.files())
     plan = log.pending()
@@ -38,7 +38,7 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
 def status(
     store: str | Path, out: str | Path, limits: Limits = DEFAULT_LIMITS
 ) -> dict[str, Any]:
-    """How far an export has come, and how far it is behind."""
+    """The progress of an export, and its lag."""
     log = ExportLog(out)
     manifests = log.manifests()
     segments = commit_log.find_segments(store)

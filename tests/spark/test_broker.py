@@ -43,7 +43,7 @@ def test_the_end_is_what_the_table_says(answering):
 @pytest.mark.parametrize(
     ("answer", "error", "sentence"),
     [
-        (lambda r: encode(r.reply(1, "no")), RmqError, "does not tell.*1 no"),
+        (lambda r: encode(r.reply(1, "no")), RmqError, "does not say.*1 no"),
         (lambda r: encode(r.reply(body=b"{}")), RemoteProtocolError, "without"),
         (lambda r: encode(r.reply(body=b"\xff")), RemoteProtocolError, "without"),
         (lambda _: b"", RemoteProtocolError, "closed the connection"),

@@ -68,7 +68,7 @@ def test_a_bar_is_drawn_on_a_terminal(folders, monkeypatch, capsys):
     ("arguments", "sentence"),
     [
         (["--store", "/nowhere", "--out", "x"], "there is no store at /nowhere"),
-        (["--store", "/usr", "--out", "x"], "/usr is no store"),
+        (["--store", "/usr", "--out", "x"], "/usr is not a store"),
     ],
 )
 def test_refusals_are_one_sentence(arguments, sentence):

@@ -168,7 +168,7 @@ def test_a_folder_of_segments_is_a_store(store):
 
 def test_overlapping_segments_are_refused(store):
     (store / "commitlog" / f"{50_000:020d}").write_bytes(b"x")
-    with pytest.raises(StoreError, match="behind the start of"):
+    with pytest.raises(StoreError, match="after the start of"):
         commit_log.find_segments(store)
 
 
