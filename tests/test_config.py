@@ -159,9 +159,9 @@ def test_keys_and_variables_are_unique_and_documented(config):
         ({"configManagerVersion": "v2"}, "only v1 is supported"),
         ({"enableDLegerCommitLog": "true"}, "cannot read DLedger logs"),
         ({"brokerRole": "SLAVE"}, "replication is not supported yet"),
-        ({"messageDelayLevel": "1s 5x"}, "say numbers with s, m, h or d"),
-        ({"messageDelayLevel": "1s s"}, "say numbers with s, m, h or d"),
-        ({"deleteWhen": "4 o'clock"}, "say hours, separated by ;"),
+        ({"messageDelayLevel": "1s 5x"}, "use numbers with s, m, h or d"),
+        ({"messageDelayLevel": "1s s"}, "use numbers with s, m, h or d"),
+        ({"deleteWhen": "4 o'clock"}, "use hours, separated by ;"),
         ({"flushDiskType": "SYNC"}, "it must be one of ASYNC_FLUSH, SYNC_FLUSH"),
     ],
 )

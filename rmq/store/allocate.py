@@ -1,7 +1,7 @@
-"""FileAllocator: blocks ahead of the writer, so that no write meets a full disk.
+"""FileAllocator: allocates blocks ahead of the writer, so that no write fails halfway.
 
 A file has its exact length from the start and gets its blocks in windows.  The writer
-allocates only if the worker was late; a full disk is an error before anything is
+allocates only if the worker was late; a full disk is an error before any byte is
 written.  With `zeroes` the worker also writes zeros to its windows and waits for the
 disk: an fdatasync of 4 KiB then takes 116 us instead of 272, because no block is new.
 One lock: allocation of one file at a time, taken by the trio thread and the worker,
@@ -19,8 +19,8 @@ from rmq.errors import DiskFull, StoreError
 from rmq.store.descriptors import NoRoom, Room
 
 ZEROED_SIZE = 1 << 20
-"""Bytes that are zeroed at a time, and the window of a writer that outran the worker:
-what it takes itself is not zeroed."""
+"""Bytes that are zeroed at a time; also the window of a writer that was faster than the
+worker: the blocks that the writer allocates are not zeroed."""
 
 _NO_ROOM = NoRoom()
 
@@ -42,7 +42,7 @@ class FileAllocator:
         self._lock = threading.Lock()
 
     def create(self, folder: Path, base_offset: int, size: int) -> MappedFile:
-        """Make the file that starts at `base_offset`, with its first window."""
+        """Create the file that starts at `base_offset`, with its first window."""
         path = folder / f"{base_offset:020d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class FileAllocator:
         except OSError as error:
             raise as_store_error(error, path) from error
         except ValueError as error:
-            raise StoreError(f"{error}: move it away; it is in the way") from error
+            raise StoreError(f"{error}: move that file away") from error
         file.expect_writes(writing=True)
         self.ensure(file, 1)
         return file
@@ -71,10 +71,10 @@ class FileAllocator:
                 raise as_store_error(error, Path(file.path)) from error
 
     def _ensure_zeroed(self, file: MappedFile, end: int) -> None:
-        """Give the file blocks with zeros up to `end`; the writer may do so beside it.
+        """Give the file blocks with zeros up to `end`; the writer may do so, too.
 
-        The zeros have a descriptor of their own: an error of the disk is then also
-        reported to the flush of the file.
+        The zeros are written through a descriptor of their own: the kernel then reports
+        an error of the disk to the flush of the file, too.
         """
         descriptor = self._room.open(
             partial(os.open, file.path, os.O_WRONLY | os.O_CLOEXEC)
@@ -98,7 +98,7 @@ class FileAllocator:
         return file.allocated < file.size and half > file.allocated
 
     def run_ahead(self, file: MappedFile) -> None:
-        """Allocate the next window if it will be wanted soon; for the worker."""
+        """Allocate the next window if it will be needed soon; for the worker."""
         if not self.wants_more(file):
             return
         window = self._window_size
@@ -109,7 +109,7 @@ class FileAllocator:
             self.ensure(file, end)
 
     def is_near_end(self, file: MappedFile) -> bool:
-        """True if the next file will be wanted soon."""
+        """True if the next file will be needed soon."""
         return file.size - file.write_position < min(self._window_size, file.size // 2)
 
 
@@ -120,7 +120,7 @@ def _write_zeros(descriptor: int, start: int, stop: int) -> None:
 
 
 def as_store_error(error: OSError, path: Path) -> StoreError:
-    """Say that there is no room on the disk, or why else a file cannot be used."""
+    """Return DiskFull if the disk has no space, else StoreError with the reason."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no disk space for {path}")
     return StoreError(f"cannot write {path}: {error.strerror}")

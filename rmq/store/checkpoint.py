@@ -1,11 +1,11 @@
-"""Checkpoint: up to where log, queues and index are known to be durable.
+"""Checkpoint: the ends up to which log, queues and index are known to be durable.
 
 Layout (4,096 bytes, big-endian i64): physic_msg_ms @0, logics_msg_ms @8, index_msg_ms
 @16, master_flushed_offset @24, confirm_offset @32, logics_physical_offset @40, zeros.
 Invariant: no field is ahead of what fdatasync has confirmed.
-Crash contract: the fields before or the fields after, see `rmq/files.py`.  A file that
-is too short (another program, an older broker on a full disk) says nothing: the log is
-read from its start.
+Crash contract: the old or the new fields, see `rmq/files.py`.  A file that is too short
+(from another program, or an older broker on a full disk) is ignored: the log is read
+from its start.
 Written by one flush thread at a time, read at start.
 """
 
@@ -32,9 +32,9 @@ class Checkpoint(msgspec.Struct):
 
     @classmethod
     def load(cls, path: Path, notes: list[str] | None = None) -> "Checkpoint":
-        """Read the file; one that is absent or too short is all zeros.
+        """Read the file; all fields are 0 if it is absent or too short.
 
-        The latter is told in `notes`.
+        A file that is too short adds a line to `notes`.
         """
         try:
             data = path.read_bytes()
@@ -43,14 +43,14 @@ class Checkpoint(msgspec.Struct):
         if len(data) < _FIELDS.size:
             if notes is not None:
                 notes.append(
-                    f"{path} has {len(data)} bytes instead of {CHECKPOINT_SIZE} and "
-                    "says nothing: without it more of the log is checked after a crash"
+                    f"{path} has {len(data)} bytes instead of {CHECKPOINT_SIZE} and is "
+                    "ignored: without it more of the log is checked after a crash"
                 )
             return cls()
         return cls(*_FIELDS.unpack_from(data))
 
     def save(self, path: Path) -> None:
-        """Replace the file and wait for the disk."""
+        """Replace the file; it is durable at the return."""
         assert self.physic_msg_ms >= 0, self
         assert self.logics_physical_offset >= 0, self
         values = msgspec.structs.astuple(self)

@@ -1,14 +1,17 @@
-"""Cleaner: old log files go, then the queue entries and index files that meant them.
+"""Cleaner: deletes old log files, then the queue entries and index files for them.
 
-A log file goes when it was last written `fileReservedTime` ago and it is one of the
-hours of `deleteWhen`, the disk is too full, or somebody asked; on a disk fuller than
-`diskSpaceCleanForciblyRatio` neither its age nor who needs it counts.  Never the last
-file, never one that is not durable or not indexed, and always the oldest first.
-Deciding (`take_*`) belongs to the trio thread, which owns the lists of files; `discard`
-is for a worker.  A file that a transfer holds keeps its name until it is released or
-`destroyMapedFileIntervalForcibly` has passed, and its bytes until it is released.
-Crash contract: names go in the order of offsets, so what is left is always a log;
-queues and index files that point before it are harmless and go at the next cleaning.
+It deletes a log file `fileReservedTime` after its last write, if the hour is one of
+`deleteWhen`, the disk is too full, or a request asked for it; on a disk fuller than
+`diskSpaceCleanForciblyRatio` it ignores the file's age and everybody who needs it.  It
+never deletes the last file, nor one that is not durable or not indexed, and always
+deletes the oldest first.
+The decision (`take_*`) belongs to the trio thread, which owns the lists of files;
+`discard` is for a worker.  A file that a transfer holds keeps its name until it is
+released or `destroyMapedFileIntervalForcibly` has passed, and its bytes until it is
+released.
+Crash contract: files are deleted in the order of offsets, so the rest is always a log;
+queues and index files that point before it are harmless; the next cleaning deletes
+them.
 """
 
 import logging
@@ -52,7 +55,7 @@ class Cleaner:
         self._index = index
         self._durability = durability
         self.needed_from: Callable[[], int | None] | None = None
-        """Says from which offset on somebody still needs the log."""
+        """Returns the offset from which on a plugin still needs the log, or None."""
         self._is_forced = False
         self._manual_rounds = 0
         self._held_since_ms: int | None = None
@@ -60,15 +63,15 @@ class Cleaner:
         self._unclosed: list[MappedFile] = []
 
     def request(self) -> None:
-        """Delete expired files at the next cleanings, whatever the hour."""
+        """Delete expired files at the next cleanings, at any hour."""
         self._manual_rounds = MANUAL_ROUNDS
 
     def request_queues(self) -> None:
-        """Look at all queues at the next cleaning, also if the log has not moved."""
+        """Clean all queues next time, also if the start of the log has not moved."""
         self._cleaned_offset = -1
 
     def expiry_ms(self, used_ratio: int) -> int | None:
-        """Files last written before this time go now; None if none do."""
+        """Return the time before which last-written files expire now, or None."""
         config = self._config
         now_ms = self._clock.now_ms()
         self._is_forced = config.clean_forcibly and (
@@ -86,7 +89,7 @@ class Cleaner:
         return now_ms - config.reserved_hours * HOUR_MS if is_wanted else None
 
     def take_log_file(self, expiry_ms: int) -> MappedFile | None:
-        """Forget the oldest log file if it may go; `discard` it afterwards."""
+        """Remove and return the oldest log file if it may be deleted, for `discard`."""
         files = self._log.files.files
         if len(files) < 2:
             return None
@@ -104,35 +107,35 @@ class Cleaner:
         return files.pop(0)
 
     def _is_needed(self, end: int) -> bool:
-        """Whether somebody needs what lies before `end`, and there is room for it."""
+        """Whether a plugin needs bytes before `end`, and the disk has room for them."""
         needed_from = None if self.needed_from is None else self.needed_from()
         assert needed_from is None or needed_from >= 0, needed_from
         if needed_from is None or needed_from >= end:
             return False
         if self._is_forced:
             logger.warning(
-                "the disk is full: the log from %d to %d goes, though somebody still "
-                "needs it",
+                "the disk is full: the log from %d to %d is deleted, though a plugin "
+                "still needs it",
                 needed_from,
                 end,
             )
         return not self._is_forced
 
     def _has_waited(self) -> bool:
-        """Whether the oldest file has been held for as long as it may."""
+        """Whether the longest time to hold the oldest file has passed."""
         now_ms = self._clock.now_ms()
         if self._held_since_ms is None:
             self._held_since_ms = now_ms
         return now_ms - self._held_since_ms >= self._config.destroy_after_ms
 
     def take_index_files(self) -> list[MappedFile]:
-        """Forget index files of which all records are gone."""
+        """Remove and return index files whose records are all deleted."""
         return self._index.take_expired(self._log.min_offset)
 
     def clean_queues(self) -> Iterator[list[Path]]:
         """Raise each queue's minimum and yield its files that may be unlinked.
 
-        Nothing is looked at while the log's start has not moved.
+        Do nothing while the log's start has not moved.
         """
         start = self._log.min_offset
         if start == self._cleaned_offset:
@@ -142,7 +145,7 @@ class Cleaner:
         self._cleaned_offset = start
 
     def discard(self, files: list[MappedFile]) -> None:
-        """Unlink files and unmap them as soon as nobody holds them."""
+        """Unlink files, and unmap each when no transfer holds it."""
         for file in files:
             assert file.writable, file.path
             with suppress(FileNotFoundError):

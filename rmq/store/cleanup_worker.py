@@ -1,4 +1,4 @@
-"""The loop that deletes what is too old."""
+"""The loop that deletes old files."""
 
 import logging
 from functools import partial
@@ -13,22 +13,22 @@ logger = logging.getLogger(__name__)
 
 FIRST_CLEANING_S = 60.0
 QUEUES_AT_ONCE = 200
-"""Queues that are cleaned before anybody else has a turn."""
+"""Queues that are cleaned before other tasks run."""
 
 
 async def clean_periodically(store: MessageStore) -> None:
-    """Clean again and again, not right after the start."""
+    """Clean periodically, the first time some time after the start."""
     await trio.sleep(FIRST_CLEANING_S)
     while True:
         try:
             await clean(store)
         except OSError as error:
-            logger.error("deleting old files failed and is tried again: %s", error)
+            logger.error("cannot delete old files, will try again: %s", error)
         await trio.sleep(store.config.clean_interval_ms / 1000)
 
 
 async def clean(store: MessageStore) -> None:
-    """Delete what may go now: log files, then queue and index files."""
+    """Delete all expired files: log files, then queue and index files."""
     cleaner, config, worker = store.cleaner, store.config, Worker()
     expiry_ms = cleaner.expiry_ms(store.disk.used_ratio())
     if expiry_ms is not None:

@@ -1,7 +1,7 @@
-"""NotInMemory: a read that would have to wait for the disk, and how to make it ready.
+"""NotInMemory: the error of a read that would wait for the disk, with its cure.
 
-The thread that owns the store must not wait for pages: it is told what is missing, has
-a worker thread read that into the page cache, and asks again.
+The thread that owns the store must not wait for pages: it gets the missing ranges, lets
+a worker thread read them into the page cache, and then reads again.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from contextlib import suppress
 from rmq._fastpath import MappedFile
 
 READ_AHEAD = 512 * 1024
-"""Who reads old messages will want the next ones too."""
+"""Bytes to read ahead: a reader of old messages needs the next ones, too."""
 
 
 class NotInMemory(Exception):
@@ -24,8 +24,8 @@ class NotInMemory(Exception):
     def load(self) -> None:
         """Read the ranges into the page cache; for a worker thread.
 
-        Each is read with what follows it. What that covers, or what somebody else has
-        read in the meantime, is not read again.
+        Each is read together with the bytes after it. Ranges that are in memory by then
+        are not read again.
         """
         for file, position, size in self._ranges:
             with suppress(ValueError):  # it was deleted in the meantime

@@ -2,11 +2,11 @@
 
 Layout: files of one size (`mapped_files.py`) of records (`_fastpath/layout.pxd`); a
 record that does not fit with 8 bytes to spare goes to the next file, and a blank record
-ends this one.  A batch is never split.
+ends this one.  A client batch is never split.
 Invariant: bytes after `end_offset` are zero.
-Crash contract: after a kill all appended records are whole; after a power cut those
-below the durable offset are whole, and recovery cuts what follows.  With a staging pool
-a kill loses what was not committed.  `durability.py` has these offsets.
+Crash contract: after a kill all appended records are complete; after a power cut those
+below the durable offset are complete, and recovery cuts the rest.  With a staging pool
+a kill loses uncommitted bytes.  `durability.py` has these offsets.
 Appends come from the trio thread; `allocate_ahead` from a worker; `commit_staged` and
 `flush` from `Durability`, one at a time each.
 """
@@ -53,14 +53,14 @@ class CommitLog(LogTail):
 
     @property
     def min_offset(self) -> int:
-        """Where the first record begins."""
+        """Offset of the first record."""
         return self.files.min_offset
 
     def open_end(self) -> None:
-        """Continue after what recovery left.
+        """Continue at the end that recovery found.
 
-        The folder stays open: to make the name of a new file durable must not fail for
-        want of a descriptor.
+        The folder stays open, so that making the name of a new file durable cannot fail
+        for lack of a descriptor.
         """
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         self._folder_descriptor = os.open(self.files.folder, flags)
@@ -85,8 +85,8 @@ class CommitLog(LogTail):
     def _roll(self, file: MappedFile | None) -> MappedFile:
         """End this file with a blank record and begin the next.
 
-        A failure at any step leaves what a later try continues from: the blank record
-        comes first, so that a file that exists is always preceded by full ones.
+        A later call continues after a failure at any step: the blank record is written
+        first, so that all files before an existing file are full.
         """
         if file is not None and file.write_position < file.size:
             rest = file.size - file.write_position
@@ -112,7 +112,7 @@ class CommitLog(LogTail):
         return file.read(position, size)
 
     def record_size_at(self, offset: int) -> int:
-        """Read the size of the record that starts at `offset`; 0 if none does."""
+        """Read the size of the record that starts at `offset`; 0 if there is none."""
         record = self._head_at(offset)
         if record is None or not record.is_message or record.physical_offset != offset:
             return 0
@@ -128,7 +128,7 @@ class CommitLog(LogTail):
         return None if data is None else RecordView(data)
 
     def commit_staged(self) -> None:
-        """Move what is staged to the files."""
+        """Move staged bytes to the files."""
         for file in list(self.files.files):
             if file.is_staged:
                 file.commit()
@@ -152,7 +152,7 @@ class CommitLog(LogTail):
         )
 
     def allocate_ahead(self) -> None:
-        """Keep blocks and the next file ready ahead of the writer."""
+        """Prepare blocks and the next file ahead of the writer."""
         file = self.file
         if file is not None:
             self._allocator.run_ahead(file)

@@ -13,14 +13,14 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class FlushDiskType(enum.Enum):
-    """When a put is answered: after the page cache has it, or after the disk has it."""
+    """When a send is answered: when the page cache has it, or when the disk has it."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
 class BrokerRole(enum.Enum):
-    """What this broker is in its group."""
+    """The role of this broker in its group."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -34,7 +34,7 @@ class StoreConfig(Configuration):
         os.path.join(os.path.expanduser("~"), "store"),
         key="storePathRootDir",
         path=True,
-        doc="directory of everything that is stored",
+        doc="directory of the store",
     )
     commit_log_dir: str = option(
         "",
@@ -85,7 +85,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=DAY_MS,
-        doc="after this time the log is flushed whatever is dirty",
+        doc="after this time the log is flushed with any number of dirty pages",
     )
     queue_flush_interval_ms: int = option(
         1_000,
@@ -124,14 +124,14 @@ class StoreConfig(Configuration):
     staging_enabled: bool = option(
         False,
         key="transientStorePoolEnable",
-        doc="write to memory first under ASYNC_FLUSH; a kill loses what is there",
+        doc="write to memory first under ASYNC_FLUSH; a kill loses these messages",
     )
     staging_pool_size: int = option(
         5,
         key="transientStorePoolSize",
         low=1,
         high=64,
-        doc="log files of which the end may be in memory at a time",
+        doc="log files whose end may be in memory at a time",
     )
     commit_interval_ms: int = option(
         200,
@@ -164,7 +164,7 @@ class StoreConfig(Configuration):
         key="accessMessageInMemoryMaxRatio",
         low=0,
         high=100,
-        doc="percent of the machine's memory that counts as hot end of the log",
+        doc="percent of the machine's memory; that much of the log's end counts as hot",
     )
     memory_transfer_bytes: int = option(
         262_144,
@@ -203,7 +203,7 @@ class StoreConfig(Configuration):
         key="maxFilterMessageSize",
         low=20,
         high=16 << 20,
-        doc="bytes of queue entries that one pull looks at",
+        doc="bytes of queue entries that one pull examines",
     )
     disk_warning_ratio: int = option(
         90,
@@ -216,7 +216,7 @@ class StoreConfig(Configuration):
     strict_store: bool = option(
         False,
         key="rmq.strictStore",
-        doc="refuse a store with topics or waiting messages that are not served",
+        doc="refuse a store with topics or waiting messages that rmq does not serve",
     )
     store_type: str = option(
         "default", key="storeType", doc="default; queues in RocksDB are not supported"
@@ -250,7 +250,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1 << 20,
         high=1 << 40,
-        doc="bytes of the log that the index may be behind before sends wait for it",
+        doc="bytes of the log without index entries; above it, sends wait for them",
     )
     query_max_count: int = option(
         64,
@@ -332,7 +332,7 @@ class StoreConfig(Configuration):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what this store cannot do."""
+        """Refuse values that this store does not support."""
         if "," in self.commit_log_dir:
             raise ConfigError(
                 f"storePathCommitLog={self.commit_log_dir}: several commit-log "
@@ -344,7 +344,7 @@ class StoreConfig(Configuration):
         ):
             if value != known:
                 raise ConfigError(
-                    f"{key}={value}: rmq cannot read what RocksDB holds; only {known} "
+                    f"{key}={value}: rmq cannot read a RocksDB; only {known} "
                     "is supported"
                 )
         if self.use_dledger:
@@ -366,7 +366,7 @@ class StoreConfig(Configuration):
 
     @property
     def uses_staging(self) -> bool:
-        """True if messages go to memory before they go to the log's files."""
+        """True if messages are written to memory first, then to the log's files."""
         return self.staging_enabled and not self.is_sync_flush
 
     @property
@@ -388,7 +388,7 @@ class StoreConfig(Configuration):
             )
         except (KeyError, ValueError):
             raise ConfigError(
-                f"messageDelayLevel={self.delay_levels}: say numbers with s, m, h or d"
+                f"messageDelayLevel={self.delay_levels}: use numbers with s, m, h or d"
             ) from None
 
     def delete_hour_set(self) -> frozenset[int]:
@@ -397,5 +397,5 @@ class StoreConfig(Configuration):
             return frozenset(int(text) for text in self.delete_hours.split(";") if text)
         except ValueError:
             raise ConfigError(
-                f"deleteWhen={shortened(self.delete_hours)}: say hours, separated by ;"
+                f"deleteWhen={shortened(self.delete_hours)}: use hours, separated by ;"
             ) from None

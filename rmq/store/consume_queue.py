@@ -1,12 +1,12 @@
-"""ConsumeQueue: where the messages of one topic and queue are in the log.
+"""ConsumeQueue: the places in the log of the messages of one topic and queue.
 
 Layout: files of one size, named by their byte offset in 20 digits, of 20-byte entries:
-i64 physical offset, i32 record size, i64 tags code.  Entry n stands at byte 20 * n.
+i64 physical offset, i32 record size, i64 tags code.  Entry n is at byte 20 * n.
 A queue whose first entry is not 0 starts with fillers (0, 0x7FFFFFFF, 0).
 Invariants: physical offsets grow; the entry is written in the same append as its
 record; `min_offset` <= visible <= `next_offset`, where visible entries lie below the
 confirm offset. Crash contract: entries may be missing or point beyond the log; recovery
-cuts and refills. Appends come from the trio thread; `flush` from a worker.
+cuts and refills. The trio thread appends; a worker calls `flush`.
 """
 
 import itertools
@@ -31,7 +31,7 @@ RECOVERED_FILES = 3
 
 
 class QueueFiles(Protocol):
-    """Who maps queue files and bounds how many are mapped."""
+    """Maps queue files, up to a limit."""
 
     def open(self, folder: Path, base: int, *, create: bool = False) -> MappedFile:
         """Map the file that starts at byte `base`."""
@@ -78,10 +78,11 @@ class ConsumeQueue(QueueTail):
     def load(self, durable_offset: int | None = None) -> None:
         """Find the end: the last valid entry of the last files.
 
-        After a crash any page may be missing that was not flushed: all files are looked
-        at with entries of records at or behind `durable_offset`.
+        After a crash any page that was not flushed may be missing: this checks all
+        files with entries of records at or after `durable_offset`.
 
-        Files behind one that is missing are `stranded`: the log knows their entries.
+        Files after a missing file are `stranded`; their entries can be rebuilt from the
+        log.
         """
         bases = segment_offsets(self.folder, self._file_size, has_gaps=True)
         first = bases[0] if bases else 0
@@ -117,7 +118,7 @@ class ConsumeQueue(QueueTail):
         return count
 
     def prepare(self) -> MappedFile:
-        """Have room for the next entry: what `publish` and `LogTail.append` need."""
+        """Make room for the next entry; `publish` and `LogTail.append` need it."""
         file = self.file
         if file is None or file.is_closed:
             file = self.file = self._open_tail()
@@ -127,7 +128,7 @@ class ConsumeQueue(QueueTail):
         return file
 
     def reserve(self, count: int) -> None:
-        """Have room for `count` entries, so that none of them can fail afterwards."""
+        """Make room for `count` entries, so that none of them can fail later."""
         end = (self.next_offset + count) * ENTRY_SIZE
         file = self.prepare()
         self._files.ensure(file, min(file.size, end - file.base_offset))
@@ -151,7 +152,7 @@ class ConsumeQueue(QueueTail):
         return file
 
     def fill_to(self, queue_offset: int) -> None:
-        """Put fillers before `queue_offset`: the records there are not in the log."""
+        """Write fillers before `queue_offset`: the log no longer has those records."""
         if self.next_offset == 0:
             self.next_offset = queue_offset // self._file_entries * self._file_entries
             self.min_offset = self.next_offset
@@ -184,7 +185,7 @@ class ConsumeQueue(QueueTail):
         )
 
     def first_at_or_above(self, physical_offset: int) -> int:
-        """Return the offset of the first entry whose record starts there or behind."""
+        """Return the offset of the first entry whose record starts there or later."""
         offsets = range(self.min_offset, self.next_offset)
         return self.min_offset + bisect_left(
             offsets, physical_offset, key=lambda offset: self.entry(offset)[0]
@@ -223,9 +224,10 @@ class ConsumeQueue(QueueTail):
             self.min_offset += 1
 
     def clean(self, min_physical: int) -> list[Path]:
-        """Raise `min_offset` past records before `min_physical`; files no longer used.
+        """Raise `min_offset` past records before `min_physical`; return unused files.
 
-        The files are forgotten here and unlinked by the caller; the last one stays.
+        They are removed from this queue, and the caller unlinks them; the last file
+        stays.
         """
         if self.end_physical < 0 or self.min_offset >= self.next_offset:
             return []
@@ -245,7 +247,7 @@ class ConsumeQueue(QueueTail):
         return [self.folder / f"{base:020d}" for base in unused]
 
     def truncate(self, end_physical: int) -> int:
-        """Drop the entries of records at or behind `end_physical`; how many."""
+        """Drop the entries of records at or after `end_physical`; return the count."""
         if self.end_physical <= end_physical:
             return 0
         kept = self.first_at_or_above(end_physical)
@@ -254,7 +256,7 @@ class ConsumeQueue(QueueTail):
         return self.cut_to(kept)
 
     def cut_to(self, end: int) -> int:
-        """Drop the entries from queue offset `end` on; how many there were."""
+        """Drop the entries from queue offset `end` on; return the count."""
         assert self.min_offset <= end <= self.next_offset, self.folder
         dropped = self.next_offset - end
         self.next_offset = end
@@ -263,10 +265,10 @@ class ConsumeQueue(QueueTail):
         return dropped
 
     def start_over(self) -> int:
-        """Drop all entries; how many there were.
+        """Drop all entries; return the count.
 
-        A later record with offset 0: the topic was deleted and began again, and its
-        older records are still in the log.
+        For a later record with offset 0: the topic was deleted and created again, and
+        its older records are still in the log.
         """
         dropped = self.next_offset - self.min_offset
         self.file = None
@@ -279,10 +281,10 @@ class ConsumeQueue(QueueTail):
         return dropped
 
     def clear_behind(self) -> None:
-        """Leave only zeros behind the last entry.
+        """Leave only zeros after the last entry.
 
-        After a power cut a lost page can end the valid entries before older ones; those
-        must not come to life when the queue has grown up to them.
+        After a power cut a lost page can hide older entries after it; they must not
+        become valid again when the queue has grown up to them.
         """
         if not self._bases:
             return

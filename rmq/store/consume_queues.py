@@ -1,10 +1,10 @@
 """ConsumeQueues: every queue of the store, and the bound on mapped queue files.
 
-Layout: `consumequeue/<topic>/<queue id>/`; names were validated before they come here.
-Queue files are mapped on use and kept in the order of use.  The bound is far below the
-kernel's 65,530 mappings and the process's file descriptors; beyond it, or where there
-is no room for one more, the files that were used least recently are given up.  What of
-them was not flushed stays in the page cache; the next thorough flush opens them again.
+Layout: `consumequeue/<topic>/<queue id>/`; the callers have validated the names.
+Queue files are mapped on use and listed in the order of use.  The bound is far below
+the kernel's 65,530 mappings and the process's file descriptors; above it, or if there
+is no room for one more, the files that were used least recently are unmapped.  Their
+unflushed entries stay in the page cache; the next thorough flush opens the files again.
 The registry belongs to the trio thread; `flush` runs in a worker on a copy of the list.
 """
 
@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 WINDOW_SIZE = 4 * 1024
 WINDOW_LIMIT = 1024 * 1024
-"""A queue begins with the first and gets up to the second at a time."""
+"""Bytes of the first blocks of a queue file, and most bytes that it gets at a time."""
 
 MAPPED_FILES_LIMIT = 16_384
 DESCRIPTOR_SHARE = 4
 """Queue files may use this part (a quarter) of the process's descriptors."""
 
 GIVEN_UP_AT_ONCE = 64
-"""Files that are given up where there is no room for one more."""
+"""Files that are unmapped if there is no room for one more."""
 
 PAGE_SIZE = 4096
 QUEUE_ID_DIGITS = 10
@@ -58,7 +58,7 @@ class MappedQueueFiles:
         self._allocator = FileAllocator(WINDOW_SIZE, room=self._room)
         self._mapped: OrderedDict[tuple[Path, int], MappedFile] = OrderedDict()
         self._unflushed: dict[Path, bool] = {}
-        """Files that were given up before a flush, and whether they had had none."""
+        """Files unmapped before a flush, and whether they were never flushed."""
 
     def __len__(self) -> int:
         """Count the mapped files."""
@@ -88,7 +88,7 @@ class MappedQueueFiles:
         except OSError as error:
             raise as_store_error(error, path) from error
         except ValueError as error:
-            raise StoreError(f"{error}: mend it with `rmq store repair`") from error
+            raise StoreError(f"{error}: repair it with `rmq store repair`") from error
         file.write_position = file.size
         file.assume_flushed(file.size)
         return file
@@ -98,7 +98,7 @@ class MappedQueueFiles:
         self._allocator.ensure(file, end)
 
     def extend(self, queue: QueueTail) -> None:
-        """Double the blocks of a busy queue; a full disk shows when they are needed."""
+        """Double the blocks of a busy queue; a full disk is no error yet."""
         file = queue.file
         if file is not None and not file.is_closed:
             more = min(file.allocated, WINDOW_LIMIT)
@@ -106,24 +106,24 @@ class MappedQueueFiles:
                 self._allocator.ensure(file, min(file.size, file.allocated + more))
 
     def drop(self, folder: Path) -> None:
-        """Unmap all files of a folder; one being flushed goes when that ends."""
+        """Unmap all files of a folder, a file that is being flushed after the flush."""
         for key in [key for key in self._mapped if key[0] == folder]:
             file = self._mapped.pop(key)
             with suppress(BufferError):
                 file.close()
 
     def forget(self, folder: Path, base: int) -> None:
-        """Unmap one file; if it is being flushed it goes when that ends."""
+        """Unmap one file; if it is being flushed, after the flush."""
         file = self._mapped.pop((folder, base), None)
         if file is not None:
             with suppress(BufferError):
                 file.close()
 
     def dirty(self) -> list[MappedFile]:
-        """Files with entries that are not known to be durable.
+        """Return files with entries that are not known to be durable.
 
         A worker calls this while the trio thread opens files, so the values are copied
-        in one step: an OrderedDict's own iteration runs Python code and notices.
+        in one step: iteration over an OrderedDict runs Python code and would raise.
         """
         return [
             file
@@ -138,10 +138,10 @@ class MappedQueueFiles:
         self._mapped.clear()
 
     def give_up(self, count: int) -> None:
-        """Unmap the files that were used least recently; those that are held stay.
+        """Unmap the files that were used least recently, except those that are held.
 
-        What was not flushed is noted before the file leaves the table, so that a flush
-        beside this finds it in one of the two.
+        An unflushed file enters the list of such files before it leaves the table, so
+        that a concurrent flush finds it in one of the two.
         """
         for key in list(itertools.islice(self._mapped, count)):
             file = self._mapped[key]
@@ -156,9 +156,9 @@ class MappedQueueFiles:
             file.close()
 
     def flush_given_up(self, new_folders: set[Path]) -> None:
-        """Make durable what was given up unflushed; adds the folders of new names.
+        """Make files durable that were unmapped unflushed; add folders of new names.
 
-        For the worker, after the flush of what `dirty` returned.
+        For the worker, after the flush of the files of `dirty`.
         """
         for path in list(self._unflushed):
             is_new = self._unflushed.pop(path)
@@ -180,14 +180,14 @@ class MappedQueueFiles:
 
 
 class _QueueRoom:
-    """Room for queue files: others are given up before the reserve is touched."""
+    """Room for queue files: others are unmapped before the reserve is used."""
 
     def __init__(self, files: MappedQueueFiles, reserve: DescriptorReserve) -> None:
         self._files = files
         self._reserve = reserve
 
     def open(self, opener: Callable[[], T]) -> T:
-        """Call `opener`, again after giving up files that were used long ago."""
+        """Call `opener`; if there is no room, unmap other files and call it again."""
         try:
             return opener()
         except OSError as error:
@@ -198,7 +198,7 @@ class _QueueRoom:
 
 
 def _is_queue(topic: str, folder: Path) -> bool:
-    """Return whether a folder is named as queues are."""
+    """Whether a folder has the name of a queue."""
     try:
         validate_topic(topic)
     except RequestRejected:
@@ -217,9 +217,9 @@ class ConsumeQueues:
         self.files = MappedQueueFiles(file_size, reserve)
         self._reserve = reserve
         self._new_folders: set[Path] = set()
-        """Names in them are not durable yet; kept when a flush fails half way."""
+        """Folders with names that are not durable yet; unchanged if a flush fails."""
         self.has_lost_entries = False
-        """A flush failed: the kernel may have dropped what it could not write."""
+        """A flush failed: the kernel may have dropped pages that it could not write."""
         self._folder = folder
         self._file_size = file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
@@ -233,9 +233,10 @@ class ConsumeQueues:
         return len(self._queues)
 
     def load(self, durable_offset: int | None = None) -> list[Path]:
-        """Find all queues; returns folders that are no queues and were left alone.
+        """Find all queues; return folders that are no queues and stay untouched.
 
-        After a crash, entries of records below `durable_offset` are known durable.
+        After a crash, entries of records below `durable_offset` are known to be
+        durable.
         """
         foreign = []
         for topic_folder in sorted(self._folder.iterdir()):
@@ -254,7 +255,7 @@ class ConsumeQueues:
         return self._queues.get((topic, queue_id))
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue; the folder is made with its first file."""
+        """Return the queue; its folder is created with its first file."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             validate_topic(topic)
@@ -269,7 +270,7 @@ class ConsumeQueues:
         return [queue for queue in self._queues.values() if queue.topic == topic]
 
     def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic and their files; how many there were."""
+        """Remove the queues of a topic and their files; return their number."""
         queues = self.of_topic(topic)
         for queue in queues:
             queue.is_deleted = True
@@ -287,7 +288,7 @@ class ConsumeQueues:
                 try:
                     file.hold()
                 except ValueError:
-                    continue  # it was given up, or its topic was deleted
+                    continue  # it was unmapped, or its topic was deleted
                 if not file.flushed_position:
                     self._new_folders.update(Path(file.path).parents[:2])
                 try:
@@ -300,13 +301,13 @@ class ConsumeQueues:
             self._sync_folders()
 
     def _flush_or_note(self, flush: Callable[[], object]) -> None:
-        """Call `flush`; note an error after which a second try proves nothing."""
+        """Call `flush`; remember an error, as a later success would prove nothing."""
         try:
             flush()
         except OSError as error:
             if error.errno not in SHORTAGES and not self.has_lost_entries:
                 self.has_lost_entries = True
-                logger.error("%s: the next start builds queues from the log", error)
+                logger.error("%s: the next start rebuilds queues from the log", error)
             raise
 
     def _sync_folders(self) -> None:

@@ -1,8 +1,8 @@
-"""DataDirectory: where things are, who owns the directory, how it was left.
+"""DataDirectory: the paths of a store, its owner, and whether it was shut down cleanly.
 
 `lock`: POSIX record lock on byte 0, length 1, the same that a Java broker takes.
-`abort`: created first and removed last; there at start means that the last stop was
-none. Crash contract: after a kill `abort` is there and the lock is free.
+`abort`: created first and removed last.  If it exists at start, the last run did not
+shut down cleanly. Crash contract: after a kill `abort` exists and the lock is free.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ _LOCK_TEXT = b"lock"
 _FLOCK = struct.Struct("hhqqi4x")
 """`struct flock`: type, whence, start, length, process id."""
 _open_roots: set[str] = set()
-"""Roots open in this process: a POSIX lock does not exclude its own process."""
+"""Roots open in this process: a POSIX lock does not exclude the process that has it."""
 
 
 class DataDirectory:
@@ -40,7 +40,7 @@ class DataDirectory:
         self._lock = -1
 
     def acquire(self) -> None:
-        """Make the directories and take the lock before anything is touched.
+        """Create the directories and take the lock, before any other change.
 
         A directory that this store cannot serve is refused before that.
         """
@@ -75,7 +75,7 @@ class DataDirectory:
         _open_roots.add(key)
 
     def release(self) -> None:
-        """Give the lock back; the file stays."""
+        """Release the lock; the file stays."""
         if self._lock < 0:
             return
         os.close(self._lock)
@@ -84,10 +84,10 @@ class DataDirectory:
 
 
 def is_locked(root: Path) -> bool:
-    """Return whether a broker has the directory; asking takes and gives back nothing.
+    """Return whether a broker has the directory; the lock is not changed.
 
     A process that holds a POSIX lock loses it by closing any descriptor of the file, so
-    the file is not opened where this process is the holder.
+    the file is not opened if this process is the holder.
     """
     if os.path.realpath(root) in _open_roots:
         return True
@@ -104,22 +104,22 @@ def is_locked(root: Path) -> bool:
 
 
 class AbortMarker:
-    """The file that tells a crash from a stop; it holds the process id."""
+    """The file that exists after a crash, not after a stop; it holds the process id."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @property
     def is_set(self) -> bool:
-        """True if the last run did not stop in order."""
+        """True if the last run did not shut down cleanly."""
         return self._path.exists()
 
     def set(self) -> None:
-        """Create the file; durable before the store is touched."""
+        """Create the file; it is durable before the store changes."""
         self._path.write_text(str(os.getpid()))
         sync_directory(self._path.parent)
 
     def clear(self) -> None:
-        """Remove the file: everything is durable and dispatched."""
+        """Remove the file: everything is durable, and all queues have their entries."""
         self._path.unlink(missing_ok=True)
         sync_directory(self._path.parent)

@@ -1,11 +1,10 @@
-"""DeletedTopics: which records belong to a topic that was deleted,
-`config/deletedTopics.json`.
+"""DeletedTopics: which records belong to deleted topics, `config/deletedTopics.json`.
 
 Layout: {"deletedTopics": {topic: end of the log when it was deleted}}.
-Java knows no such file and leaves it alone; its own starts may bring such queues back.
-Records of the topic before that offset get no queue entries in recovery; a topic made
-again begins behind it.  An entry is dropped once the log starts behind it.
-Crash contract: see `rmq/files.py`; a deletion that was answered is in the file.
+Java has no such file and ignores it; a start of Java may bring such queues back.
+Recovery makes no queue entries for records of the topic before that offset; a topic
+created again begins after it.  An entry is dropped when the log starts after it.
+Crash contract: see `rmq/files.py`; an acknowledged deletion is in the file.
 """
 
 from pathlib import Path
@@ -25,7 +24,7 @@ class DeletedTopics:
         self.ends: dict[str, int] = {}
 
     def load(self) -> None:
-        """Read the file; one that is absent or unreadable knows nothing."""
+        """Read the file; no topics if it is absent or cannot be read."""
         try:
             value = fastjson.loads(self._path.read_bytes())
             self.ends = {
@@ -37,7 +36,7 @@ class DeletedTopics:
             return
 
     def add(self, topics: set[str], *, end: int, start: int) -> None:
-        """Note deletions at the log's `end`; forget those before its `start`."""
+        """Add deletions at the log's `end`; drop those before its `start`."""
         assert start <= end, self._path
         known = {**self.ends, **dict.fromkeys(topics, end)}
         self.ends = {topic: at for topic, at in known.items() if at > start}

@@ -1,9 +1,10 @@
-"""DescriptorReserve: the store can open files when the process has no more room.
+"""DescriptorReserve: lets the store open files when the process has no descriptor left.
 
-Connections can take every descriptor of a process.  The store keeps a few, opened on
-/dev/null, and gives one back when a file of its own cannot be opened; it takes it again
-as soon as there is room.  A new log file needs one for good, all else for a moment;
-without any left a message that needs a new file is refused, and the next one tries.
+Connections can take every descriptor of a process.  The store reserves a few, opened on
+/dev/null, and closes one when a file of its own cannot be opened; it reserves it again
+as soon as there is room.  A new log file needs one permanently, all other files for a
+moment; if none is left, a message that needs a new file is refused, and the next one
+tries again.
 Any thread may call; one list, of which an append and a pop are atomic.
 """
 
@@ -23,15 +24,15 @@ T = TypeVar("T")
 
 
 class Room(Protocol):
-    """Who knows how to make room for one more open file."""
+    """Can make room for one more open file."""
 
     def open(self, opener: Callable[[], T]) -> T:
-        """Call `opener`, again after making room if there was none."""
+        """Call `opener`; if there is no room, make room and call it again."""
         ...
 
 
 class NoRoom:
-    """Nothing can be given back."""
+    """Cannot make room."""
 
     def open(self, opener: Callable[[], T]) -> T:
         """Call `opener` once."""
@@ -46,19 +47,19 @@ class DescriptorReserve:
         self._held: list[int] = []
 
     def __len__(self) -> int:
-        """Count the descriptors that are kept."""
+        """Count the reserved descriptors."""
         return len(self._held)
 
     def refill(self) -> None:
-        """Take what is missing, if there is room."""
+        """Reserve the missing descriptors, if there is room."""
         with suppress(OSError):
             while len(self._held) < self._size:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def open(self, opener: Callable[[], T]) -> T:
-        """Call `opener`; once more with a descriptor of the reserve if it found none.
+        """Call `opener`; if it finds no descriptor, once more with one of the reserve.
 
-        It must have no effect when it raises.
+        It must have no effect if it raises.
         """
         try:
             return opener()
@@ -72,6 +73,6 @@ class DescriptorReserve:
             self.refill()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all reserved descriptors."""
         while self._held:
             os.close(self._held.pop())

@@ -1,4 +1,4 @@
-"""Disk: how full it is, and no messages while it is nearly full."""
+"""Disk: measures the space in use, and refuses messages on a nearly full disk."""
 
 import shutil
 from pathlib import Path
@@ -18,13 +18,13 @@ class Disk:
         self._durability = durability
 
     def used_ratio(self) -> int:
-        """Percent of the disk in use, rounded up; of what we may have, as df counts."""
+        """Percent of the disk in use, rounded up; of the space for users, as in df."""
         usage = shutil.disk_usage(self._folder)
         assert usage.used + usage.free > 0, f"a disk of no size: {usage}"
         return -(-usage.used * 100 // (usage.used + usage.free))
 
     def check(self) -> None:
-        """Refuse messages while the disk is nearly full, take them again afterwards."""
+        """Refuse messages while the disk is nearly full; accept them again later."""
         used_ratio = self.used_ratio()
         if used_ratio < self._config.disk_warning_ratio:
             self._durability.resume()

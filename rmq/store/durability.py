@@ -1,11 +1,12 @@
-"""Durability: what of the log is safe, and whether more may be written.
+"""Durability: which part of the log is safe, and whether more may be written.
 
-Offsets, which only grow: *committed* is in the log's files and not only staged;
-*durable* was confirmed by fdatasync; *confirm* is what readers may see: durable under
-SYNC_FLUSH, committed with a staging pool, else the end of the log.
-Invariants: a failure of the log is never forgotten, and a worse refusal replaces a
-lesser one; after a failed flush nothing is called durable any more, because the kernel
-drops dirty pages that it could not write, and the next fdatasync succeeds without them.
+Offsets, which only grow: *committed*: the log's files have the bytes, not only the
+staging pool; *durable*: fdatasync has confirmed them; *confirm*: readers may see them:
+the durable offset under SYNC_FLUSH, the committed one with a staging pool, else the end
+of the log.
+Invariants: a failure of the log is permanent, and a worse refusal replaces a lesser
+one; after a failed flush the durable offset never grows again, because the kernel drops
+dirty pages that it could not write, and the next fdatasync succeeds without them.
 Locks: one flush at a time (the kernel reports a failed fdatasync to one caller only);
 inside it one commit at a time; a refusal changes under a lock of its own.
 `flush` and `commit` are for worker threads, everything else for any thread.
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class RefusalKind(enum.IntEnum):
-    """Why messages are refused, from the least to the worst."""
+    """Causes of refusal, from the least to the worst."""
 
     DISK_FULL = 1
     WRITE_FAILED = 2
@@ -35,7 +36,7 @@ class RefusalKind(enum.IntEnum):
 
     @property
     def resumes(self) -> bool:
-        """Whether messages are taken again once the cause is gone."""
+        """Whether messages are accepted again when the cause has disappeared."""
         return self is RefusalKind.DISK_FULL
 
     @property
@@ -45,14 +46,14 @@ class RefusalKind(enum.IntEnum):
 
 
 class Refusal(NamedTuple):
-    """Why messages are refused; `text` is for people only."""
+    """The cause of refusals; `text` is for people only."""
 
     kind: RefusalKind
     text: str
 
 
 class Durability:
-    """What one store can promise."""
+    """The guarantees of one store."""
 
     def __init__(
         self, log: CommitLog, config: StoreConfig, counters: StoreCounters
@@ -60,13 +61,13 @@ class Durability:
         self.durable = Watermark()
         self.committed = Watermark()
         self.confirm: Watermark | None = None
-        """What readers may see; None is the end of the log."""
+        """End of the visible log; None means the end of the log."""
         if config.is_sync_flush:
             self.confirm = self.durable
         elif config.uses_staging:
             self.confirm = self.committed
         self.durable_ms = 0
-        """Store time of a record at the end of what is durable."""
+        """Store time of a record at the end of the durable log."""
         self.is_open = False
         self.refusal: Refusal | None = None
         self._log = log
@@ -84,19 +85,19 @@ class Durability:
         self._log.is_writable = True
 
     def close(self) -> None:
-        """Take and show nothing more; `flush` goes on working."""
+        """Refuse messages and readers; `flush` still works."""
         self.is_open = self._log.is_writable = False
 
     # -- refusals
 
     @property
     def is_writable(self) -> bool:
-        """Whether messages are taken."""
+        """Whether messages are accepted."""
         return self._log.is_writable
 
     @property
     def refuse_reason(self) -> str:
-        """Why messages are refused, for people; empty if they are taken."""
+        """Why messages are refused, for people; empty if they are accepted."""
         if self.refusal is not None:
             return self.refusal.text
         return "" if self.is_open else "the store is closed"
@@ -108,12 +109,12 @@ class Durability:
 
     @property
     def has_flush_failed(self) -> bool:
-        """Whether nothing more becomes durable."""
+        """Whether a flush failed, so that nothing more becomes durable."""
         refusal = self.refusal
         return refusal is not None and refusal.kind is RefusalKind.FLUSH_FAILED
 
     def refuse(self, kind: RefusalKind, text: str) -> None:
-        """Take no more messages."""
+        """Refuse messages from now on."""
         with self._refusal_lock:
             if self.refusal is not None and self.refusal.kind >= kind:
                 return
@@ -122,13 +123,13 @@ class Durability:
         logger.error("messages are refused: %s", text)
 
     def resume(self) -> None:
-        """Take messages again, if the kind of the refusal allows it."""
+        """Accept messages again, if the kind of the refusal allows it."""
         with self._refusal_lock:
             if self.refusal is None or not self.refusal.kind.resumes:
                 return
             self.refusal = None
             self._log.is_writable = self.is_open
-        logger.warning("messages are taken again")
+        logger.warning("messages are accepted again")
 
     def write_failed(self, error: OSError) -> None:
         """Refuse all further messages: the log cannot be written."""
@@ -138,21 +139,21 @@ class Durability:
         )
 
     def _end(self, doing: str, error: OSError) -> LogFailed:
-        """Call nothing durable any more; the error that ends the broker."""
+        """Stop the durable offset; return the error that ends the broker."""
         self.refuse(
             RefusalKind.FLUSH_FAILED,
             f"{doing} {error.filename} failed: {error.strerror}",
         )
         return LogFailed(
-            f"{self.refuse_reason}; nothing more is stored, and `abort` stays so that "
-            "the next start checks the log"
+            f"{self.refuse_reason}; the store refuses all messages, and `abort` stays "
+            "so that the next start checks the log"
         )
 
     # -- offsets
 
     @property
     def confirm_offset(self) -> int:
-        """End of what readers may see."""
+        """End of the visible log."""
         return self._log.end_offset if self.confirm is None else self.confirm.value
 
     @property
@@ -162,11 +163,11 @@ class Durability:
 
     @property
     def uncommitted_size(self) -> int:
-        """Bytes of the log that are only staged, or that no commit has noticed."""
+        """Bytes of the log that no commit has counted: they may be only staged."""
         return self._log.end_offset - self.committed.value
 
     def commit(self) -> None:
-        """Move what is staged to the files; LogFailed ends all writing."""
+        """Move staged bytes to the files; LogFailed ends all writing."""
         with self._commit_lock:
             store_ms, end = self._log.last_store_ms, self._log.end_offset
             try:

@@ -1,8 +1,8 @@
 """The loops that make the log and the queues durable.
 
-Under SYNC_FLUSH one thread flushes the log and does nothing else: an append demands it
-of the watermark, without trio.  While one fdatasync runs the next messages collect, and
-one more covers them all.  Otherwise the log is flushed by time and size.
+Under SYNC_FLUSH one thread flushes the log and does nothing else: an append wakes it
+through the watermark, without trio.  While one fdatasync runs, messages collect, and
+the next one covers them all.  Otherwise the log is flushed by time and size.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from rmq.store.message_store import MessageStore
 from rmq.store.worker import Worker
 
 CHECKPOINT_DISTANCE = 128 << 20
-"""Bytes of log after which the checkpoint moves: what a start after a crash reads."""
+"""Bytes of log after which the checkpoint moves: a start after a crash reads them."""
 
 
 async def flush_on_demand(
@@ -22,7 +22,7 @@ async def flush_on_demand(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Flush the log as often as somebody waits for it.
+    """Flush the log whenever a sender waits for it.
 
     Known in Java as `GroupCommitService`.
     """
@@ -42,7 +42,7 @@ async def flush_on_demand(
 
 
 async def flush_periodically(store: MessageStore) -> None:
-    """Flush the log when enough is dirty, or dirty for long enough.
+    """Flush the log when enough pages are dirty, or for long enough.
 
     Known in Java as `FlushRealTimeService`.
     """
@@ -60,7 +60,7 @@ async def flush_periodically(store: MessageStore) -> None:
 
 
 async def commit_periodically(store: MessageStore) -> None:
-    """Move what is staged to the files when it is enough, or old enough.
+    """Move staged bytes to the files when they are enough, or old enough.
 
     Known in Java as `CommitRealTimeService`.
     """
@@ -78,7 +78,7 @@ async def commit_periodically(store: MessageStore) -> None:
 
 
 async def flush_queues_periodically(store: MessageStore) -> None:
-    """Flush queues by their dirty pages; all of them, and the checkpoint, when due.
+    """Flush queues by their dirty pages; from time to time all, with the checkpoint.
 
     Known in Java as `FlushConsumeQueueService`.
     """

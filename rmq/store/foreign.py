@@ -1,11 +1,11 @@
-"""What a directory of Java's holds that this store refuses, or leaves as it is.
+"""Content of Java's directories that this store refuses, or leaves untouched.
 
 Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
 `consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
-(`dledger-*`), and queues of another type than `config/topics.json` says.  Left
-untouched and not served: topics whose queues are BatchCQ or whose clean-up is
-compaction.  Counted: timer and POP messages that wait.  `rocksdbstore/` is in every
-store since 5.5.0 and means nothing.  Reads only.
+(`dledger-*`), and queues whose type differs from `config/topics.json`.  Left untouched
+and not served: topics whose queues are BatchCQ or whose clean-up is compaction.
+Counted: timer and POP messages that wait.  `rocksdbstore/` is in every store since
+5.5.0 and has no meaning.  Reads only.
 """
 
 import struct
@@ -30,7 +30,7 @@ _TIMER_QUEUE_OFFSET = struct.Struct(">16xq")
 
 
 class Foreign(msgspec.Struct):
-    """What was found; `unserved` says why, by topic."""
+    """The findings; `unserved` has the reason by topic."""
 
     refusals: list[str] = msgspec.field(default_factory=list)
     unserved: dict[str, str] = msgspec.field(default_factory=dict)
@@ -41,14 +41,14 @@ class Foreign(msgspec.Struct):
     def notes(self) -> list[str]:
         """Sentences for the start."""
         topics = [
-            f"topic {topic} is kept untouched and not served: {reason}"
+            f"topic {topic} stays untouched and is not served: {reason}"
             for topic, reason in self.unserved.items()
         ]
         return topics + self.waiting
 
 
 def find_foreign(root: Path) -> Foreign:
-    """Look at names and tables of a store directory."""
+    """Check names and tables of a store directory."""
     foreign = Foreign()
     if (root / "consumequeue" / "CURRENT").exists():
         foreign.refusals.append(
@@ -81,7 +81,7 @@ def find_foreign(root: Path) -> Foreign:
         if topic in (plain if is_batch else batch):
             odd = "consumequeue" if is_batch else "batchconsumequeue"
             foreign.refusals.append(
-                f"{root / odd / topic} holds queues of another type than {table} says: "
+                f"{root / odd / topic} has queues of another type than in {table}: "
                 "restore the table, or move the directory away"
             )
         if is_batch:
@@ -98,12 +98,12 @@ def _names(folder: Path) -> set[str]:
 
 
 def _attribute(attributes: dict[str, Any], name: str) -> str:
-    """Read an attribute; `+name` is how changes of it are written."""
+    """Read an attribute, whose changes are written as `+name`."""
     return str(attributes.get(name, attributes.get("+" + name, "")))
 
 
 def _count_waiting(root: Path, foreign: Foreign) -> None:
-    """Say how many timer and POP messages nobody delivers yet."""
+    """Count the timer and POP messages that this version does not deliver."""
     counts = {
         topic: int(entry.get("count", 0))
         for topic, entry in _table(
@@ -136,10 +136,10 @@ def queue_end(folder: Path) -> int:
 
 
 def _wheel_offset(root: Path) -> int | None:
-    """Return how far the timer wheel has read its queue; None without a wheel.
+    """Return the offset up to which the timer wheel has read; None without a wheel.
 
-    Where no wheel ever was, a record in its queue is no timer: brokers used to let
-    clients send there.
+    Without a wheel, a record in its queue is no timer: older brokers let clients send
+    there.
     """
     try:
         data = (root / "config" / "timercheck").read_bytes()
@@ -151,7 +151,7 @@ def _wheel_offset(root: Path) -> int | None:
 
 
 def _table(path: Path, member: str) -> dict[str, dict[str, Any]]:
-    """Read one map of a table of Java's; the `.bak` if the table cannot be read."""
+    """Read one map of a Java table; the `.bak` if the table cannot be read."""
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
             value = fastjson.loads(candidate.read_bytes())

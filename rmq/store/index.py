@@ -1,13 +1,13 @@
 """MessageIndex: messages by key, unique key, tags and time.
 
 Layout: files of one size (`_fastpath/index_table.pyx`), named by the local time of
-their making in 17 digits.  All but the newest are full.
-Who runs what: `build` runs in one worker behind the log; a query runs beside it and
-scans the records from `next_offset` on, so answers are complete at any lag.
+their creation in 17 digits.  All but the newest are full.
+Threads: one worker runs `build` and follows the log; a query runs at the same time and
+also scans the records from `next_offset` on, so answers are complete at any lag.
 Invariants: every indexed record below `next_offset` has its entries; a file is flushed
 when it is full, and the checkpoint's index time is the end of the last such file.
-Crash contract: after a kill or power cut every file that is not full and older than the
-checkpoint is removed at load, and the worker builds it anew from the log.
+Crash contract: after a kill or power cut, load removes every file except the full ones
+that are older than the checkpoint, and the worker rebuilds it from the log.
 """
 
 import re
@@ -64,12 +64,12 @@ class MessageIndex:
         self._allocator = FileAllocator(WINDOW_SIZE)
         self._flush_failed = False
         self._done = 0
-        """Keys of the record at `next_offset` that are in a full file already."""
+        """Keys of the record at `next_offset` that a full file already contains."""
 
     # -- start
 
     def load(self, checkpoint: Checkpoint, *, was_clean: bool) -> list[str]:
-        """Map the files that can be trusted, remove the others; notes for the report.
+        """Map valid files and remove the others; return notes for the report.
 
         Runs after the log is recovered.
         """
@@ -78,14 +78,14 @@ class MessageIndex:
         self.full_end_ms = checkpoint.index_msg_ms
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
             if not _NAME.fullmatch(path.name) or not path.is_file():
-                notes.append(f"{path} is no index file and was left alone")
+                notes.append(f"{path} is no index file and stays untouched")
                 continue
             length = path.stat().st_size
             if length not in (0, self._file_size):
                 notes.append(
                     f"{path} has {length} bytes, not the {self._file_size} of "
-                    "maxHashSlotNum and maxIndexNum; it was left alone, and the log is "
-                    "indexed anew"
+                    "maxHashSlotNum and maxIndexNum; it stays untouched, and the log "
+                    "is indexed again"
                 )
                 continue
             table = None if removed or not length else self._trusted(path, was_clean)
@@ -95,12 +95,12 @@ class MessageIndex:
             else:
                 self.tables.append(table)
         if removed:
-            notes.append(f"{removed} index files were not safe and are built anew")
+            notes.append(f"{removed} index files were not safe and are rebuilt")
         self._find_start(was_clean=was_clean)
         return notes
 
     def _trusted(self, path: Path, was_clean: bool) -> IndexTable | None:
-        """Map a file; None if its entries cannot be relied on."""
+        """Map a file; None if its entries may be wrong."""
         file = MappedFile(str(path), self._file_size)
         table = IndexTable(file, self._slot_count, self._entry_limit)
         try:
@@ -131,14 +131,14 @@ class MessageIndex:
 
     @property
     def is_complete(self) -> bool:
-        """True if all that was stored has its entries, also what is not visible."""
+        """True if all stored messages have their entries, also invisible ones."""
         return (
             not self._config.index_enabled or self.next_offset >= self._log.end_offset
         )
 
     @property
     def lag(self) -> int:
-        """Bytes of the log that readers may see and that have no entries yet."""
+        """Bytes of the visible log without entries."""
         if not self._config.index_enabled:
             return 0
         return max(0, self._durability.confirm_offset - self.next_offset)
@@ -149,9 +149,9 @@ class MessageIndex:
         return self.lag > self._config.index_max_lag
 
     def build(self, max_size: int = BUILD_SIZE) -> None:
-        """Index what readers may see, about `max_size` bytes of it.
+        """Index about `max_size` bytes of the visible log.
 
-        While the lag is small other threads go first: on few cores, indexing would
+        While the lag is small, give way to other threads: on few cores, indexing would
         delay replies to senders.
         """
         end_offset = self._durability.confirm_offset
@@ -207,7 +207,7 @@ class MessageIndex:
             file = MappedFile(str(path), self._file_size, create=True)
         except OSError as error:
             raise StoreError(
-                f"cannot make the index file {path}: {error.strerror}"
+                f"cannot create the index file {path}: {error.strerror}"
             ) from error
         table = IndexTable(file, self._slot_count, self._entry_limit)
         if last is not None:
@@ -216,9 +216,10 @@ class MessageIndex:
         self.tables.append(table)
 
     def _finish(self, table: IndexTable) -> None:
-        """Make a full file durable, then let the checkpoint vouch for it.
+        """Make a full file durable, then move the checkpoint's index time past it.
 
-        After a failed flush nothing is vouched for: a crash then builds it anew.
+        After a failed flush the checkpoint stays: a start after a crash rebuilds the
+        file.
         """
         table.save()
         try:
@@ -243,9 +244,9 @@ class MessageIndex:
         end_offset: int,
         limit: int,
     ) -> list[int]:
-        """Offsets of the newest `limit` messages that have the key, oldest first.
+        """Return offsets of the newest `limit` messages with the key, oldest first.
 
-        Every candidate is looked at in the log: same topic and key, stored in
+        Every candidate is checked in the log: same topic and key, stored in
         [begin_ms, end_ms], below `end_offset`.
         """
         where = topic.encode(), key.encode()
@@ -281,7 +282,7 @@ class MessageIndex:
         return self.tables[-1].end_ms, self.tables[-1].end_offset
 
     def _file_at(self, offset: int) -> MappedFile | None:
-        """Return the log file of an offset; safe beside the cleaner."""
+        """Return the log file of an offset; safe while the cleaner runs."""
         for file in reversed(list(self._log.files.files)):
             if file.base_offset <= offset:
                 return file if offset < file.base_offset + file.size else None
@@ -290,7 +291,7 @@ class MessageIndex:
     # -- end
 
     def take_expired(self, min_offset: int) -> list[MappedFile]:
-        """Forget files of which all records are gone, never the newest."""
+        """Remove and return files whose records are all deleted, never the newest."""
         expired = []
         while len(self.tables) > 1 and self.tables[0].end_offset < min_offset:
             expired.append(self.tables.pop(0).file)
@@ -318,7 +319,7 @@ def _candidates(
     *,
     is_tags: bool,
 ) -> Iterator[int]:
-    """Yield what the files name, the newest first."""
+    """Yield the offsets that the files contain, the newest first."""
     for table in tables:
         if table.begin_ms <= end_ms and begin_ms <= table.end_ms:
             yield from table.find(

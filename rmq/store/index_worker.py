@@ -1,4 +1,4 @@
-"""The loop that indexes what was stored."""
+"""The loop that indexes new messages."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,13 +9,13 @@ from rmq.store.worker import Worker
 
 INDEX_INTERVAL_S = 0.05
 FIRST_INDEXING_S = 1.0
-"""After a crash much may be indexed again: not while the broker starts."""
+"""Pause before the first step, which after a crash would slow down the start."""
 
 
 async def follow_log(
     index: MessageIndex, wait_for_messages: Callable[[], Awaitable[None]]
 ) -> None:
-    """Index new messages; a lag beyond the limit is made up for before more sends.
+    """Index new messages; a lag above the limit delays sends.
 
     Small lags are allowed to grow: waking the worker costs as much as indexing
     hundreds of messages.
@@ -27,7 +27,7 @@ async def follow_log(
             if index.is_complete:
                 await wait_for_messages()
             await trio.sleep(INDEX_INTERVAL_S)
-        if index.lag:  # else what was stored is not visible yet
+        if index.lag:  # else the new messages are not visible yet
             await worker.attempt(
                 "indexing (queries read the log)", index.build, here=index.is_too_late
             )

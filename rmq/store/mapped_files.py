@@ -20,7 +20,7 @@ _NAME = re.compile(r"\d{20}")
 
 
 def segment_offsets(folder: Path, size: int, *, has_gaps: bool = False) -> list[int]:
-    """Start offsets of the files in a folder, checked for name, length and order."""
+    """Return the start offsets of a folder's files; check name, length and order."""
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     if paths and paths[-1].stat().st_size == 0 and _NAME.fullmatch(paths[-1].name):
         paths.pop().unlink()
@@ -54,7 +54,7 @@ class MappedFileQueue:
         self._next: MappedFile | None = None
 
     def load(self) -> None:
-        """Map what is there; each file counts as full until recovery knows better."""
+        """Map all files; each counts as full until recovery finds the end."""
         for offset in segment_offsets(self.folder, self.file_size):
             path = str(self.folder / f"{offset:020d}")
             file = MappedFile(path, self.file_size, base_offset=offset)
@@ -70,7 +70,7 @@ class MappedFileQueue:
 
     @property
     def end_offset(self) -> int:
-        """End of what is written."""
+        """End of the written bytes."""
         if not self.files:
             return 0
         last = self.files[-1]
@@ -84,7 +84,7 @@ class MappedFileQueue:
         return self.files[index] if 0 <= index < len(self.files) else None
 
     def roll(self) -> MappedFile:
-        """Start the next file; the one prepared ahead if there is one."""
+        """Start the next file, which may have been prepared ahead."""
         base_offset = self.files[-1].base_offset + self.file_size if self.files else 0
         file, self._next = self._next, None
         if file is not None and file.base_offset != base_offset:
@@ -100,8 +100,8 @@ class MappedFileQueue:
     def prepare_next(self) -> None:
         """Create the next file ahead of its use; a worker thread may call this.
 
-        The writer may roll meanwhile and make the same file: then the one made here is
-        a second mapping of a file in use, which is closed and never removed.
+        The writer may roll meanwhile and create the same file: then this one is a
+        second mapping of a file in use, and is closed but never removed.
         """
         if not self.files:
             return
@@ -115,7 +115,7 @@ class MappedFileQueue:
             )
 
     def close(self) -> None:
-        """Unmap everything; a file prepared ahead was never used and goes."""
+        """Unmap everything; remove a file that was prepared ahead but never used."""
         if self._next is not None:
             if all(file.base_offset != self._next.base_offset for file in self.files):
                 self._next.unlink()

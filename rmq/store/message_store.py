@@ -1,9 +1,9 @@
 """MessageStore: the parts of one data directory, opened and closed together.
 
-`reads` and `writes` are for messages, `log`, `queues` and `index` what they are stored
-in, `durability` what the store can promise.  One thread (the trio thread) reads and
-writes; that thread with the GIL is the store's lock.  `flush_queues`,
-`save_checkpoint`, and what the parts say, are for worker threads.
+`reads` and `writes` are for messages; `log`, `queues` and `index` hold them;
+`durability` has the guarantees.  One thread (the trio thread) reads and writes; that
+thread with the GIL is the store's lock.  Worker threads may call `flush_queues` and
+`save_checkpoint`, and the functions of the parts that are marked so.
 """
 
 from collections.abc import Collection, Mapping
@@ -69,7 +69,7 @@ class MessageStore:
     def open(
         cls, config: StoreConfig, *, clock: Clock, store_host: bytes
     ) -> "MessageStore":
-        """Lock, recover and open the directory; StoreError names what is wrong."""
+        """Lock, recover and open the directory; StoreError names the problem."""
         store = cls(config, clock, store_host)
         store.directory.acquire()
         with ExitStack() as undo:
@@ -114,21 +114,21 @@ class MessageStore:
         self.durability.durable_ms = checkpoint.physic_msg_ms
         self.recovery.notes += self.index.load(checkpoint, was_clean=was_clean)
         self.recovery.notes += [
-            f"{path} is no queue and was left alone" for path in foreign
+            f"{path} is no queue and stays untouched" for path in foreign
         ]
         self.recovery.notes += self.directory.foreign.notes
 
     @property
     def unserved(self) -> Mapping[str, str]:
-        """Topics that are kept but not served, and why."""
+        """Topics that are in the store but not served, with the reason."""
         return self.directory.foreign.unserved
 
     # -- deletion
 
     def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; its records stay in the log until they age.
+        """Remove the queues of a topic; its records stay in the log until they expire.
 
-        The next starts do not build queues from the records that are there now.
+        Later starts do not rebuild queues from its present records.
         """
         self._note_deleted({topic})
         return self.queues.delete_topic(topic)
@@ -161,25 +161,25 @@ class MessageStore:
     # -- for worker threads
 
     def flush_queues(self, *, thorough: bool) -> None:
-        """Flush queues; a thorough flush takes them all and moves the checkpoint."""
+        """Flush queues; a thorough flush includes all and moves the checkpoint."""
         if not thorough:
             self.queues.flush(self.config.queue_flush_least_pages)
             if self.checkpoint.index_msg_ms != self.index.full_end_ms:
-                self.save_checkpoint()  # a full index file is not built again
+                self.save_checkpoint()  # a full index file is not rebuilt
             return
         self.durability.flush()
         end_offset = self.durability.durable.value
         store_ms = self.durability.durable_ms
         self.queues.flush(0)
         if self.queues.has_lost_entries:
-            return  # the next start builds them from here on
+            return  # the next start rebuilds them from here on
         self.checkpoint.logics_msg_ms = store_ms
         self.checkpoint.logics_physical_offset = end_offset
         self.save_checkpoint()
 
     @property
     def checkpoint_distance(self) -> int:
-        """Bytes of the log after the place from which a crash would be recovered."""
+        """Bytes of the log that recovery would read after a crash."""
         return self.log.end_offset - self.checkpoint.logics_physical_offset
 
     def save_checkpoint(self) -> None:
@@ -192,7 +192,7 @@ class MessageStore:
     # -- end
 
     def statistics(self) -> StoreStatistics:
-        """Return a picture of the counters and offsets."""
+        """Return the counters and offsets."""
         return StoreStatistics(
             **msgspec.structs.asdict(self._counters),
             put_messages=self.log.put_messages,
@@ -206,9 +206,9 @@ class MessageStore:
         )
 
     def close(self) -> None:
-        """Flush, save the checkpoint, remove `abort` and give the directory back.
+        """Flush, save the checkpoint, remove `abort` and release the directory.
 
-        `abort` stays if the store could not keep a promise: the next start checks.
+        `abort` stays if a guarantee was broken: the next start checks the log.
         """
         if not self.durability.is_open:
             return

@@ -1,10 +1,10 @@
-"""QueueEnds: where each queue ended at the last orderly stop, `config/queueEnds.json`.
+"""QueueEnds: the end of each queue at the last orderly stop, `config/queueEnds.json`.
 
 Layout: {"logEnd": offset, "queueEnds": {topic: {queue id: next offset}}}.
-Java knows no such file and leaves it alone.  The ends are lower bounds for as long as
-the log is not shorter: a queue that is behind has lost files, which no look at the end
-of the log would show.  Deleting a topic removes the file.
-Crash contract: absent, or whole; see `rmq/files.py`.
+Java has no such file and ignores it.  The ends are lower bounds as long as the log is
+not shorter: a queue with a smaller end has lost files, which the end of the log alone
+would not show.  The deletion of a topic removes the file.
+Crash contract: absent, or complete; see `rmq/files.py`.
 """
 
 from pathlib import Path
@@ -20,14 +20,14 @@ NAME = "queueEnds.json"
 
 
 class QueueEnds(msgspec.Struct):
-    """What was known at the last orderly stop."""
+    """The ends at the last orderly stop."""
 
     log_end: int = 0
     ends: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path) -> "QueueEnds":
-        """Read the file; one that is absent or unreadable knows nothing."""
+        """Read the file; no ends if it is absent or cannot be read."""
         try:
             value = fastjson.loads((folder / NAME).read_bytes())
             ends = {
@@ -43,7 +43,7 @@ class QueueEnds(msgspec.Struct):
 
     @staticmethod
     def save(folder: Path, queues: ConsumeQueues, log_end: int) -> None:
-        """Write the ends of all queues; they are durable already."""
+        """Write the ends of all queues, which are already durable."""
         assert log_end >= 0, log_end
         table: dict[str, dict[str, int]] = {}
         for queue in queues:
@@ -53,13 +53,13 @@ class QueueEnds(msgspec.Struct):
 
     @staticmethod
     def forget(folder: Path) -> None:
-        """Remove the file: a queue may now end before what it says."""
+        """Remove the file: a queue may now have a smaller end."""
         (folder / NAME).unlink(missing_ok=True)
 
     def behind(self, queues: ConsumeQueues, log_end: int) -> list[tuple[str, int, int]]:
         """Return (topic, queue id, end of its last record) of queues that lost entries.
 
-        The end is -1 where nothing of the queue is left.
+        The end is -1 if the queue has no files.
         """
         if log_end < self.log_end:
             return []

@@ -2,8 +2,8 @@
 
 Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, the
 committed offset with a transient store pool, else the end of the log.  Limits of a
-pull: so many messages and bytes from the hot end of the log (what is likely in memory),
-fewer from older parts; the first message is always given.  Called from the trio thread.
+pull: a number of messages and bytes from the hot end of the log (likely in memory),
+fewer from older parts; the first message always fits.  Call from the trio thread.
 """
 
 import struct
@@ -47,12 +47,12 @@ class StoreReader:
         self._memory_window = memory_window(config.memory_ratio)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue; 0 if it never had a message."""
+        """Return the first offset of a queue; 0 if it never had a message."""
         queue = self._queues.get(topic, queue_id)
         return queue.min_offset if queue else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset after the last visible message; 0 if there never was one."""
+        """Return the offset after the last visible message; 0 if there was none."""
         queue = self._queues.get(topic, queue_id)
         return queue.visible_offset(self._durability.confirm_offset) if queue else 0
 
@@ -69,7 +69,7 @@ class StoreReader:
     ) -> GetResult:
         """Read messages of a queue from `offset` on; `tag_codes` None takes all.
 
-        With `may_wait` false `NotInMemory` is raised for what is on the disk only.
+        With `may_wait` false, records that only the disk has raise `NotInMemory`.
         """
         if not self._durability.is_open:
             raise StoreClosed(f"{self._config.root_dir} is closed")
@@ -147,7 +147,7 @@ class StoreReader:
         on_commits: Callable[[list[tuple[str, str, int, int]]], object],
         on_returned: Callable[[], object],
     ) -> PullTable:
-        """Return a table by which compiled handlers read as `get` does."""
+        """Return a table with which compiled handlers read like `get`."""
         return PullTable(
             self._log,
             self._log.files.files,
@@ -168,7 +168,7 @@ class StoreReader:
         self._counters.transferred_messages += messages
 
     def _require_records(self, runs: list[tuple[int, int]]) -> None:
-        """Refuse to read records that are on the disk only."""
+        """Raise `NotInMemory` for records that only the disk has."""
         missing = []
         for offset, size in runs:
             file = self._log.files.find(offset)
@@ -180,14 +180,14 @@ class StoreReader:
             raise NotInMemory(missing)
 
     def _limits(self, in_memory: bool) -> tuple[int, int]:
-        """Return messages and bytes that one pull may have."""
+        """Return the most messages and bytes of one pull."""
         config = self._config
         if in_memory:
             return config.memory_transfer_count, config.memory_transfer_bytes
         return config.disk_transfer_count, config.disk_transfer_bytes
 
     def _read_runs(self, runs: list[tuple[int, int]]) -> bytes:
-        """Copy records; a run may go on in the next file."""
+        """Copy records; a run may continue in the next file."""
         parts = []
         for offset, size in runs:
             data = self._log.read(offset, size)
@@ -208,8 +208,8 @@ class StoreReader:
     def record_at(self, physical_offset: int) -> bytes | None:
         """Return the record that starts at `physical_offset`, as stored.
 
-        None if there is no record. For places that the broker knows: bytes inside of a
-        body may look like a record; `vouched_at` serves those that a client names.
+        None if there is no record. Only for offsets that the broker knows: bytes inside
+        of a body may look like a record. For offsets from clients use `vouched_at`.
         """
         message = self.message_at(physical_offset)
         if message is None:
@@ -217,7 +217,7 @@ class StoreReader:
         return self._log.read(physical_offset, message.size)
 
     def message_at(self, physical_offset: int) -> StoredMessage | None:
-        """Return the record that `record_at` finds, decoded."""
+        """Return the decoded record of `record_at`."""
         file = self._log.files.find(physical_offset)
         if file is None:
             return None
@@ -230,10 +230,10 @@ class StoreReader:
         return message if is_here and is_visible else None
 
     def vouched_at(self, physical_offset: int) -> StoredMessage | None:
-        """Return the record at a place that a client names; None without one.
+        """Return the record at an offset from a client; None if there is none.
 
         Anybody can send a body that looks like a record with this very offset. Only the
-        store writes queue entries: the one that the record claims names this place.
+        store writes queue entries: the entry of the record must have this offset.
         """
         message = self.message_at(physical_offset)
         if message is None:
@@ -256,10 +256,10 @@ class StoreReader:
         *,
         is_tags: bool = False,
     ) -> list[int]:
-        """Log offsets of the newest messages with this key or these tags, in order.
+        """Return log offsets of the newest messages with this key or tags, in order.
 
         Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
-        Messages that the index does not cover yet are found by reading the log.
+        Messages without index entries yet are found by reading the log.
         """
         limit = min(max_messages, self._config.query_max_count)
         if limit <= 0 or not self._config.index_enabled:
@@ -286,8 +286,9 @@ class StoreReader:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
     ) -> int:
-        """LOWER: the first offset stored at or after the time; UPPER: the last before.
+        """Return the offset for a time in milliseconds.
 
+        LOWER: the first one stored at or after the time; UPPER: the last one before it.
         Before the first message UPPER is literally 0; after the last, LOWER is the
         maximum and UPPER the last message.
         """
@@ -302,20 +303,20 @@ class StoreReader:
 
 
 def _nothing(scan: QueueScan, offset: int, low: int, high: int) -> GetResult:
-    """Say why a scan from `offset` on found nothing."""
+    """Return the result of a scan from `offset` on that found nothing."""
     removed = scan.examined and scan.removed == scan.examined
     status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
     return GetResult(status, offset + scan.examined, low, high)
 
 
 def _require(file: MappedFile, position: int, size: int) -> None:
-    """Refuse to read what is on the disk only."""
+    """Raise `NotInMemory` for bytes that only the disk has."""
     if not file.is_resident(position, size):
         raise NotInMemory([(file, position, size)])
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult:
-    """Say where a reader stands that asks for what is not in the queue."""
+    """Return the result for an offset outside of the queue."""
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
     if offset < low:

@@ -1,10 +1,10 @@
-"""Recovery: find the true end of the log, bring every queue there, report what was cut.
+"""Recovery: finds the true end of the log, completes every queue, reports each cut.
 
-After a clean stop only what lies behind the last queue entry is read.  After a crash
-the log is read from the file that the checkpoint vouches for: every record's lengths,
-own offset and body CRC are checked, and queues get the entries they lack.  The first
-place that is no record ends the log; whatever stands behind it is kept aside, never
-deleted. Runs before anybody else may use the store.
+After a clean stop it reads only the log after the last queue entry.  After a crash it
+reads from the last file before which the checkpoint guarantees everything, checks every
+record's lengths, own offset and body CRC, and adds missing queue entries.  The first
+place without a record ends the log; recovery copies the data after it aside and never
+deletes it. It runs before any other part uses the store.
 """
 
 import os
@@ -47,16 +47,16 @@ _COPY_SIZE = 1 << 20
 _BLOCK_RECORDS = 4096
 _ROW_FIELDS = 8
 _NO_QUEUE = (-1 << 63, -1, -1)
-"""Before all others: a table of ends has at least one row."""
+"""A row that sorts before all others: a table of ends needs at least one row."""
 
 CHECKED_BEHIND = 64 << 20
-"""Bytes before the checkpoint that a start after a crash checks once more."""
+"""Bytes before the checkpoint that a start after a crash checks again."""
 _ZEROS_OF_A_RECORD = 2
-"""A record without properties ends in their length, 0."""
+"""A record without properties ends with their length, 0."""
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A place where the log was ended, and where what followed was put."""
+    """A place where recovery ended the log, and the copy of the data after it."""
 
     path: str
     offset: int
@@ -69,18 +69,18 @@ class Cut(msgspec.Struct, frozen=True):
         """One sentence for people."""
         text = (
             f"{self.path}: cut at offset {self.offset} ({self.reason}); "
-            f"{self.byte_count} bytes behind it were kept in {self.kept_aside}"
+            f"{self.byte_count} bytes after it were saved in {self.kept_aside}"
         )
         if self.record_count:
             text += (
-                f", {self.record_count} whole records among them: stop the broker and "
-                "run `rmq store repair --restore` to store these again"
+                f", among them {self.record_count} complete records: stop the broker "
+                "and run `rmq store repair --restore` to store these again"
             )
         return text
 
 
 class RecoveryReport(msgspec.Struct):
-    """What recovery did; printed at start and shown by `MessageStore.recovery`."""
+    """The result of recovery; logged at start, and in `MessageStore.recovery`."""
 
     was_clean: bool
     start_offset: int = 0
@@ -99,13 +99,13 @@ class RecoveryReport(msgspec.Struct):
         return sum(self.phases_ms.values())
 
     def end_phase(self, name: str) -> None:
-        """Note how long it took since the phase before ended."""
+        """Record the time since the end of the phase before."""
         now = time.monotonic()
         self.phases_ms[name] = round((now - self._phase_began) * 1000)
         self._phase_began = now
 
     def lines(self) -> list[str]:
-        """Return sentences for the log; none if there is nothing to say."""
+        """Return sentences for the log; empty if there is nothing to report."""
         lines = [str(cut) for cut in self.cuts] + self.notes
         phases = ", ".join(f"{name} {ms}" for name, ms in self.phases_ms.items())
         if not self.was_clean or self.entries_added or self.entries_dropped:
@@ -120,7 +120,7 @@ class RecoveryReport(msgspec.Struct):
 
 
 class Recovery:
-    """One run over a store that nobody else uses yet."""
+    """One run over a store that no other part uses yet."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Recovery:
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
-        """Recover; afterwards log and queues end at the same message."""
+        """Recover; after it, log and queues end at the same message."""
         report = self.report
         self._clear_queues()
         report.end_phase("queues")
@@ -173,11 +173,11 @@ class Recovery:
         return report
 
     def _clear_queues(self) -> None:
-        """Let no entry stand behind the end of its queue; keep stranded files aside."""
+        """Zero all bytes after the end of each queue; move stranded files aside."""
         for queue in self._queues:
             if not self.report.was_clean:
                 queue.clear_behind()
-                self._drop_astray(queue)
+                self._drop_orphans(queue)
             if not queue.stranded:
                 continue
             aside = self._cut_folder / "consumequeue" / queue.topic
@@ -189,14 +189,14 @@ class Recovery:
             sync_directory(queue.folder)
             self._note(
                 f"{queue.folder}: files before {queue.stranded[0]:020d} are missing; "
-                f"those behind were moved to {aside} and are built again"
+                f"those after them were moved to {aside} and are rebuilt"
             )
 
-    def _drop_astray(self, queue: ConsumeQueue) -> None:
-        """Drop entries at the end that name no record of the queue.
+    def _drop_orphans(self, queue: ConsumeQueue) -> None:
+        """Drop entries at the end of a queue that have no record.
 
-        A power cut leaves entries whose records were lost; what has none cannot say how
-        far the queue has come.
+        A power cut can leave such entries. An entry without a record says nothing about
+        where the queue ends.
         """
         kept = queue.next_offset
         if queue.end_physical <= self._durable_offset():
@@ -207,7 +207,7 @@ class Recovery:
             self.report.entries_dropped += queue.cut_to(kept)
 
     def _durable_offset(self) -> int:
-        """Return up to where entries are vouched for; 0 if that cannot be true."""
+        """Offset up to which the checkpoint guarantees entries; 0 if beyond the log."""
         durable = self._checkpoint.logics_physical_offset
         return durable if durable <= self._files.end_offset else 0
 
@@ -228,7 +228,7 @@ class Recovery:
         )
 
     def _lagging_from(self) -> int:
-        """Return where the log must be read from for queues that lost entries."""
+        """Return the offset from which queues that lost entries need the log."""
         end = self.report.end_offset
         places = [
             queue.end_physical
@@ -236,7 +236,7 @@ class Recovery:
             if queue.stranded and queue.end_physical < end
         ]
         for topic, queue_id, place in self._queue_ends.behind(self._queues, end):
-            self._note(f"queue {queue_id} of topic {topic} lost entries: built again")
+            self._note(f"queue {queue_id} of topic {topic} lost entries: rebuilt")
             places.append(place)
         return max(self._files.min_offset, min(places, default=end))
 
@@ -253,9 +253,9 @@ class Recovery:
         return self._files.min_offset
 
     def _near_checkpoint(self, file: MappedFile) -> int:
-        """Return where to begin in a file: at its start, or not far before the end.
+        """Return the offset to start at in a file: its start, or a bit before its end.
 
-        What is durable is checked again for a while, in case a disk did not keep it.
+        Some durable bytes are checked again, in case a disk has lost them.
         """
         durable = self._checkpoint.logics_physical_offset - file.base_offset
         if not CHECKED_BEHIND < durable <= file.size:
@@ -264,7 +264,7 @@ class Recovery:
         return file.base_offset + (place or 0)
 
     def _vouched_for(self, file: MappedFile) -> bool:
-        """Return whether all entries of records before this file are known durable."""
+        """Whether all entries of records before this file are known to be durable."""
         _, _, records = walk_log(file, 0, file.size, check_crc=self._check_crc, limit=1)
         if not records:
             return False
@@ -274,7 +274,7 @@ class Recovery:
         return 0 < records[0].store_ms <= self._checkpoint.logics_msg_ms
 
     def _walk(self, start: int) -> RecordStatus:
-        """Check and dispatch records from `start`; why the walk ended."""
+        """Check and dispatch records from `start`; return why the walk ended."""
         self.report.end_offset = start
         ends = self._known_ends()
         file = self._files.find(start)
@@ -297,9 +297,9 @@ class Recovery:
         return RecordStatus.END
 
     def _known_ends(self) -> memoryview:
-        """Return the end of each queue in the log, as `keep_unqueued` takes them.
+        """Return the end of each queue in the log, for `keep_unqueued`.
 
-        A hash that two topics share says nothing about either.
+        Topics with the same hash are left out.
         """
         ends: dict[tuple[int, int], int] = {}
         topics: dict[int, str] = {}
@@ -320,7 +320,7 @@ class Recovery:
         return memoryview(table).cast("B").cast("q", (len(table) // 3, 3))
 
     def _dispatch_rows(self, file: MappedFile, count: int, ends: memoryview) -> bool:
-        """Dispatch the records that may lack an entry; False if some before do."""
+        """Dispatch the records that may lack an entry; False if earlier ones do."""
         count = keep_unqueued(self._rows, count, ends)
         rows = cast("list[list[int]]", self._rows[:count].tolist() if count else [])
         deleted = self._deleted_by_hash
@@ -336,7 +336,7 @@ class Recovery:
         return True
 
     def _dispatch(self, record: WalkedRecord) -> bool:
-        """Give the record its entry; False if entries before it are missing."""
+        """Add the record's queue entry; False if entries before it are missing."""
         flags = record.sys_flag & RecordFlag.TRANSACTION_MASK
         if flags in _NOT_QUEUED or record.sys_flag & _INNER_BATCH:
             return True
@@ -350,7 +350,7 @@ class Recovery:
         except (UnicodeDecodeError, RequestRejected, AssertionError):
             name = record.topic.decode(errors="replace")
             self._note(
-                f"records of topic {name!r} queue {record.queue_id} stay unqueued"
+                f"records of topic {name!r} queue {record.queue_id} get no entries"
             )
             return True
         if record.physical_offset + record.size <= queue.end_physical:
@@ -362,7 +362,7 @@ class Recovery:
                 self.report.start_offset = self._files.min_offset
                 return False
             self._note(
-                f"{queue.folder}: messages before {record.queue_offset} are gone"
+                f"{queue.folder}: messages before {record.queue_offset} are lost"
             )
             queue.fill_to(record.queue_offset)
         if record.queue_offset == queue.next_offset:
@@ -379,7 +379,7 @@ class Recovery:
             self.report.notes.append(text)
 
     def _end_log(self, status: RecordStatus) -> None:
-        """Let the log end where the walk did; keep aside what stood behind."""
+        """End the log where the walk ended; copy the data after it aside."""
         files = self._files.files
         end = self.report.end_offset
         while files and files[-1].base_offset >= end:

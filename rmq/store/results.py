@@ -1,4 +1,4 @@
-"""Outcomes of puts and gets; the names are Java's, because they show on the wire."""
+"""Results of puts and gets; the names are Java's, because they appear on the wire."""
 
 import enum
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import msgspec
 
 
 class PutStatus(enum.Enum):
-    """How a put ended."""
+    """Result of a put."""
 
     PUT_OK = enum.auto()
     SERVICE_NOT_AVAILABLE = enum.auto()
@@ -17,7 +17,7 @@ class PutStatus(enum.Enum):
 
 
 class GetStatus(enum.Enum):
-    """How a get ended; the name is the remark of the answer."""
+    """Result of a get; its name is the remark of the answer."""
 
     FOUND = enum.auto()
     NO_MATCHED_MESSAGE = enum.auto()
@@ -31,9 +31,9 @@ class GetStatus(enum.Enum):
 
 
 class PutResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went; offsets are 0 if the status is not PUT_OK.
+    """The offsets of a stored message; 0 if the status is not PUT_OK.
 
-    `end_offset` is what must be durable before a waiting sender is answered.
+    A waiting sender is answered when the log is durable up to `end_offset`.
     """
 
     status: PutStatus
@@ -44,7 +44,7 @@ class PutResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchPutResult(NamedTuple):
-    """Where the messages of a batch went; `queue_offset` is that of the first."""
+    """The offsets of a stored batch; `queue_offset` is that of its first message."""
 
     status: PutStatus
     queue_offset: int = 0
@@ -66,7 +66,7 @@ class GetResult(NamedTuple):
 
 
 class Boundary(enum.Enum):
-    """Which of the messages around a time is meant."""
+    """Which of the messages around a time a search returns."""
 
     LOWER = "LOWER"
     UPPER = "UPPER"

@@ -1,8 +1,8 @@
-"""Whole records behind damage: found by their magic and their own offset.
+"""Complete records after damage: found by their magic and their own offset.
 
-A record names the place where it stands, so that chance bytes and copies of old records
-are not taken for one. Used by recovery, which counts what it keeps aside, and by the
-offline tools.
+A record contains its own offset, so that random bytes and copies of old records are not
+taken for one. Recovery counts the records that it copies aside with this; the offline
+tools use it, too.
 """
 
 import os
@@ -27,12 +27,12 @@ _PART_SIZE = 1 << 20
 
 
 def has_data(file: MappedFile, position: int) -> bool:
-    """Return whether a byte at or behind `position` is not zero."""
+    """Return whether a byte at or after `position` is not zero."""
     return any(True for _ in _used_parts(file, position))
 
 
 def data_end(file: MappedFile, position: int) -> int:
-    """Return the end of the last non-zero byte at or behind `position`."""
+    """Return the end of the last non-zero byte at or after `position`."""
     end = position
     for end in _used_parts(file, position):  # noqa: B007 - the last one
         pass
@@ -40,7 +40,7 @@ def data_end(file: MappedFile, position: int) -> int:
 
 
 def _used_parts(file: MappedFile, position: int) -> Iterator[int]:
-    """Yield the end of the data of each part that has some; holes are not read."""
+    """Yield the end of the data of each part with data; holes are not read."""
     while True:
         try:
             position = os.lseek(file.fd, position, os.SEEK_DATA)
@@ -55,9 +55,9 @@ def _used_parts(file: MappedFile, position: int) -> Iterator[int]:
 
 
 def next_record(file: MappedFile, position: int, end: int | None = None) -> int | None:
-    """Return where the first whole record at or behind `position` stands.
+    """Return the position of the first complete record at or after `position`.
 
-    Its body may be damaged: lengths and own offset are what counts here.
+    Its body may be damaged: only lengths and own offset are checked.
     """
     end = file.size if end is None else end
     assert end <= file.size, file.path
@@ -72,7 +72,7 @@ def next_record(file: MappedFile, position: int, end: int | None = None) -> int 
 
 
 def whole_records(file: MappedFile, position: int, end: int) -> Iterator[WalkedRecord]:
-    """Yield the records in [position, end) whose bodies are whole too."""
+    """Yield the records in [position, end) whose bodies are undamaged, too."""
     start = next_record(file, position, end)
     while start is not None:
         status, stop, records = walk_log(file, start, end)
@@ -87,7 +87,7 @@ def count_records(file: MappedFile, position: int, end: int) -> int:
 
 
 def records_in(file: MappedFile) -> Iterator[Record]:
-    """Yield the `whole_records` of a file that was kept aside, decoded."""
+    """Yield the decoded `whole_records` of a file that was copied aside."""
     for record in whole_records(file, 0, file.size):
         yield decode_record(file, record.physical_offset - file.base_offset)
 

@@ -1,6 +1,6 @@
-"""StoreService: everything that runs in the background of one store.
+"""StoreService: the background work of one store.
 
-The loops that follow the log (look-ahead, index) sleep until something was stored.
+The loops that follow the log (look-ahead, index) sleep until messages are stored.
 """
 
 import trio
@@ -25,7 +25,7 @@ class StoreService:
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Run every loop until cancelled; LogFailed if the log cannot be kept."""
+        """Run every loop until cancelled; LogFailed if the log cannot be written."""
         store = self._store
         async with trio.open_nursery() as nursery:
             store.writes.on_new_messages = self._note_new_messages
@@ -54,7 +54,7 @@ class StoreService:
         await self._new_messages.wait()
 
     async def _look_ahead(self) -> None:
-        """Keep blocks and files ready ahead of the writer.
+        """Prepare blocks and files ahead of the writer.
 
         Known in Java as `AllocateMappedFileService`.
         """
@@ -69,6 +69,6 @@ class StoreService:
     async def _watch_disk(self) -> None:
         worker = Worker()
         while True:
-            await worker.attempt("looking at the disk", self._store.disk.check)
+            await worker.attempt("checking the disk", self._store.disk.check)
             self._store.reserve.refill()
             await trio.sleep(DISK_CHECK_INTERVAL_S)

@@ -1,9 +1,9 @@
-"""StagingPool: memory in which the ends of log files wait for their commit.
+"""StagingPool: buffers that hold the ends of log files until their commit.
 
-A new log file is lent a buffer of its own size; what is appended goes there, and
-`CommitLog.commit_staged` moves it to the file and gives the buffer back once the file
-is full.  If all buffers are lent, a file is written to directly.
-Crash contract: what was not committed is lost by a kill, also if it was acknowledged.
+A new log file gets a buffer of its own size; appended bytes go there.
+`CommitLog.commit_staged` moves them to the file, and returns the buffer when the file
+is full.  If all buffers are in use, appended bytes go directly to the file.
+Crash contract: a kill loses uncommitted messages, also acknowledged ones.
 `lend` belongs to the trio thread, `take_back` to a worker.
 """
 
@@ -22,7 +22,7 @@ class StagingPool:
         self._lent: dict[int, mmap.mmap] = {}
 
     def lend(self, file: MappedFile) -> None:
-        """Let appends to a new file wait in memory, if there is any left."""
+        """Give a new file a buffer, if there is one left."""
         assert file.write_position == 0, file.path
         if not self._free:
             if not self._unused:
@@ -33,6 +33,6 @@ class StagingPool:
         file.stage_in(buffer)
 
     def take_back(self, file: MappedFile) -> None:
-        """Use the buffer of a full file again."""
+        """Make the buffer of a full file available again."""
         file.end_staging()
         self._free.append(self._lent.pop(file.base_offset))

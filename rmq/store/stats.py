@@ -1,4 +1,4 @@
-"""What the store counts, and the record that shows it."""
+"""The counters of the store, and the struct that reports them."""
 
 from bisect import bisect_left
 
@@ -23,14 +23,14 @@ class StoreCounters(msgspec.Struct):
     flush_seconds: float = 0.0
 
     def count_flush(self, seconds: float) -> None:
-        """Note how long a flush of the log took."""
+        """Count the duration of a flush of the log."""
         self.log_flushes += 1
         self.flush_seconds += seconds
         self.flush_counts[bisect_left(FLUSH_BOUNDS_S, seconds)] += 1
 
 
 class StoreStatistics(msgspec.Struct, frozen=True):
-    """A picture of the store at one moment; an empty log has its minimum at -1."""
+    """Figures of the store at one moment; the minimum of an empty log is -1."""
 
     put_messages: int
     put_bytes: int
@@ -45,7 +45,7 @@ class StoreStatistics(msgspec.Struct, frozen=True):
     queue_count: int
     mapped_queue_files: int
     flush_counts: list[int]
-    """Flushes of the log, sorted by FLUSH_BOUNDS_S; the last ones took longer."""
+    """Flushes of the log by duration, up to each of FLUSH_BOUNDS_S, then above."""
 
     flush_seconds: float
     boot_ms: int

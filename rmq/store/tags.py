@@ -1,7 +1,7 @@
-"""What a queue entry carries as tags code.
+"""The tags code of a queue entry.
 
-Ordinarily the hash of the tags; for a delayed message in SCHEDULE_TOPIC_XXXX the time
-at which it is due, from which the delivery service reads on.
+Usually the hash of the tags; for a delayed message in SCHEDULE_TOPIC_XXXX the time at
+which it is due, which the delivery service reads.
 """
 
 from rmq.protocol import topics
@@ -9,7 +9,7 @@ from rmq.protocol.properties import DELAY, decode_properties
 
 UNKNOWN_LEVEL_DELAY_MS = 1_000
 LEVEL_DIGITS = 9
-"""Digits of a level that are read; one of more digits is above every table anyway."""
+"""Longest delay level that is parsed; a longer number exceeds any table."""
 
 SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
 

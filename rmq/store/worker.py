@@ -1,7 +1,7 @@
 """Worker: one thread at a time for one kind of blocking work.
 
-What blocks never runs on the trio thread, and is not given up half done: a cancelled
-caller waits until the call returns.
+Blocking calls never run on the trio thread, and always complete: a cancelled caller
+waits until the call returns.
 """
 
 import logging
@@ -14,7 +14,7 @@ from rmq.errors import LogFailed, StoreError
 logger = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""Pause after work that failed for want of space, memory or descriptors."""
+"""Pause after work that failed for lack of space, memory or descriptors."""
 
 
 class Worker:
@@ -24,17 +24,17 @@ class Worker:
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, work: Callable[[], object]) -> None:
-        """Call `work`; its errors are the caller's."""
+        """Call `work`; its errors go to the caller."""
         await trio.to_thread.run_sync(work, limiter=self._limiter)
 
     async def attempt(
         self, what: str, work: Callable[[], object], *, here: bool = False
     ) -> bool:
-        """Call `work`; False if it failed, after a pause: the caller tries again.
+        """Call `work`; if it fails, pause and return False: the caller tries again.
 
-        Only an error of the log itself ends the broker; everything else may want
-        space, memory or descriptors that come back.  With `here` the call is made on
-        the trio thread, before anybody else has a turn.
+        Only an error of the log itself ends the broker; other work may have failed for
+        lack of space, memory or descriptors, which come back.  With `here` the call is
+        made on the trio thread, before other tasks run.
         """
         try:
             if here:
@@ -45,7 +45,7 @@ class Worker:
         except LogFailed:
             raise
         except (OSError, StoreError) as error:
-            logger.error("%s failed and is tried again: %s", what, error)
+            logger.error("%s failed, will try again: %s", what, error)
             await trio.sleep(RETRY_S)
             return False
         return True

@@ -1,7 +1,7 @@
-"""StoreWriter: messages into the log and their queues, and when they are refused.
+"""StoreWriter: writes messages into the log and their queues, or refuses them.
 
-Order of a put: room in the log and in the queue, log bytes, queue entry, publish.  What
-cannot get room fails before anything is written.  Called from the trio thread.
+Order of a put: room in the log and in the queue, log bytes, queue entry, publish.  A
+put without room fails before it writes anything.  Call from the trio thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
-"""Messages up to this size break no limit: the least maxMessageSize is 1 KiB."""
+"""Smaller messages are within every limit: the least maxMessageSize is 1 KiB."""
 
 _TRANSACTION_MASK = int(RecordFlag.TRANSACTION_MASK)
 _NOT_QUEUED = (
@@ -32,7 +32,7 @@ _NOT_QUEUED = (
 )
 
 _PUT_OK = PutStatus.PUT_OK
-"""Bound here: looking up an enum's member costs as much as a small call."""
+"""Bound here, because the lookup of an enum's member costs as much as a small call."""
 
 
 class StoreWriter:
@@ -50,7 +50,7 @@ class StoreWriter:
         counters: StoreCounters,
     ) -> None:
         self.on_new_messages: Callable[[], None] | None = None
-        """Wakes who works behind the log."""
+        """Callbacks that wake the loops that follow the log."""
         self._config = config
         self._clock = clock
         self._log = log
@@ -103,7 +103,7 @@ class StoreWriter:
     def _make_room(
         self, queue: ConsumeQueue, message: Message, properties_size: int
     ) -> None:
-        """Find room in log and queue, before either is written."""
+        """Find room in log and queue, before writing to either."""
         queue.prepare()
         self._log.make_room(
             record_size(
@@ -116,7 +116,7 @@ class StoreWriter:
         )
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
-        """Append the items of a client batch side by side; all of them or none."""
+        """Append the items of a client batch in their order; all of them or none."""
         assert items, "a batch has at least one item"
         queue = self._queues.get_or_create(message.topic, message.queue_id)
         topic = queue.topic_bytes
@@ -215,7 +215,7 @@ class StoreWriter:
         return None
 
     def _note_failure(self, error: StoreError) -> PutStatus:
-        """No room: nothing was written, and the next put may try again."""
+        """Count a put without room: nothing was written; the next put may try again."""
         self._counters.put_failed += 1
         if isinstance(error, DiskFull):
             self._durability.refuse(RefusalKind.DISK_FULL, str(error))
@@ -234,10 +234,10 @@ class StoreWriter:
     def end_batch(self) -> list[QueueTail]:
         """Return the queues with new entries since the last call.
 
-        Also wakes who works behind the log, and gives blocks ahead of their writer to
-        busy queues.
+        Also wakes the loops that follow the log, and gives busy queues blocks ahead of
+        their writer.
 
-        Called after each poll and by whoever puts outside of one.
+        Call it after each poll, and after a put outside of a poll.
         """
         touched = self._log.take_touched()
         for queue in touched:

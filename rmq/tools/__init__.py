@@ -1,5 +1,5 @@
-"""Offline tools: look at a store without a broker, or beside a running one.
+"""Offline tools: check and repair a store without a broker, or beside a running one.
 
-Everything but `repair` opens files for reading only and takes no lock.  numpy is needed
-here and nowhere else: no broker process imports this package.
+All tools except `repair` open files only for reading and take no lock.  Only this
+package needs numpy: no broker process imports it.
 """

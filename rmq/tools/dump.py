@@ -1,8 +1,8 @@
 """Dump: records of a store as JSON objects, one at a time.
 
-By queue the records come in the order of the queue, by key and without a choice in the
-order of the log; damaged places are passed over.  The index is not used, so a dump
-works on any store that has a log.
+Records of a queue come in the order of the queue, others in the order of the log;
+damaged places are skipped.  The index is not used, so a dump works on any store that
+has a log.
 """
 
 import base64
@@ -26,7 +26,7 @@ _PORT_SIZE = 4
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records are wanted; what is None does not matter."""
+    """Which records to print; None means any."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -35,7 +35,7 @@ class Choice:
 
 
 def dump(store: StoreFiles, choice: Choice) -> Iterator[dict[str, Any]]:
-    """Yield the records that fit."""
+    """Yield the records that match."""
     with store.open_log() as files:
         if choice.offset is not None:
             records = iter([_record_at(files, choice.offset)])
@@ -109,7 +109,7 @@ def _by_log(
 
 
 def _as_object(record: Record, properties: dict[str, str]) -> dict[str, Any]:
-    """Name the fields as Java does; a body that is no text goes as base64."""
+    """Return an object with Java's names; a body that is no text as base64."""
     shown: dict[str, Any] = {
         "topic": record.topic,
         "queueId": record.queue_id,

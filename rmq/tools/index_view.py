@@ -1,10 +1,10 @@
-"""IndexCheck: one index file against its own chains and against the log.
+"""IndexCheck: compares one index file with its own chains and with the log.
 
 Layout (big-endian): header of 40 bytes (begin and end store time, begin and end
 physical offset, used slots, entry count starting at 1), slots of 4 bytes with the
 newest entry of a chain, entries of 20 bytes: i32 key hash, i64 physical offset, i32
 seconds since the begin time, i32 the entry before it in the chain.
-The number of slots is not in the file: unless it is named, a quarter of the entries.
+The file does not contain the number of slots: the default is a quarter of the entries.
 """
 
 import struct
@@ -35,7 +35,7 @@ class IndexHeader:
 
 @dataclass(slots=True)
 class IndexCheck:
-    """One file; `match` each block of the log, then `finish`."""
+    """One file; call `match` with each block of the log, then `finish`."""
 
     path: Path
     header: IndexHeader
@@ -52,14 +52,14 @@ class IndexCheck:
         return len(self.entries)
 
     def prepare(self) -> None:
-        """Sort the entries by their place in the log."""
+        """Sort the entries by physical offset."""
         offsets = self.entries["offset"].astype(np.int64)
         self._order = np.argsort(offsets, kind="stable")
         self._offsets = offsets[self._order]
         self._store_ms = np.full(len(offsets), -1, np.int64)
 
     def match(self, block: Block) -> None:
-        """Note the store time of the records that entries name."""
+        """Collect the store times of the records of entries."""
         if not len(self._offsets):
             return
         starts = block[:, Column.OFFSET]
@@ -77,7 +77,7 @@ class IndexCheck:
     def finish(
         self, start_offset: int, end_offset: int, *, is_live: bool
     ) -> list[Damage]:
-        """Return what is wrong with the file."""
+        """Return the damages of the file."""
         assert start_offset <= end_offset, self.path
         if self.problem:
             return [Damage(str(self.path), 0, self.problem)]
@@ -92,13 +92,13 @@ class IndexCheck:
             wrong &= offsets < end_offset
         for place in np.flatnonzero(wrong).tolist():
             number = int(self._order[place]) + 1
-            reason = f"entry {number} names {offsets[place]} of the log, where no "
-            reason += "record of its time stands"
+            reason = f"entry {number} points to {offsets[place]} of the log, where "
+            reason += "there is no record of its time"
             damages.append(Damage(str(self.path), self._position(number), reason))
         return damages
 
     def _broken_chains(self) -> list[Damage]:
-        """Each chain must stay in its slot and go from newer to older entries."""
+        """Find chains that leave their slot or do not go from new to old entries."""
         count = len(self.slots)
         hashes = self.entries["hash"].astype(np.int64)
         prior = self.entries["prior"].astype(np.int64)
@@ -115,13 +115,13 @@ class IndexCheck:
         used = np.flatnonzero((heads > 0) & (heads <= len(hashes)))
         astray = used[hashes[heads[used] - 1] % count != used]
         bad = np.union1d(astray, np.flatnonzero((heads < 0) | (heads > len(hashes))))
-        # a slot that is zeroed loses a chain: its entries are reached by nobody
+        # a zeroed slot loses a chain: no query reaches its entries
         reached = np.zeros(len(hashes) + 1, np.bool_)
         reached[prior[(prior > 0) & (prior < numbers)]] = True
         reached[heads[used]] = True
         lost = np.flatnonzero(~reached[1:])
         damages += [
-            Damage(str(self.path), HEADER.size + slot * SLOT_SIZE, "slot is astray")
+            Damage(str(self.path), HEADER.size + slot * SLOT_SIZE, "slot is wrong")
             for slot in bad.tolist()
         ]
         damages += [
@@ -135,7 +135,7 @@ class IndexCheck:
 
 
 def view_index(path: Path, slot_count: int = 0) -> IndexCheck:
-    """Read an index file; `problem` says why it cannot be one."""
+    """Read an index file; `problem` is the reason if it is not valid."""
     data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, "u1")
     none = IndexCheck(path, IndexHeader(), np.zeros(0, "i4"), np.zeros(0, ENTRY))
     if len(data) < HEADER.size + SLOT_SIZE + ENTRY.itemsize:
@@ -148,7 +148,7 @@ def view_index(path: Path, slot_count: int = 0) -> IndexCheck:
     if rest % ENTRY.itemsize or not 0 <= header.count <= rest // ENTRY.itemsize:
         none.problem = (
             f"{header.count} entries and {slots} slots do not fit {len(data)} bytes; "
-            "name maxHashSlotNum if it is not a quarter of maxIndexNum"
+            "give maxHashSlotNum if it is not a quarter of maxIndexNum"
         )
         return none
     at = HEADER.size + slots * SLOT_SIZE

@@ -1,6 +1,6 @@
-"""Inspect: what a store directory holds, from names, sizes and last entries alone.
+"""Inspect: the content of a store directory, from names, sizes and last entries only.
 
-It reads a few pages of each file, so it answers at once for a store of any size.
+It reads a few pages of each file, so it is fast for a store of any size.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from rmq.tools.store_files import StoreFiles
 
 @dataclass(slots=True)
 class Picture:
-    """What `rmq store inspect` shows; `as_json` for scripts."""
+    """The output of `rmq store inspect`; `as_json` for scripts."""
 
     root: str
     in_use: bool
@@ -65,12 +65,12 @@ class Picture:
             f"{index['end']}"
             for index in self.index_files
         ]
-        lines += [f"kept aside: {path}" for path in self.kept_aside]
+        lines += [f"saved by recovery: {path}" for path in self.kept_aside]
         return lines + self.foreign
 
 
 def inspect(store: StoreFiles) -> Picture:
-    """Look at names, sizes, heads and ends."""
+    """Read names, sizes, heads and ends."""
     picture = Picture(str(store.root), store.is_in_use, not store.abort.exists())
     _look_at_log(store, picture)
     _look_at_queues(store, picture)

@@ -1,8 +1,8 @@
 """QueueView: the entries of one queue as a numpy array over its files.
 
 Layout of an entry (20 bytes, big-endian): i64 physical offset, i32 record size, i64
-tags code.  Entry n of a view is queue offset `first` + n.  The view ends behind the
-last entry that is not all zeros; 5 million entries are compared in half a second.
+tags code.  Entry n of a view is queue offset `first` + n.  The view ends after the last
+entry that is not all zeros; 5 million entries are compared in half a second.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ BATCH_ENTRY = np.dtype(
         ("rest", "V8"),
     ]
 )
-"""Of `batchconsumequeue`: one entry for all messages of an inner batch."""
+"""Entry of `batchconsumequeue`: one for all messages of an inner batch."""
 
 assert ENTRY.itemsize == ENTRY_SIZE
 
@@ -62,16 +62,16 @@ class QueueView:
 
 
 def view_queue(folder: Path, entry: np.dtype[np.void] = ENTRY) -> QueueView:
-    """Read the files of a queue; what is odd about them is in `problems`.
+    """Read the files of a queue; `problems` lists their defects.
 
-    A file that is missing leaves zeros in the view.
+    A missing file leaves zeros in the view.
     """
     paths = segment_paths(folder)
     if not paths:
         return QueueView(folder, 0, np.zeros(0, entry), 0)
     size = paths[0].stat().st_size // entry.itemsize * entry.itemsize
     view = QueueView(folder, int(paths[0].name) // entry.itemsize, _none(entry), size)
-    used = _used_bytes(paths)  # first: what is copied later is not older
+    used = _used_bytes(paths)  # first: bytes that are copied later are not older
     parts: list[NDArray[np.void]] = []
     at = int(paths[0].name)
     for path in paths:
@@ -97,7 +97,7 @@ def _none(entry: np.dtype[np.void]) -> NDArray[np.void]:
 
 
 def _used_bytes(paths: list[Path]) -> int:
-    """Return where the last entry that is not zeros ends; holes are not read."""
+    """Return the end of the last entry that is not all zeros; holes are not read."""
     for path in reversed(paths):
         base = int(path.name)
         file = MappedFile(str(path), path.stat().st_size, writable=False)

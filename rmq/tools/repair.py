@@ -1,9 +1,9 @@
-"""Repair: make a store whole as a start after a crash does, with everything kept.
+"""Repair: repairs a store like a start after a crash, and deletes nothing.
 
-Needs the directory for itself.  Damaged queues and index files are moved to
-`cut/<time>/`; then the log is recovered from its first file: the first damaged record
-ends it, what stands behind is copied to `cut/`, and every queue gets the entries that
-it lacks.  The index is built again from its first damaged file on.
+No broker may use the directory.  Repair moves damaged queues and index files to
+`cut/<time>/`, then recovers the log from its first file: the first damaged record ends
+it, the data after it is copied to `cut/`, and every queue gets its missing entries.
+The index is rebuilt from its first damaged file on.
 """
 
 import shutil
@@ -40,7 +40,7 @@ _RESTORED = ".restored"
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What a repair does; `lines` says it before it is done."""
+    """The steps of a repair; `lines` describes them before they are done."""
 
     verdict: Verdict
     moved: list[Path] = field(default_factory=list)
@@ -49,7 +49,7 @@ class RepairPlan:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to mend."""
+        """True if there is nothing to repair."""
         return not self.verdict.damages
 
     def lines(self) -> list[str]:
@@ -58,7 +58,7 @@ class RepairPlan:
         if self.cut_offset is not None:
             lines.append(
                 f"the log ends at offset {self.cut_offset}; {self.records_behind} "
-                "whole records behind it are kept aside and no longer served"
+                "complete records after it are saved aside and no longer served"
             )
         lines += [f"{path} is moved aside" for path in self.moved]
         if any(path.parent.name == "index" for path in self.moved):
@@ -69,7 +69,7 @@ class RepairPlan:
 def plan_repair(
     store: StoreFiles, *, on_progress: Callable[[int], None] | None = None
 ) -> RepairPlan:
-    """Verify, and decide what has to go; nothing is changed."""
+    """Verify, and plan the repair; nothing is changed."""
     verdict = Verification(store, is_live=False, on_progress=on_progress).run()
     plan = RepairPlan(verdict)
     assert bool(verdict.damages) >= bool(verdict.damaged_queues), store.root
@@ -94,7 +94,7 @@ def plan_repair(
 
 
 def _doubtful_indexes(store: StoreFiles, cut_offset: int | None) -> list[Path]:
-    """Return index files that name cut records, or whose header is not to date."""
+    """Return index files with entries of cut records, or with an old header."""
     paths = store.index_paths()
     doubtful = set(paths[-1:]) if store.abort.exists() else set()
     if cut_offset is not None:
@@ -105,7 +105,7 @@ def _doubtful_indexes(store: StoreFiles, cut_offset: int | None) -> list[Path]:
 
 
 def _later_indexes(store: StoreFiles, moved: list[Path]) -> list[Path]:
-    """Return index files behind the first moved one: the index is built in order."""
+    """Return index files after the first moved one: the index is built in order."""
     paths = store.index_paths()
     places = [paths.index(path) for path in moved if path in paths]
     later = paths[min(places) :] if places else []
@@ -119,12 +119,12 @@ def repair(
     restore: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Plan and do it; what was done, in sentences.
+    """Plan and repair; return sentences about each step.
 
-    `restore` also stores again, as new messages, the whole records that were ever cut.
+    `restore` also stores the complete records of all cuts again, as new messages.
 
-    `values` are the keys of a `broker.conf`, as far as they are known: the delay table
-    decides when delayed messages are due whose queues are rebuilt.
+    `values` are the known keys of a `broker.conf`: the delay table decides when delayed
+    messages in rebuilt queues are due.
     """
     config = _config_of(store, values)
     directory = DataDirectory(config)
@@ -157,7 +157,7 @@ def repair(
 
 
 def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
-    """Store the records of what was cut behind everything else; what was done."""
+    """Store the records of all cuts at the end of the log; return sentences."""
     lines = []
     for path in segment_paths(store.cut):
         file = MappedFile(
@@ -196,7 +196,7 @@ def _message(record: Record) -> Message:
 
 
 def _config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
-    """Settings that fit the files that are there."""
+    """Return settings that fit the existing files."""
     sizes = {}
     logs = store.log_paths()
     if not logs:
@@ -217,9 +217,10 @@ def _config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
 
 
 def _index_sizes(store: StoreFiles, values: Mapping[str, str]) -> dict[str, str]:
-    """Sizes of the index files that are there, as far as nobody names others.
+    """Return the sizes of the existing index files, unless `values` has others.
 
-    The number of slots is not in a file: it is taken for a quarter of the entries.
+    A file does not contain its number of slots: the default is a quarter of the
+    entries.
     """
     if {"maxHashSlotNum", "maxIndexNum"} & values.keys():
         return {}

@@ -1,8 +1,8 @@
 """StoreFiles: the files of a store directory, found and opened for reading.
 
-Sizes are taken from the files themselves, so no configuration is needed: all files of
-a log have one size, and all queue files of a store too.  Files that vanish between the
-listing and the opening were cleaned by a broker and are passed over.
+Sizes come from the files themselves, so no configuration is needed: all files of a log
+have one size, and all queue files of a store, too.  Files that disappear between the
+listing and the opening were deleted by a broker and are skipped.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAME = re.compile(r"\d{20}")
 
 @dataclass(frozen=True, slots=True)
 class QueueFolder:
-    """Where the entries of one queue are."""
+    """The folder of one queue."""
 
     topic: str
     queue_id: int
@@ -28,7 +28,7 @@ class QueueFolder:
 
 
 class StoreFiles:
-    """Paths of one store, and what stands there."""
+    """The files of one store."""
 
     def __init__(self, root: Path, commit_log: Path | None = None) -> None:
         self.root = root
@@ -44,18 +44,18 @@ class StoreFiles:
         if not self.commit_log.is_dir() and not self.consume_queue.is_dir():
             raise StoreError(
                 f"{root} is no store: it has neither commitlog nor consumequeue; "
-                "name the directory of storePathRootDir"
+                "give the directory of storePathRootDir"
             )
 
     @property
     def is_in_use(self) -> bool:
-        """True if a broker holds the lock; asking does not take it."""
+        """True if a broker holds the lock; this check does not take it."""
         return is_locked(self.root)
 
     def log_paths(self) -> list[Path]:
-        """Files of the log in the order of their offsets; an empty last one counts not.
+        """Files of the log in the order of their offsets, without an empty last one.
 
-        The broker creates a file empty and gives it its length a moment later.
+        The broker creates an empty file and sets its length a moment later.
         """
         return segment_paths(self.commit_log)
 
@@ -76,7 +76,7 @@ class StoreFiles:
                 if size != files[0].size:
                     raise StoreError(
                         f"{path} has {size} bytes, {files[0].path} has "
-                        f"{files[0].size}: they are not of one log"
+                        f"{files[0].size}: they do not belong to one log"
                     )
             yield files
         finally:
@@ -84,7 +84,7 @@ class StoreFiles:
                 file.close()
 
     def queues(self, folder: Path | None = None) -> list[QueueFolder]:
-        """All queues below `consumequeue`, or below another folder of that shape."""
+        """Return all queues below `consumequeue`, or below a folder of that layout."""
         folder = folder or self.consume_queue
         if not folder.is_dir():
             return []
@@ -97,14 +97,14 @@ class StoreFiles:
         ]
 
     def index_paths(self) -> list[Path]:
-        """Index files, the oldest first."""
+        """Return index files, the oldest first."""
         if not self.index.is_dir():
             return []
         return sorted(path for path in self.index.iterdir() if path.is_file())
 
 
 def segment_paths(folder: Path) -> list[Path]:
-    """Files in a folder whose names are offsets, in order, empty ones left out."""
+    """Return a folder's files whose names are offsets, in order, without empty ones."""
     if not folder.is_dir():
         return []
     return sorted(

@@ -1,8 +1,8 @@
-"""Survey: every record of the log checked once, in blocks of numpy rows.
+"""Survey: checks every record of the log once, in blocks of numpy rows.
 
-A block belongs to one file; its columns are those of `survey_log`.  Behind damage the
-survey goes on at the next place that holds a record with its own offset.  The end of
-the log is where zeros begin and nothing follows them.
+A block belongs to one file; its columns are those of `survey_log`.  After damage the
+survey continues at the next record that contains its own offset.  The log ends where
+zeros begin and only zeros follow.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ Block = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where the store is not what the format demands."""
+    """A place where the store violates the format."""
 
     path: str
     offset: int
@@ -57,7 +57,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Survey:
-    """One walk over the log; iterate `blocks`, then read what was found."""
+    """One walk over the log; iterate `blocks`, then read the results."""
 
     files: Sequence[MappedFile]
     check_crc: bool = True
@@ -69,7 +69,7 @@ class Survey:
     record_count: int = 0
 
     def blocks(self) -> Iterator[tuple[MappedFile, Block]]:
-        """Yield the records in order; a block is valid until the next one."""
+        """Yield blocks of records in order; each is valid until the next one."""
         rows = np.empty((BLOCK_RECORDS, len(Column)), np.int64)
         files = self.files
         self.start_offset = files[0].base_offset if files else 0
@@ -113,7 +113,7 @@ class Survey:
     def _walk_part(
         self, file: MappedFile, position: int, rows: Block
     ) -> tuple[RecordStatus, int, int]:
-        """Survey up to the end of a part; a record may reach beyond it."""
+        """Survey up to the end of a part; a record may extend beyond it."""
         assert position < file.size, file.path
         part = min(file.size, position + PART_SIZE)
         found = survey_file(file, position, part, rows.data, check_crc=self.check_crc)
@@ -135,13 +135,13 @@ class Survey:
     def _behind(
         self, file: MappedFile, position: int, status: RecordStatus, *, has_more: bool
     ) -> int | None:
-        """Return where to go on after no record was found; None at the end."""
+        """Return where to continue after a place without a record; None at the end."""
         if status is RecordStatus.END and not has_data(file, position):
             if has_more:
-                self._damaged(file, position, "zeros where a record is due")
+                self._damaged(file, position, "zeros instead of a record")
             return None
         if self.is_live and check_record(file, position)[0] is RecordStatus.OK:
-            return position  # it was being written
+            return position  # the broker was writing it
         following = next_record(file, position + 1)
         if self.is_live and not has_more and following is None:
             return None
@@ -151,7 +151,7 @@ class Survey:
             self.end_offset = file.base_offset + following
         reason = RecordStatus(status).name.lower().replace("_", " ")
         if status is RecordStatus.END:
-            reason = "zeros where a record is due"
+            reason = "zeros instead of a record"
         self._damaged(file, position, reason)
         assert following is None or following > position, file.path
         return following

@@ -1,11 +1,11 @@
-"""Verify: log, queues and index against each other; nothing is written.
+"""Verify: compares log, queues and index with each other; nothing is written.
 
 Log: every record's lengths, own offset and body CRC, the chain of records and files.
-Queues: each record that is queued has its entry with its offset, size and tags code,
-and each entry its record.  Index: header, chains of slots, and that entries point to
-records of their time.  Not covered by the format's checksum: properties, hosts, times
-and flags of a record.
-Beside a running broker what was not yet there when the survey ended is not missing.
+Queues: each queued record has an entry with its offset, size and tags code, and each
+entry has its record.  Index: header, chains of slots, and that entries point to records
+of their time.  The format's checksum does not cover properties, hosts, times and flags
+of a record.
+Beside a running broker, messages that were stored after the survey do not count.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,20 +24,20 @@ from rmq.tools.store_files import QueueFolder, StoreFiles
 from rmq.tools.survey import Block, Column, Damage, Survey, is_queued, topic_at
 
 DAMAGE_LIMIT = 1_000
-"""Places that are named; more of them tell nothing new."""
+"""Most damages that are listed; more of them would not help."""
 
 _EXT_ADDRESS_BELOW = -(1 << 31)
-"""Tags codes below may be addresses in `consumequeue_ext`, where that exists."""
+"""Lower tags codes may be addresses in `consumequeue_ext`, if that exists."""
 
 PICKED_QUEUES = 8
-"""Queues of a block that are found by comparing, before the rest is sorted."""
+"""Queues of a block that are selected by comparison, before the rest is sorted."""
 
 QueueKey = tuple[int, int]
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was looked at and what is wrong with it."""
+    """The counts of a verification, and the damages."""
 
     start_offset: int = 0
     end_offset: int = 0
@@ -92,7 +92,7 @@ class Verification:
         self.verdict = Verdict()
 
     def run(self) -> Verdict:
-        """Look at everything."""
+        """Check everything."""
         verdict = self.verdict
         with self._store.open_log() as files:
             survey = Survey(
@@ -120,7 +120,7 @@ class Verification:
         room = DAMAGE_LIMIT - len(self.verdict.damages)
         self.verdict.damages += damages[:room]
         if len(damages) > room:
-            note = f"more than {DAMAGE_LIMIT} places are damaged; the rest is not named"
+            note = f"more than {DAMAGE_LIMIT} places are damaged; the rest is not shown"
             if note not in self.verdict.notes:
                 self.verdict.notes.append(note)
 
@@ -164,13 +164,13 @@ class Verification:
                 _check_rows(check, part)
 
     def _finish_queue(self, check: _QueueCheck) -> None:
-        """Name the entries that no record has claimed, and the missing ones."""
+        """Report entries without a record, and records without an entry."""
         view, verdict = check.view, self.verdict
         entries = view.entries
         verdict.entry_count += len(entries)
         damages = [Damage(str(path), at, why) for path, at, why in view.problems]
         offsets = entries["offset"].astype(np.int64)
-        # records that were cleaned away are before all others, new ones behind them
+        # entries of deleted records are before all others, those of new ones after
         claimed = np.flatnonzero(check.claimed)
         first, last = (claimed[0], claimed[-1]) if len(claimed) else (len(offsets), -1)
         places = np.arange(len(offsets))
@@ -187,8 +187,8 @@ class Verification:
                 Damage(
                     str(path),
                     at,
-                    f"the entry of queue offset {view.first + index} names {size} "
-                    f"bytes at {offset} of the log, where no such record stands",
+                    f"the entry of queue offset {view.first + index} points to {size} "
+                    f"bytes at {offset} of the log, where there is no such record",
                 )
             )
         if not doubtful.any():
@@ -223,7 +223,7 @@ class Verification:
         return [Damage(str(path), at, reason)]
 
     def _check_batch_queues(self) -> None:
-        """Entries of inner batches must name records of their topic."""
+        """Check that entries of inner batches point to records of their topic."""
         for folder in self._store.queues(self._store.batch_queue):
             view = view_queue(folder.path, BATCH_ENTRY)
             parts = self._batch.get(topic_hash(folder.topic.encode()), [])
@@ -241,14 +241,14 @@ class Verification:
     def _name_unknown(self) -> None:
         for name in sorted(self._unknown.values()):
             self.verdict.notes.append(
-                f"records of topic {name} are in the log and some of its queues are "
-                "not: a deleted topic, or queues that `rmq store repair` rebuilds"
+                f"the log has records of topic {name}, but some of its queues are "
+                "missing: a deleted topic, or queues that `rmq store repair` rebuilds"
             )
 
     # -- index
 
     def _open_indexes(self) -> list[IndexCheck]:
-        """Take the index files; after a kill the header of the last is not to date."""
+        """Open the index files; after a kill the header of the last may be old."""
         paths = self._store.index_paths()
         if paths and self._store.abort.exists():
             self.verdict.notes.append(
@@ -269,7 +269,7 @@ class Verification:
 def by_queue(rows: Block) -> Iterator[Block]:
     """Yield the rows of each queue, in the order of the log.
 
-    Few queues are picked out one after the other, which is cheaper than to sort.
+    A few queues are selected one after the other, which is cheaper than a sort.
     """
     topics, queue_ids = rows[:, Column.TOPIC].copy(), rows[:, Column.QUEUE_ID].copy()
     for _ in range(PICKED_QUEUES):
@@ -290,7 +290,7 @@ def _check_rows(check: _QueueCheck, rows: Block) -> None:
     """Claim the entries of records of one queue, which come in the order of the log."""
     restarts = np.flatnonzero(rows[:, Column.QUEUE_OFFSET] == 0)
     if len(restarts):
-        # the topic was deleted and began again: what came before has no entries
+        # the topic was deleted and created again: earlier records have no entries
         check.missing.clear()
         check.missing_count = 0
         rows = rows[restarts[-1] :]

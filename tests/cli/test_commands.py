@@ -215,7 +215,7 @@ def test_a_wrong_value_hides_no_other_problem(run, write):
                 "'#' after a blank",
                 "did you mean brokerName?",
                 "listenPort",
-                "say hours",
+                "use hours",
             ),
             problems,
             strict=True,

@@ -73,7 +73,7 @@ def test_an_error_of_the_disk_stops_writing_for_good(tmp_path, fault, call):
         child.kill()
         text = child.stderr.read()
         assert "failed: Input/output error" in text
-        ends = "failed: Input/output error; nothing more is stored" in text
+        ends = "failed: Input/output error; the store refuses all messages" in text
         assert ends == (call == "fdatasync"), "only a failed flush ends a broker"
         assert "Traceback" not in text
         assert (root / "abort").exists()

@@ -326,7 +326,7 @@ def test_a_failed_flush_of_a_queue_is_remembered(queues, monkeypatch, caplog):
             queues.flush(0)
     queues.flush(0)
     assert queues.has_lost_entries
-    assert "the next start builds queues from the log" in caplog.text
+    assert "the next start rebuilds queues from the log" in caplog.text
 
 
 def test_no_descriptors_is_no_failed_flush(queues, monkeypatch):

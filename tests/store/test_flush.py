@@ -164,7 +164,7 @@ async def test_a_failed_flush_ends_the_service(
         [failed] = failed.exceptions
     assert isinstance(failed, LogFailed)
     reason = "flushing the log failed: Input/output error"
-    assert str(failed).startswith(f"{reason}; nothing more is stored")
+    assert str(failed).startswith(f"{reason}; the store refuses all messages")
     assert caplog.messages == [f"messages are refused: {reason}"]
     assert store.durability.refuse_reason == reason
     assert store.durability.durable.value == 0

@@ -74,7 +74,7 @@ def test_what_is_not_served_is_named_and_left_alone(features, open_store):
     store = open_store(features, **SIZES)
     assert set(store.unserved) == {"FBatchCq", "FCompact"}
     text = "\n".join(store.recovery.lines())
-    assert "topic FBatchCq is kept untouched and not served" in text
+    assert "topic FBatchCq stays untouched and is not served" in text
     assert "3 timer messages wait" in text
     assert "9 records of POP wait" in text
     store.close()
@@ -105,7 +105,7 @@ def test_queues_of_another_type_than_the_table_says(features, open_store, topic)
             '"attributes":{}', '"attributes":{"queue.type":"BatchCQ"}', 1
         )
     path.write_text(text)
-    with pytest.raises(StoreError, match=f"{topic} holds queues of another type"):
+    with pytest.raises(StoreError, match=f"{topic} has queues of another type"):
         open_store(features, **SIZES)
 
 

@@ -93,7 +93,7 @@ def test_crashed_store_keeps_the_files_that_the_checkpoint_covers(
     store = open_store(root, **GOLDEN_SIZES)
     kept = sorted(path.name for path in (root / "index").iterdir())
     assert kept == names[:3]
-    assert any("built anew" in note for note in store.recovery.notes)
+    assert any("are rebuilt" in note for note in store.recovery.notes)
     index_all(store)
     checked = 0
     for row in read_rows(golden / "stores" / "store-crash.expected.jsonl"):

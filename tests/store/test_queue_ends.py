@@ -70,7 +70,7 @@ def test_one_queue_that_lost_files_is_built_again(
     assert numbers(again) == expected
     assert again.recovery.entries_added > 0
     if is_clean:
-        assert any("built again" in line for line in again.recovery.lines())
+        assert any("lost entries: rebuilt" in line for line in again.recovery.lines())
     again.writes.put(make_message(b"100"))
     again.close()
     assert numbers(open_store()) == [*expected, 100]
@@ -111,7 +111,7 @@ def test_ends_beyond_a_shorter_log_mean_nothing(open_store, make_message):
     shutil.rmtree(store.directory.commit_log)
     again = open_store()
     assert again.reads.max_offset("Topic", 0) == 0
-    assert not any("built again" in line for line in again.recovery.lines())
+    assert not any("lost entries: rebuilt" in line for line in again.recovery.lines())
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def raises(error):
 async def test_what_may_come_back_is_waited_for(autojump_clock, caplog, error, here):
     assert not await Worker().attempt("writing it", raises(error), here=here)
     assert trio.current_time() >= RETRY_S
-    assert caplog.messages == [f"writing it failed and is tried again: {error}"]
+    assert caplog.messages == [f"writing it failed, will try again: {error}"]
     assert await Worker().attempt("writing it", lambda: None, here=here)
 
 

@@ -139,17 +139,17 @@ def test_commands_on_a_damaged_store(unpack):
     out = run("verify", root, code=1)
     assert "damaged: " in out
     assert "at offset 2202665: bad crc" in out
-    assert "233 whole records behind it" in run("repair", "--dry-run", root)
+    assert "233 complete records after it" in run("repair", "--dry-run", root)
     run("repair", root)
     assert "no damaged places" in run("verify", root)
-    assert f"kept aside: {root / 'cut'}" in run("inspect", root)
+    assert f"saved by recovery: {root / 'cut'}" in run("inspect", root)
 
 
 def test_inspect_names_what_is_there(unpack):
     out = run("inspect", unpack("store-features"))
     assert "log: 1 files of 1048576 bytes, from 0 to about 57370" in out
     assert "FSql: 2 queues, 20 messages" in out
-    assert "FBatchCq is kept untouched and not served" in out
+    assert "FBatchCq stays untouched and is not served" in out
     assert "3 timer messages wait" in out
     shown = json.loads(run("inspect", "--json", unpack("store-plain")))
     assert shown["log_files"] == 3

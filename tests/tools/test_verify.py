@@ -227,7 +227,7 @@ def test_zeros_before_records_are_damage(filled):
         file.write(bytes(record.size))
     damage = verify(filled).log_damage
     assert damage.offset == record.physical_offset
-    assert damage.reason == "zeros where a record is due"
+    assert damage.reason == "zeros instead of a record"
     assert verify(filled).record_count == 299
 
 
