@@ -278,7 +278,7 @@ def measure(attack: str, seconds: float) -> dict:
             "is_alive": broker.is_alive,
             "attacker": attacker.returncode,
         }
-        if not broker.is_alive:
+        if under_attack.errors or not broker.is_alive:
             print(broker.log.read_text()[-5000:])
     return row | {"faults": faults_of(row)}
 

@@ -331,7 +331,7 @@ class BrokerConfig(Configuration):
         0,
         key="rmq.maxConnectionsPerAddress",
         high=1 << 20,
-        doc="the same for one address, without loopback; 0: half of that",
+        doc="the same for one address but 127.0.0.1 and ::1; 0: half of that",
     )
     proxy_protocol_from: str = option(
         "127.0.0.0/8, ::1",

@@ -4,22 +4,32 @@ Limits count descriptors: a plain connection has one, one with TLS three, as it 
 decrypted over a socket pair. A *silent* guest has not sent one whole frame yet. When
 room is short, in all or for an address, the guest that has been silent longest leaves:
 somebody who opens connections and says nothing keeps nobody out. Without a silent guest
-the newcomer is refused. The limit of an address does not hold for loopback.
+the newcomer is refused; a guest that spoke never leaves for another.
+
+So that guests of one address who spoke keep nobody out either, no address gets more
+than what is still free: one alone half of all, n of them n/(n+1), and there is room for
+the next one. The addresses of this machine itself have neither limit: a balancer
+without PROXY headers may be there.
 """
 
-import ipaddress
 import logging
 import resource
 from collections.abc import Callable
 from typing import NamedTuple
 
 from rmq.logs import SparseLog, caused_by
+from rmq.remoting.loop_clock import now_ms
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
+OWN_ADDRESSES = ("127.0.0.1", "::1")
+
 SLOT_LIMIT = 1 << 20
 """Connections that the reactor can number."""
+
+SILENT_GRACE_MS = 1_000
+"""For so long a silent guest leaves only if there is no room at all."""
 
 TLS_DESCRIPTORS = 2
 """Descriptors of a connection with TLS beyond its own."""
@@ -37,12 +47,13 @@ class AdmissionStatistics(NamedTuple):
 class Guest:
     """One connection from its accept to its end; it compares by identity."""
 
-    __slots__ = ("address", "close", "descriptors", "token")
+    __slots__ = ("address", "close", "descriptors", "since_ms", "token")
 
     def __init__(self, address: str, close: Callable[[], object]) -> None:
         self.address = address
         self.close = close
         self.descriptors = 1
+        self.since_ms = 0
         self.token: int | None = None
 
 
@@ -65,11 +76,13 @@ class Admission:
         *,
         max_connections: int = 0,
         max_per_address: int = 0,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         """`has_spoken` tells of a token whether a whole frame came. 0: by default."""
         self.limit = max_connections or default_limit()
         self.limit_per_address = max_per_address or max(1, self.limit // 2)
         self._has_spoken = has_spoken
+        self._clock_ms = clock_ms
         self._guests: set[Guest] = set()
         self._addresses: dict[str, _Address] = {}
         self._silent: dict[Guest, None] = {}
@@ -81,9 +94,6 @@ class Admission:
         if not (self._has_room_at(guest) and self._has_room(1)):
             self._refused += 1
             return None
-        self._guests.add(guest)
-        self._silent[guest] = None
-        self._descriptors += 1
         self._enter(guest)
         return guest
 
@@ -94,16 +104,26 @@ class Admission:
         self._guests.remove(guest)
         self._silent.pop(guest, None)
         self._descriptors -= guest.descriptors
-        self._exit(guest)
+        known = self._addresses[guest.address]
+        known.descriptors -= guest.descriptors
+        known.silent.pop(guest, None)
+        if not known.descriptors:
+            del self._addresses[guest.address]
 
     def rename(self, guest: Guest, address: str) -> bool:
-        """Count a connection for the address that its PROXY header names."""
-        self._exit(guest)
+        """Count a connection for the address that its PROXY header names.
+
+        False if that has no room for it; the guest has left then.
+        """
+        if guest not in self._guests:
+            return False
+        self.leave(guest)
         guest.address = address
-        has_room = self._has_room_at(guest)
+        if not self._has_room_at(guest):
+            self._refused += 1
+            return False
         self._enter(guest)
-        self._refused += not has_room
-        return has_room
+        return True
 
     def enlarge(self, guest: Guest, descriptors: int) -> bool:
         """Let a connection take more descriptors, if there is room for them."""
@@ -133,12 +153,34 @@ class Admission:
 
     def _has_room_at(self, guest: Guest) -> bool:
         known = self._addresses.get(guest.address)
-        if known is None or _is_loopback(guest.address):
+        if known is None or guest.address in OWN_ADDRESSES:
             return True
         while known.descriptors + guest.descriptors > self.limit_per_address:
             if not self._evict_from(known.silent, "its address has too many"):
                 return False
+        while (over := self._over_share(known, guest)) > 0:
+            if not (
+                self._evict_from(known.silent, "its address has its share")
+                or self._evict_stale(over)
+            ):
+                return False
         return True
+
+    def _over_share(self, known: _Address, guest: Guest) -> int:
+        """Return how many descriptors too many an address would have."""
+        free = self.limit - self._descriptors
+        return known.descriptors + guest.descriptors - free
+
+    def _evict_stale(self, needed: int) -> bool:
+        """End the guest that is silent longest, unless it has only just come.
+
+        False also if so many are not silent: then nobody leaves in vain.
+        """
+        if needed > len(self._silent):
+            return False
+        oldest = next(iter(self._silent))
+        before_ms = self._clock_ms() - SILENT_GRACE_MS
+        return oldest.since_ms <= before_ms and self.evict()
 
     def _evict_from(self, silent: dict[Guest, None], reason: str) -> bool:
         while silent:
@@ -160,17 +202,13 @@ class Admission:
         return False
 
     def _enter(self, guest: Guest) -> None:
+        guest.since_ms = self._clock_ms()
+        self._guests.add(guest)
+        self._silent[guest] = None
+        self._descriptors += guest.descriptors
         known = self._addresses.setdefault(guest.address, _Address())
         known.descriptors += guest.descriptors
-        if guest in self._silent:
-            known.silent[guest] = None
-
-    def _exit(self, guest: Guest) -> None:
-        known = self._addresses[guest.address]
-        known.descriptors -= guest.descriptors
-        known.silent.pop(guest, None)
-        if not known.descriptors:
-            del self._addresses[guest.address]
+        known.silent[guest] = None
 
 
 def default_limit() -> int:
@@ -179,7 +217,3 @@ def default_limit() -> int:
     if hard == resource.RLIM_INFINITY:
         return SLOT_LIMIT
     return max(1, min(hard * 3 // 4, SLOT_LIMIT))
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

@@ -229,6 +229,13 @@ def _address(name: tuple[str, int]) -> Address:
 
 
 def _detached(accepted: trio.socket.SocketType) -> socket.socket:
+    """Take the socket away from trio.
+
+    ClosedResourceError if another took its room: trio lets others run between the
+    arrival of the first bytes and the return of `recv`.
+    """
+    if accepted.fileno() < 0:
+        raise trio.ClosedResourceError("another took its room")
     plain = socket.socket(fileno=accepted.detach())
     plain.setblocking(False)
     return plain

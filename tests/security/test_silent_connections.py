@@ -9,13 +9,15 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import trio
 
+from rmq.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.remoting.admission import Admission, default_limit
+from rmq.remoting.admission import SILENT_GRACE_MS, Admission, default_limit
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
 from rmq.testing import RawClient
@@ -25,7 +27,7 @@ REQUEST = Command(CODE, {}, b"")
 
 
 @contextlib.asynccontextmanager
-async def serving(**options):
+async def serving(*, is_accepting=True, **options):
     """Give (server, address) of one that answers CODE with the caller's address."""
     server = RemotingServer(**options)
     handlers = HandlerTable()
@@ -33,7 +35,8 @@ async def serving(**options):
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         port = await server.bind("main", "127.0.0.1", 0, handlers)
-        server.start_accepting("main")
+        if is_accepting:
+            server.start_accepting("main")
         yield server, f"127.0.0.1:{port}"
         nursery.cancel_scope.cancel()
 
@@ -105,6 +108,45 @@ async def test_who_has_spoken_stays(caplog):
     assert "rmq.maxConnections=5" in caplog.text
 
 
+@pytest.mark.parametrize("header", [b"", b"PROXY TCP4 192.0.2.7 10.0.0.1 1 2\r\n"])
+async def test_who_leaves_between_the_arrival_and_the_reading_of_its_bytes_ends_nothing(
+    header,
+):
+    """The bytes were there before the accept; the next guest took the room at once."""
+    async with serving(max_connections=1, is_accepting=False) as (server, address):
+        streams = await connected(address, 60, header + encode(REQUEST))
+        server.start_accepting("main")
+        for stream in streams:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await stream.receive_some(1_000)
+            await stream.aclose()
+        with trio.fail_after(5):
+            while server.statistics().admission.descriptors:
+                await trio.lowlevel.checkpoint()
+        assert (await answer_from(address)).code == 0
+
+
+async def test_an_address_whose_guests_all_spoke_leaves_room_for_the_next_one():
+    """Ten thousand connections from two addresses kept every newcomer out."""
+    async with (
+        serving(max_connections=20) as (_server, address),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        served = {}
+        for source in ("192.0.2.7", "192.0.2.8", "192.0.2.9"):
+            served[source] = []
+            for _ in range(20):
+                client = await stack.enter_async_context(RawClient.connect(address))
+                await client.stream.send_all(proxy_line(source))
+                with contextlib.suppress(trio.BrokenResourceError, PeerClosed):
+                    assert (await client.call(REQUEST)).code == 0
+                    served[source].append(client)
+        assert [len(each) for each in served.values()] == [10, 5, 3]
+        assert (await answer_from(address)).code == 0
+        for client in served["192.0.2.7"]:
+            assert (await client.call(REQUEST)).code == 0
+
+
 async def test_room_returns_when_connections_end():
     async with serving(max_connections=3) as (server, address):
         for _ in range(10):
@@ -165,7 +207,7 @@ def test_the_store_keeps_a_quarter_of_the_descriptors(monkeypatch):
 def test_a_guest_that_grows_may_find_no_room():
     """A handshake wants two descriptors more; what spoke does not leave for it."""
     ended = []
-    admission = Admission(lambda _: True, max_connections=4)
+    admission = Admission(lambda _: True, max_connections=4, clock_ms=lambda: 0)
     spoken = admission.admit("192.0.2.1", lambda: ended.append("spoken"))
     spoken.token = 1
     silent = admission.admit("192.0.2.1", lambda: ended.append("silent"))
@@ -179,6 +221,31 @@ def test_a_guest_that_grows_may_find_no_room():
     assert admission.statistics().descriptors == 1
     admission.leave(spoken)
     assert admission.statistics().descriptors == 0
+
+
+def test_an_address_over_its_share_makes_only_stale_guests_of_others_leave():
+    now, ended = [0], []
+    admission = Admission(
+        lambda token: token == 1, max_connections=8, clock_ms=lambda: now[0]
+    )
+
+    def spoken():
+        guest = admission.admit("192.0.2.1", lambda: ended.append("spoken"))
+        if guest is not None:
+            guest.token = 1
+        return guest
+
+    assert all(spoken() for _ in range(3))
+    for name in ("first", "second"):
+        assert admission.admit("192.0.2.2", partial(ended.append, name))
+    assert not spoken()
+    assert ended == [], "the others came this moment"
+    now[0] = SILENT_GRACE_MS
+    assert spoken()
+    assert ended == ["first"]
+    assert not spoken(), "half of all is the most"
+    assert ended == ["first"]
+    assert admission.statistics().descriptors == 5
 
 
 # -- a broker with few descriptors
