@@ -6,7 +6,7 @@ plugins that come with rmq import nothing else from it; `lint-imports` checks th
 docs/plugins.md shows how to write a plugin.
 """
 
-from rmq.broker.arrivals import ArrivalListener
+from rmq.broker.arrivals import ArrivalListener, QueueKey
 from rmq.broker.clients import ConsumerGroup, Member
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
@@ -30,6 +30,7 @@ from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.hookspecs import hookimpl
 from rmq.json_table import JsonTable
 from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_READ, PERM_WRITE
@@ -81,12 +82,15 @@ __all__ = [
     "Member",
     "Message",
     "NotInMemory",
+    "PhysicalOffset",
     "PluginError",
     "PluginInfo",
     "Predicate",
     "PutInterceptor",
     "PutResult",
     "PutStatus",
+    "QueueKey",
+    "QueueOffset",
     "Register",
     "RequestCode",
     "RequestRejected",

@@ -4,6 +4,7 @@ from typing import final
 from typing_extensions import Buffer
 
 from rmq._fastpath.mapped_file import MappedFile
+from rmq.offsets import PhysicalOffset, QueueOffset
 
 __pyx_capi__: dict[str, object]
 
@@ -29,8 +30,8 @@ class Record:
     body_crc: int
     queue_id: int
     flag: int
-    queue_offset: int
-    physical_offset: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
     sys_flag: int
     born_ms: int
     born_host: bytes

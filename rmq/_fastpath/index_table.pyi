@@ -2,6 +2,7 @@ from typing import final
 
 from rmq._fastpath.decode import RecordStatus
 from rmq._fastpath.mapped_file import MappedFile
+from rmq.offsets import PhysicalOffset
 
 def index_file_size(slot_count: int, entry_limit: int) -> int:
     """Return the length of an index file."""
@@ -18,7 +19,7 @@ def find_in_log(
     end_ms: int,
     limit: int,
     only_first: bool = False,
-) -> list[int]:
+) -> list[PhysicalOffset]:
     """Offsets of the last `limit` records in [position, end) that have the key."""
 
 @final

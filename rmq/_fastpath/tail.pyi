@@ -2,6 +2,7 @@ from typing_extensions import Buffer, disjoint_base
 
 from rmq._fastpath.append import RecordEncoder
 from rmq._fastpath.mapped_file import MappedFile
+from rmq.offsets import PhysicalOffset, QueueOffset
 
 @disjoint_base
 class QueueTail:
@@ -10,8 +11,8 @@ class QueueTail:
     topic: str
     topic_bytes: bytes
     queue_id: int
-    min_offset: int
-    next_offset: int
+    min_offset: QueueOffset
+    next_offset: QueueOffset
     end_physical: int
     file: MappedFile | None
     is_deleted: bool
@@ -54,7 +55,7 @@ class LogTail:
         body: bytes,
         properties: str,
         tags_code: int | None,
-    ) -> tuple[int, int, int] | None:
+    ) -> tuple[QueueOffset, PhysicalOffset, PhysicalOffset] | None:
         """Write a record, and its entry if it is queued.
 
         Returns (queue offset, physical offset, end of the record), or None without
@@ -79,7 +80,7 @@ class LogTail:
         none; all go by one write.  After an OSError nothing was published.
         """
 
-    def commit(self, count: int) -> int:
+    def commit(self, count: int) -> PhysicalOffset:
         """Write what the encoder has staged, `count` records; the new end offset."""
 
     def mark_touched(self, queue: QueueTail) -> None:

@@ -26,6 +26,7 @@ from rmq.broker.statistics import (
 )
 from rmq.broker.timings import Timings
 from rmq.http.exposition import MAX_SAMPLES, Family, Sample, histogram
+from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
@@ -320,7 +321,7 @@ def _storage_families(broker: BrokerContext) -> Iterator[Family]:
         0,
         **STORAGE,
     )
-    first = broker.store.reads.record_at(stats.min_physical_offset)
+    first = broker.store.reads.record_at(PhysicalOffset(stats.min_physical_offset))
     if first is not None:
         yield _gauge(
             "rocketmq_storage_message_reserve_time_milliseconds",
@@ -356,7 +357,8 @@ def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         queues = broker.offsets.queues(group, topic)
         times = (
-            broker.store.reads.store_time_at(topic, q, n) for q, n in queues.items()
+            broker.store.reads.store_time_at(topic, q, QueueOffset(n))
+            for q, n in queues.items()
         )
         first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))
@@ -397,6 +399,7 @@ def _queueing(broker: BrokerContext) -> Iterator[Sample]:
         times = []
         for queue_id, committed in broker.offsets.queues(group, topic).items():
             given = max(committed, broker.statistics.pulled(group, topic, queue_id))
-            times.append(broker.store.reads.store_time_at(topic, queue_id, given))
+            place = topic, queue_id, QueueOffset(given)
+            times.append(broker.store.reads.store_time_at(*place))
         first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))

@@ -12,6 +12,7 @@ from typing import Final
 
 from rmq._fastpath import MappedFile, RecordMagic, RecordView, decode_record
 from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties
 
@@ -33,14 +34,14 @@ _PROPERTIES_SIZE: Final = struct.Struct(">h")
 _MAX_V1_TOPIC: Final = 255
 
 
-def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+def offset_message_id(store_host: bytes, physical_offset: PhysicalOffset) -> str:
     """Return the id by which the broker finds a stored message."""
     assert len(store_host) in (8, 20), f"a host of {len(store_host)} bytes"
     assert physical_offset >= 0, f"offset {physical_offset}"
     return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
-def offset_of_message_id(message_id: str) -> int | None:
+def offset_of_message_id(message_id: str) -> PhysicalOffset | None:
     """Return the offset that an id of the broker names; None if it is no such id."""
     if len(message_id) not in (32, 56):
         return None
@@ -49,7 +50,7 @@ def offset_of_message_id(message_id: str) -> int | None:
     except ValueError:
         return None
     (offset,) = _OFFSET.unpack_from(packed, len(packed) - _OFFSET.size)
-    return int(offset)
+    return PhysicalOffset(offset)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,8 +62,8 @@ class StoredMessage:
     body_crc: int
     queue_id: int
     flag: int
-    queue_offset: int
-    physical_offset: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
     sys_flag: int
     born_timestamp: int
     born_host: bytes

@@ -22,6 +22,7 @@ from rmq._fastpath import (
     read_entry,
     valid_entries_end,
 )
+from rmq.offsets import QueueOffset
 from rmq.store.mapped_files import segment_offsets
 
 ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
@@ -101,7 +102,8 @@ class ConsumeQueue(QueueTail):
             if valid < file.size:
                 break
         self._set_end(end // ENTRY_SIZE)
-        self.min_offset = self._bases[0] // ENTRY_SIZE if self._bases else 0
+        first = self._bases[0] // ENTRY_SIZE if self._bases else 0
+        self.min_offset = QueueOffset(first)
 
     def _doubtful_count(self, durable_offset: int | None) -> int:
         """Count the files at the end whose entries are checked."""
@@ -154,8 +156,8 @@ class ConsumeQueue(QueueTail):
     def fill_to(self, queue_offset: int) -> None:
         """Write fillers before `queue_offset`: the log no longer has those records."""
         if self.next_offset == 0:
-            self.next_offset = queue_offset // self._file_entries * self._file_entries
-            self.min_offset = self.next_offset
+            start = queue_offset // self._file_entries * self._file_entries
+            self.min_offset = self.next_offset = QueueOffset(start)
         while self.next_offset < queue_offset:
             self.prepare()
             self.publish(0, FILLER_SIZE, 0)
@@ -175,14 +177,15 @@ class ConsumeQueue(QueueTail):
             return tail, byte - base
         return self._files.open(self.folder, base), byte - base
 
-    def visible_offset(self, confirm_offset: int) -> int:
+    def visible_offset(self, confirm_offset: int) -> QueueOffset:
         """Offset after the last entry whose record lies below `confirm_offset`."""
         if self.end_physical <= confirm_offset:
             return self.next_offset
         offsets = range(self.min_offset, self.next_offset)
-        return self.min_offset + bisect_right(
+        count = bisect_right(
             offsets, confirm_offset, key=lambda offset: sum(self.entry(offset)[:2])
         )
+        return QueueOffset(self.min_offset + count)
 
     def first_at_or_above(self, physical_offset: int) -> int:
         """Return the offset of the first entry whose record starts there or later."""
@@ -221,7 +224,7 @@ class ConsumeQueue(QueueTail):
             physical_offset, size, _ = self.entry(self.min_offset)
             if size != FILLER_SIZE and physical_offset >= min_physical_offset:
                 return
-            self.min_offset += 1
+            self.min_offset = QueueOffset(self.min_offset + 1)
 
     def clean(self, min_physical: int) -> list[Path]:
         """Raise `min_offset` past records before `min_physical`; return unused files.
@@ -234,7 +237,7 @@ class ConsumeQueue(QueueTail):
         if self.end_physical <= min_physical:
             self.min_offset = self.next_offset
         else:
-            self.min_offset = self.first_at_or_above(min_physical)
+            self.min_offset = QueueOffset(self.first_at_or_above(min_physical))
         assert self.min_offset <= self.next_offset, self.folder
         unused = [
             base
@@ -259,7 +262,7 @@ class ConsumeQueue(QueueTail):
         """Drop the entries from queue offset `end` on; return the count."""
         assert self.min_offset <= end <= self.next_offset, self.folder
         dropped = self.next_offset - end
-        self.next_offset = end
+        self.next_offset = QueueOffset(end)
         self.clear_behind()
         self._set_end(end)
         return dropped
@@ -276,7 +279,7 @@ class ConsumeQueue(QueueTail):
         for base in self._bases:
             (self.folder / f"{base:020d}").unlink()
         self._bases.clear()
-        self.min_offset = self.next_offset = 0
+        self.min_offset = self.next_offset = QueueOffset(0)
         self.end_physical = -1
         return dropped
 
@@ -303,7 +306,7 @@ class ConsumeQueue(QueueTail):
         file.assume_flushed(min(file.flushed_position, position))
 
     def _set_end(self, next_offset: int) -> None:
-        self.next_offset = next_offset
+        self.next_offset = QueueOffset(next_offset)
         self.end_physical = -1
         first = self._bases[0] // ENTRY_SIZE if self._bases else 0
         if next_offset > first:

@@ -26,6 +26,7 @@ from rmq._fastpath import (
 from rmq.clock import Clock
 from rmq.errors import CorruptLog, StoreError
 from rmq.files import sync_directory
+from rmq.offsets import PhysicalOffset
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
@@ -243,7 +244,7 @@ class MessageIndex:
         end_ms: int,
         end_offset: int,
         limit: int,
-    ) -> list[int]:
+    ) -> list[PhysicalOffset]:
         """Return offsets of the newest `limit` messages with the key, oldest first.
 
         Every candidate is checked in the log: same topic and key, stored in
@@ -253,7 +254,7 @@ class MessageIndex:
         scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)
         start = self.next_offset
         tables = self.tables[::-1]
-        found: set[int] = set()
+        found: set[PhysicalOffset] = set()
         for file in reversed(list(self._log.files.files)):
             first = max(start, file.base_offset) - file.base_offset
             last = min(end_offset - file.base_offset, file.size)

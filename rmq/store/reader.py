@@ -8,9 +8,11 @@ fewer from older parts; the first message always fits.  Call from the trio threa
 
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from rmq._fastpath import MappedFile, PullTable, QueueScan, QueueTail, scan_queue
 from rmq.errors import RemoteProtocolError, StoreClosed
+from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
@@ -24,6 +26,8 @@ from rmq.store.stats import StoreCounters
 
 _TAGS_CODE = struct.Struct(">12xq")
 assert _TAGS_CODE.size == ENTRY_SIZE, "a queue entry ends with its tags code"
+
+_FIRST: Final = QueueOffset(0)
 
 
 class StoreReader:
@@ -46,21 +50,23 @@ class StoreReader:
         self._counters = counters
         self._memory_window = memory_window(config.memory_ratio)
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the first offset of a queue; 0 if it never had a message."""
         queue = self._queues.get(topic, queue_id)
-        return queue.min_offset if queue else 0
+        return queue.min_offset if queue else _FIRST
 
-    def max_offset(self, topic: str, queue_id: int) -> int:
+    def max_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the offset after the last visible message; 0 if there was none."""
         queue = self._queues.get(topic, queue_id)
-        return queue.visible_offset(self._durability.confirm_offset) if queue else 0
+        if queue is None:
+            return _FIRST
+        return queue.visible_offset(self._durability.confirm_offset)
 
     def get(
         self,
         topic: str,
         queue_id: int,
-        offset: int,
+        offset: QueueOffset,
         max_messages: int,
         *,
         max_bytes: int | None = None,
@@ -75,7 +81,7 @@ class StoreReader:
             raise StoreClosed(f"{self._config.root_dir} is closed")
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, _FIRST, _FIRST, _FIRST)
         confirm = self._durability.confirm_offset
         low, high = queue.min_offset, queue.visible_offset(confirm)
         if not low <= offset < high:
@@ -109,7 +115,7 @@ class StoreReader:
         self._count_found(1, scan.message_count)
         return GetResult(
             GetStatus.FOUND,
-            offset + scan.examined,
+            QueueOffset(offset + scan.examined),
             low,
             high,
             scan.message_count,
@@ -118,7 +124,7 @@ class StoreReader:
         )
 
     def entries_at(
-        self, topic: str, queue_id: int, offset: int
+        self, topic: str, queue_id: int, offset: QueueOffset
     ) -> tuple[QueueTail, MappedFile] | None:
         """Return a queue with the file of its entry at `offset`; None without one."""
         queue = self._queues.get(topic, queue_id)
@@ -126,19 +132,22 @@ class StoreReader:
             return None
         return queue, queue.locate(offset)[0]
 
-    def tag_codes(self, topic: str, queue_id: int, first: int, end: int) -> set[int]:
+    def tag_codes(
+        self, topic: str, queue_id: int, first: QueueOffset, end: QueueOffset
+    ) -> set[int]:
         """Return the tags codes of the entries in [first, end), each once."""
         codes: set[int] = set()
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return codes
-        first, end = max(first, queue.min_offset), min(end, queue.next_offset)
-        while first < end:
-            file, position = queue.locate(first)
-            size = min(file.size - position, (end - first) * ENTRY_SIZE)
+        at: int = max(first, queue.min_offset)
+        stop = min(end, queue.next_offset)
+        while at < stop:
+            file, position = queue.locate(at)
+            size = min(file.size - position, (stop - at) * ENTRY_SIZE)
             entries = file.read(position, size)
             codes.update(code for (code,) in _TAGS_CODE.iter_unpack(entries))
-            first += size // ENTRY_SIZE
+            at += size // ENTRY_SIZE
         return codes
 
     def pull_table(
@@ -198,14 +207,14 @@ class StoreReader:
     def _is_hot(self, physical_offset: int) -> bool:
         return self._log.end_offset - physical_offset <= self._memory_window
 
-    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+    def is_in_memory(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
         """Whether a message is near enough to the end to be in the page cache."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return False
         return self._is_hot(queue.entry(offset)[0])
 
-    def record_at(self, physical_offset: int) -> bytes | None:
+    def record_at(self, physical_offset: PhysicalOffset) -> bytes | None:
         """Return the record that starts at `physical_offset`, as stored.
 
         None if there is no record. Only for offsets that the broker knows: bytes inside
@@ -216,7 +225,7 @@ class StoreReader:
             return None
         return self._log.read(physical_offset, message.size)
 
-    def message_at(self, physical_offset: int) -> StoredMessage | None:
+    def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the decoded record of `record_at`."""
         file = self._log.files.find(physical_offset)
         if file is None:
@@ -229,7 +238,7 @@ class StoreReader:
         is_visible = physical_offset + message.size <= self._durability.confirm_offset
         return message if is_here and is_visible else None
 
-    def vouched_at(self, physical_offset: int) -> StoredMessage | None:
+    def vouched_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the record at an offset from a client; None if there is none.
 
         Anybody can send a body that looks like a record with this very offset. Only the
@@ -255,7 +264,7 @@ class StoreReader:
         end_ms: int,
         *,
         is_tags: bool = False,
-    ) -> list[int]:
+    ) -> list[PhysicalOffset]:
         """Return log offsets of the newest messages with this key or tags, in order.
 
         Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
@@ -274,7 +283,7 @@ class StoreReader:
             limit=limit,
         )
 
-    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+    def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
         """Store time of a message in milliseconds; -1 if it is not there."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or offset < queue.min_offset:
@@ -294,19 +303,22 @@ class StoreReader:
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            return 0
+            return _FIRST
         end = queue.visible_offset(self._durability.confirm_offset)
         is_upper = boundary is Boundary.UPPER
-        return queue.search_time(
+        found = queue.search_time(
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper
         )
+        return QueueOffset(found)
 
 
-def _nothing(scan: QueueScan, offset: int, low: int, high: int) -> GetResult:
+def _nothing(
+    scan: QueueScan, offset: QueueOffset, low: QueueOffset, high: QueueOffset
+) -> GetResult:
     """Return the result of a scan from `offset` on that found nothing."""
     removed = scan.examined and scan.removed == scan.examined
     status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
-    return GetResult(status, offset + scan.examined, low, high)
+    return GetResult(status, QueueOffset(offset + scan.examined), low, high)
 
 
 def _require(file: MappedFile, position: int, size: int) -> None:
@@ -315,10 +327,10 @@ def _require(file: MappedFile, position: int, size: int) -> None:
         raise NotInMemory([(file, position, size)])
 
 
-def _outside(offset: int, low: int, high: int) -> GetResult:
+def _outside(offset: QueueOffset, low: QueueOffset, high: QueueOffset) -> GetResult:
     """Return the result for an offset outside of the queue."""
     if high == 0:
-        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, _FIRST, low, high)
     if offset < low:
         return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
     if offset == high:

@@ -198,7 +198,7 @@ class Recovery:
         A power cut can leave such entries. An entry without a record says nothing about
         where the queue ends.
         """
-        kept = queue.next_offset
+        kept: int = queue.next_offset
         if queue.end_physical <= self._durable_offset():
             return
         while kept > queue.min_offset and not self._names_record(queue, kept - 1):

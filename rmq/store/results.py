@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from rmq.offsets import PhysicalOffset, QueueOffset
+
 
 class PutStatus(enum.Enum):
     """Result of a put."""
@@ -37,9 +39,9 @@ class PutResult(msgspec.Struct, frozen=True, gc=False):
     """
 
     status: PutStatus
-    queue_offset: int = 0
-    physical_offset: int = 0
-    end_offset: int = 0
+    queue_offset: QueueOffset = QueueOffset(0)
+    physical_offset: PhysicalOffset = PhysicalOffset(0)
+    end_offset: PhysicalOffset = PhysicalOffset(0)
     store_ms: int = 0
 
 
@@ -47,9 +49,9 @@ class BatchPutResult(NamedTuple):
     """The offsets of a stored batch; `queue_offset` is that of its first message."""
 
     status: PutStatus
-    queue_offset: int = 0
-    physical_offsets: tuple[int, ...] = ()
-    end_offset: int = 0
+    queue_offset: QueueOffset = QueueOffset(0)
+    physical_offsets: tuple[PhysicalOffset, ...] = ()
+    end_offset: PhysicalOffset = PhysicalOffset(0)
     store_ms: int = 0
 
 
@@ -57,9 +59,9 @@ class GetResult(NamedTuple):
     """Messages from a queue, or why there are none; `body` is records as stored."""
 
     status: GetStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
+    next_begin_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
     message_count: int = 0
     body: bytes = b""
     is_far_behind: bool = False

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from rmq._fastpath import QueueTail, RecordFlag, record_size
 from rmq.clock import Clock
 from rmq.errors import DiskFull, StoreError
+from rmq.offsets import PhysicalOffset
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message
 from rmq.protocol.properties import DELAY
@@ -198,7 +199,7 @@ class StoreWriter:
             queue.publish(*entry)
         self._log.mark_touched(queue)
         self._log.last_store_ms = store_ms
-        offsets = tuple(offset for offset, _, _ in entries)
+        offsets = tuple(PhysicalOffset(offset) for offset, _, _ in entries)
         return BatchPutResult(PutStatus.PUT_OK, first, offsets, end_offset, store_ms)
 
     def _refuse(self, body_size: int, properties_size: int) -> PutStatus | None:

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from rmq.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, ConsumeQueue
+from rmq.plugin import BrokerContext, Connection, ConsumeQueue, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.statistics import (
     ConsumeQueueData,
@@ -56,16 +56,16 @@ class QueueHandler:
         where = topic, queue_id
         first_ms = store.reads.store_time_at(*where, store.reads.min_offset(*where))
         end = store.reads.max_offset(*where)
-        last_ms = store.reads.store_time_at(*where, end - 1)
+        last_ms = store.reads.store_time_at(*where, QueueOffset(end - 1))
         consumed = self._offsets.query(group, *where)
         consumed_ms = (
-            store.reads.store_time_at(*where, consumed - 1)
+            store.reads.store_time_at(*where, QueueOffset(consumed - 1))
             if consumed > 0
             else first_ms
         )
         delay_ms = 0
         if 0 <= consumed < end:
-            next_ms = store.reads.store_time_at(*where, consumed)
+            next_ms = store.reads.store_time_at(*where, QueueOffset(consumed))
             delay_ms = max(0, self._now_ms() - next_ms) if next_ms >= 0 else 0
         assert delay_ms >= 0, f"{topic} queue {queue_id}: {delay_ms}"
         return QueueTimeSpan(

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, PhysicalOffset
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import WIRE_VERSION, WIRE_VERSION_NAME
 from rmq.protocol.command import Command
@@ -141,7 +141,7 @@ class RuntimeInfo:
         store = self._store
         if store.log.end_offset == store.log.min_offset:
             return -1
-        record = store.reads.record_at(store.log.min_offset)
+        record = store.reads.record_at(PhysicalOffset(store.log.min_offset))
         return -1 if record is None else decode_stored(record)[0].store_timestamp
 
     def _disk_facts(self) -> dict[str, str]:

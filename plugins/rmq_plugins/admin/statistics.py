@@ -1,7 +1,7 @@
 """Requests 208, 315 and 317: how far groups are, and what went in and out."""
 
 from rmq.errors import RequestRejected
-from rmq.plugin import GROUP_GET_NUMS, BrokerContext, Connection
+from rmq.plugin import GROUP_GET_NUMS, BrokerContext, Connection, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.groups import ConsumeStats, OffsetWrapper
 from rmq.protocol.bodies.statistics import ConsumeStatsList
@@ -107,9 +107,8 @@ class StatisticsHandler:
         consumed = max(0, self._offsets.query(group, topic, queue_id))
         last_ms = 0
         if consumed > 0:
-            last_ms = max(
-                0, self._store.reads.store_time_at(topic, queue_id, consumed - 1)
-            )
+            last = QueueOffset(consumed - 1)
+            last_ms = max(0, self._store.reads.store_time_at(topic, queue_id, last))
         return OffsetWrapper(
             broker_offset=self._store.reads.max_offset(topic, queue_id),
             consumer_offset=consumed,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq.errors import RequestRejected
-from rmq.plugin import TOPIC_PUT_NUMS, BrokerContext, Connection, Later
+from rmq.plugin import TOPIC_PUT_NUMS, BrokerContext, Connection, Later, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue, TopicList
 from rmq.protocol.bodies.topics import (
     CreateTopicListRequestBody,
@@ -170,7 +170,8 @@ class TopicHandler:
         max_offset = store.reads.max_offset(topic, queue_id)
         last_ms = 0
         if max_offset > 0:
-            last_ms = max(0, store.reads.store_time_at(topic, queue_id, max_offset - 1))
+            last = QueueOffset(max_offset - 1)
+            last_ms = max(0, store.reads.store_time_at(topic, queue_id, last))
         return TopicOffset(
             min_offset=max(0, store.reads.min_offset(topic, queue_id)),
             max_offset=max_offset,

@@ -8,7 +8,7 @@ a young queue then reads all of it.
 from typing import Final
 
 from rmq.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, QueueOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.offsets import (
@@ -48,7 +48,7 @@ class OffsetHandler:
             )
         topic, queue_id = header.topic, header.queue_id
         is_young = self._store.reads.min_offset(topic, queue_id) <= 0
-        if is_young and self._store.reads.is_in_memory(topic, queue_id, 0):
+        if is_young and self._store.reads.is_in_memory(topic, queue_id, QueueOffset(0)):
             return 0
         raise RequestRejected(
             ResponseCode.QUERY_NOT_FOUND,

@@ -19,6 +19,8 @@ from rmq.plugin import (
     GetResult,
     GetStatus,
     NotInMemory,
+    QueueKey,
+    QueueOffset,
 )
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -33,7 +35,6 @@ from rmq_plugins.pull.held_pulls import (
     HeldPullLimits,
     HeldPulls,
     QueueAccess,
-    QueueKey,
 )
 from rmq_plugins.pull.native import NativePulls
 
@@ -321,7 +322,7 @@ class PullHandler:
                 self._store.reads.min_offset(*where),
                 self._store.reads.max_offset(*where),
             )
-            return GetResult(GetStatus.OFFSET_RESET, reset, low, high)
+            return GetResult(GetStatus.OFFSET_RESET, QueueOffset(reset), low, high)
         max_bytes = header.max_msg_bytes
         if max_bytes is not None and max_bytes <= 0:
             max_bytes = None
@@ -331,7 +332,7 @@ class PullHandler:
             return self._store.reads.get(
                 header.topic,
                 header.queue_id,
-                header.queue_offset,
+                QueueOffset(header.queue_offset),
                 max(1, header.max_msg_nums),
                 max_bytes=max_bytes,
                 tag_codes=plan.filter.tag_codes,
@@ -354,7 +355,7 @@ class PullHandler:
         What has to come from the disk is enough, too, unless it is the first batch.
         """
         assert wanted.predicate is not None, wanted
-        offset = header.queue_offset
+        offset = QueueOffset(header.queue_offset)
         end = offset + max(self._max_examined, header.max_msg_nums)
         found: GetResult | None = None
         while True:
@@ -417,7 +418,7 @@ def _busy(request: Command, header: PullMessageRequestHeader) -> Command:
     )
 
 
-def _none(result: GetResult, offset: int) -> GetResult:
+def _none(result: GetResult, offset: QueueOffset) -> GetResult:
     """Say that nothing before `offset` matched."""
     return result._replace(
         status=GetStatus.NO_MATCHED_MESSAGE,

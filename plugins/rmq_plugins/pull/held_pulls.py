@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import trio
 
-from rmq.plugin import Connection
+from rmq.plugin import Connection, QueueKey, QueueOffset
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 
@@ -49,7 +49,6 @@ ANY_TAG_BELOW: Final = -(1 << 31)
 """A code below it is no hash: Java keeps an address there, and every filter passes."""
 
 K = TypeVar("K")
-QueueKey = tuple[str, int]
 
 
 class HeldPullLimits(NamedTuple):
@@ -112,7 +111,7 @@ class QueueAccess(NamedTuple):
     end: Callable[[str, int], int]
     """Return the offset after the last message that readers see."""
 
-    tag_codes: Callable[[str, int, int, int], set[int]]
+    tag_codes: Callable[[str, int, QueueOffset, QueueOffset], set[int]]
     """Return the tags codes of the entries in [first, end)."""
 
     watch: Callable[[QueueKey, bool], None]
@@ -295,7 +294,8 @@ class HeldPulls:
         codes: Iterable[int] = ()
         if queue.by_code:
             is_known = 0 <= end - first <= MAX_TESTED
-            codes = self._access.tag_codes(*key, first, end) if is_known else ()
+            entries = QueueOffset(first), QueueOffset(end)
+            codes = self._access.tag_codes(*key, *entries) if is_known else ()
             if not is_known or min(codes, default=0) < ANY_TAG_BELOW:
                 codes = list(queue.by_code)
         woken = queue.take(codes)

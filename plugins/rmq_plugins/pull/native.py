@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from rmq.errors import RequestRejected
 from rmq.native import PullPath, PullTable, PullView
-from rmq.plugin import BrokerContext
+from rmq.plugin import BrokerContext, QueueOffset
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
 from rmq.protocol.flags import PULL_SUBSCRIPTION
@@ -75,7 +75,8 @@ class NativePulls:
         queue = self._store.queues.get(*where)
         if view is None or queue is None:
             return
-        source = self._store.reads.entries_at(*where, header.queue_offset)
+        offset = QueueOffset(header.queue_offset)
+        source = self._store.reads.entries_at(*where, offset)
         view.show(queue, None if source is None else source[1])
 
     def _add(self, key: ViewKey, plan: PullPlan, sub_version: int) -> PullView | None:

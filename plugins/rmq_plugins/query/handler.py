@@ -6,7 +6,7 @@ unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages, whatever th
 """
 
 from rmq.access.policies import Action
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, PhysicalOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.query import (
@@ -55,18 +55,19 @@ class QueryHandler:
     def by_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the message at an offset of the log, as message ids hold it."""
         header = request.header(ViewMessageRequestHeader)
-        found = self._store.reads.vouched_at(header.offset)
+        offset = PhysicalOffset(header.offset)
+        found = self._store.reads.vouched_at(offset)
         if found is None:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {header.offset}",
+                f"can not find message by the offset, {offset}",
             )
         self._broker.rights.require(request, connection, found.topic, Action.GET)
-        record = self._store.reads.record_at(header.offset)
-        assert record is not None, f"{header.offset} was there a moment ago"
+        record = self._store.reads.record_at(offset)
+        assert record is not None, f"{offset} was there a moment ago"
         return request.reply(body=record)
 
-    def _records(self, offsets: list[int]) -> bytes:
+    def _records(self, offsets: list[PhysicalOffset]) -> bytes:
         """Join the newest records that fit into one answer."""
         records: list[bytes] = []
         size = 0

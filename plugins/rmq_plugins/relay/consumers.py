@@ -9,7 +9,7 @@ from typing import Final
 
 from rmq.access.policies import Action
 from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
-from rmq.plugin import BrokerContext, Connection, Member
+from rmq.plugin import BrokerContext, Connection, Member, PhysicalOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.client import (
@@ -71,7 +71,7 @@ class ConsumerRelay:
         match = _MESSAGE_ID.fullmatch(message_id)
         if match is None:
             raise _failed(f"{message_id!r} is no message id, which has 32 or 56 digits")
-        offset = int(match[1], 16)
+        offset = PhysicalOffset(int(match[1], 16))
         found = self._store.reads.vouched_at(offset) if offset < 1 << 63 else None
         if found is None:
             raise _failed(f"there is no message {message_id}")

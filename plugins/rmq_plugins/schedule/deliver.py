@@ -18,7 +18,7 @@ import trio
 
 from rmq.errors import RequestRejected
 from rmq.native import QueueTail
-from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus
+from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus, QueueOffset
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.message import Message
@@ -150,7 +150,9 @@ class Deliveries:
     def deliver(self, level: int) -> int:
         """Deliver what is due of one level, at most a batch; return how many."""
         offset = first = self.offsets.get(level)
-        found = self._store.reads.get(SCHEDULE_TOPIC, level - 1, offset, BATCH)
+        found = self._store.reads.get(
+            SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH
+        )
         if found.status is not GetStatus.FOUND:
             self._nothing_at(level, offset, found.next_begin_offset, found.max_offset)
             return 0

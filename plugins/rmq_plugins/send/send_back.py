@@ -14,7 +14,13 @@ from typing import Final
 
 from rmq.access.policies import Action
 from rmq.errors import RequestRejected
-from rmq.plugin import SNDBCK2DLQ_TIMES, BrokerContext, Connection, PutStatus
+from rmq.plugin import (
+    SNDBCK2DLQ_TIMES,
+    BrokerContext,
+    Connection,
+    PhysicalOffset,
+    PutStatus,
+)
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
@@ -115,7 +121,7 @@ class SendBackHandler:
         return topic
 
     def _find(self, offset: int) -> StoredMessage:
-        record = self._vouched_at(offset) if offset >= 0 else None
+        record = self._vouched_at(PhysicalOffset(offset)) if offset >= 0 else None
         if record is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"

@@ -20,7 +20,7 @@ from typing import Final
 import trio
 
 from rmq.errors import RequestRejected
-from rmq.plugin import BrokerContext, GetStatus, PutStatus
+from rmq.plugin import BrokerContext, GetStatus, PhysicalOffset, PutStatus, QueueOffset
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (
@@ -121,13 +121,15 @@ class HalfLog:
     def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
-        record = self._store.reads.vouched_at(physical_offset)
+        record = self._store.reads.vouched_at(PhysicalOffset(physical_offset))
         return record if record is not None and record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
         """Return the half at `progress`; what is gone from the store is passed."""
         while self.has_pending:
-            found = self._store.reads.get(TRANS_HALF_TOPIC, 0, self.progress, 1)
+            found = self._store.reads.get(
+                TRANS_HALF_TOPIC, 0, QueueOffset(self.progress), 1
+            )
             if found.status is GetStatus.FOUND:
                 return decode_stored(found.body)[0]
             if found.next_begin_offset <= self.progress:
@@ -320,7 +322,7 @@ class HalfLog:
         """Read a queue from an offset on."""
         records: list[StoredMessage] = []
         while True:
-            found = self._store.reads.get(topic, 0, offset, _READ)
+            found = self._store.reads.get(topic, 0, QueueOffset(offset), _READ)
             if found.status is GetStatus.FOUND:
                 records += decode_stored(found.body)
             elif found.next_begin_offset <= offset:
@@ -331,7 +333,7 @@ class HalfLog:
         """Look in the log for commits that the op queue did not hear of."""
         end = self._store.durability.confirm_offset
         while offset < end:
-            record = self._store.reads.message_at(offset)
+            record = self._store.reads.message_at(PhysicalOffset(offset))
             if record is None:
                 offset = (offset // self._log_file_size + 1) * self._log_file_size
                 continue
