@@ -1,4 +1,4 @@
-"""The page cache, for tests of what has to come from the disk."""
+"""The page cache, for tests that must read from the disk."""
 
 import os
 from collections.abc import Iterable

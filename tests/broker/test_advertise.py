@@ -1,4 +1,4 @@
-"""The address that clients are told, and why."""
+"""The address that a broker advertises to clients, and why."""
 
 import pytest
 

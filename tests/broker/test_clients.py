@@ -1,4 +1,4 @@
-"""Who is online, and who is told when a group changes."""
+"""Who is online, and which members are notified when a group changes."""
 
 import pytest
 import trio

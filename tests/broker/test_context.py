@@ -1,4 +1,4 @@
-"""What a plugin may ask of a broker: to publish a message, to tell facts, keys."""
+"""What a plugin may ask of a broker: publishing messages, facts, keys."""
 
 from types import SimpleNamespace
 

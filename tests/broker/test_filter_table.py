@@ -1,4 +1,4 @@
-"""consumerFilter.json: versions, deaths, what a reload makes of it."""
+"""consumerFilter.json: versions, selectors of offline groups, a reload."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Changes of topics that were answered outlive a kill before the next save."""
+"""Acknowledged changes of topics survive a kill before the next save."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A node lives with every live number at its limits, changed over the wire or stored.
+"""A node works with every live number at its limits, changed over the wire or stored.
 
 Pauses are at their shortest first, so that every task looks at its key while they are
 at their longest.

@@ -1,4 +1,4 @@
-"""Several name servers: each is told by itself, whatever the others do."""
+"""Several name servers: the broker registers with each, whatever the others do."""
 
 import socket
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What went in and out, over three windows."""
+"""Counts of messages in and out, over three windows of time."""
 
 import pytest
 

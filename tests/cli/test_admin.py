@@ -1,4 +1,4 @@
-"""`rmq admin` against a node: what is shown is what is there."""
+"""`rmq admin` against a node: its output agrees with the node's state."""
 
 import json
 from pathlib import Path

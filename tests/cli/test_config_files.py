@@ -1,4 +1,4 @@
-"""A configuration held against the files that are there."""
+"""A configuration compared with the files of the store."""
 
 import pytest
 from click.testing import CliRunner

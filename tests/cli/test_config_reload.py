@@ -1,4 +1,4 @@
-"""SIGHUP and the service manager: what changes, what waits, what is told."""
+"""SIGHUP and the service manager: what changes, what waits, what is reported."""
 
 import logging
 import signal

@@ -1,4 +1,4 @@
-"""`rmq doctor` on a node that is well, and on settings and nodes that are not."""
+"""`rmq doctor` on a healthy node, and on wrong settings and unhealthy nodes."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Values that cannot be stop a start, or give way to the default where that is said."""
+"""Invalid stored values stop a start, or are ignored if the key for that is set."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""AdminClient and its Link against a node, and against nobody."""
+"""AdminClient and its Link against a node, and against a closed port."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Every number has limits, and what lies outside is neither taken nor written."""
+"""Every number has limits; a value outside is neither accepted nor written."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""A broker as `rmq broker` starts it; with a traced `mapped_file`, or a seeded bug.
+"""A broker as `rmq broker` starts it, with a traced `mapped_file` or a seeded bug.
 
 Arguments: path of the traced module or "", name of the bug or "", then those of `rmq`.
 Checkpoints are written without a mapped file: they are traced here, as kind k.

@@ -1,4 +1,4 @@
-"""Disks that fail under a running broker: nothing is acknowledged that is not kept."""
+"""Disks that fail under a running broker: it acknowledges nothing that it loses."""
 
 import errno
 import os

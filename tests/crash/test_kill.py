@@ -1,4 +1,4 @@
-"""kill -9 of a process that appends: what it acknowledged is there, in order, once."""
+"""kill -9 of an appending process: acknowledged records are there once, in order."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""kill -9 of a broker under load: what it acknowledged is there, once, in place."""
+"""kill -9 of a broker under load: each acknowledged message is there once, in place."""
 
 import signal
 

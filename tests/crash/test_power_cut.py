@@ -1,4 +1,4 @@
-"""Power cuts on real traces: images of the disk are recovered and held to the promise.
+"""Power cuts on real traces: a recovered disk has everything that was acknowledged.
 
 Under SYNC_FLUSH everything acknowledged before the cut must be there; in both modes
 everything that lies below the durable end of the log. A broker with a seeded bug must

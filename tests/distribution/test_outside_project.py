@@ -1,4 +1,4 @@
-"""A project that is not ours uses the fixtures; one that does not is left alone."""
+"""Another project uses the fixtures; a project without them is not affected."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every record and queue entry that a Java broker wrote, taken apart and rebuilt."""
+"""Every record and queue entry that a Java broker wrote, decoded and encoded again."""
 
 import hashlib
 from pathlib import Path

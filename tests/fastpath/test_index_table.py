@@ -1,4 +1,4 @@
-"""Index entries against a plain reading of the format."""
+"""Index entries against a plain decoder of the format."""
 
 import struct
 

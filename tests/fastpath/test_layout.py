@@ -1,4 +1,4 @@
-"""Sizes and places are written down a second time: they are other programs' files."""
+"""Sizes and places, written here again because other programs share the files."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Properties against the obvious reader."""
+"""Properties against a slow, obvious decoder."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The reactor over real sockets, polled by hand."""
+"""The reactor over real sockets; each test calls its polls."""
 
 import struct
 

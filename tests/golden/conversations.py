@@ -1,4 +1,4 @@
-"""Recorded conversations of clients with Java's servers, and nodes to have them with.
+"""Recorded conversations of clients with Java's servers, and nodes that replay them.
 
 Before a conversation the node gets the topics that Java's broker had by then, and as
 many messages in them.

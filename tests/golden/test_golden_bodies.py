@@ -1,4 +1,4 @@
-"""Recorded bodies read as typed values; nothing that was sent gets lost on the way."""
+"""Recorded bodies read as typed values; no recorded member is lost."""
 
 import zlib
 

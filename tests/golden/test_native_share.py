@@ -1,4 +1,4 @@
-"""How much of what real clients send and pull compiled handlers serve.
+"""The share of real clients' sends and pulls that compiled handlers serve.
 
 The frames of each recording go to a node again and again: its plain sends, and those of
 its pulls that found messages.  A client's other requests are not compiled; they and the

@@ -1,4 +1,4 @@
-"""What needs no node: names of versions."""
+"""Parts of Java's metrics that need no node: names of versions."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a scrape of a node says after traffic, held against a scrape of Java 5.5.0."""
+"""A scrape of a node after traffic, compared with a scrape of Java 5.5.0."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Ordered consumption by Java's client while everything around it comes and goes.
+"""Ordered consumption by Java's client while brokers and members start and stop.
 
     python tests/interop/order_chaos.py [--seconds 600] [--seed N]
 

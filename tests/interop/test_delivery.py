@@ -1,4 +1,4 @@
-"""Clients and what a broker does later: retries, delays, transactions, replies.
+"""Clients and later deliveries: retries, delays, transactions, replies.
 
 Each scenario runs straight, with a clean restart in the middle, with a kill, and with a
 kill after which the other broker goes on with the store: Java's with rmq's, or rmq with

@@ -1,4 +1,4 @@
-"""mqadmin against rmq: every recorded call again, its output held against Java's.
+"""mqadmin against rmq: every recorded call again, its output compared with Java's.
 
 The calls of the tools of 5.5.0 and of 4.9.8, and the output that they had with Java's
 servers of 5.5.0, are those of the golden recordings; the state before them is made

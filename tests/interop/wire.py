@@ -1,4 +1,4 @@
-"""Raw requests over a blocking socket: what a broker holds, asked without a client."""
+"""Raw requests over a blocking socket, to see what a broker has without a client."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What the documentation says is so: hooks, keys, commands, configuration files."""
+"""The documentation agrees with the code: plugins, keys, commands, shipped files."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""The JSON dialect read by a recursive descent: slow and obvious, with nothing shared.
+"""The JSON dialect by recursive descent: slow, obvious, without shared code.
 
 The twin of `rmq/_fastpath/json_dialect.pyx` with the strict parser after it. Objects as
 names become frozen sets of their members.

@@ -1,4 +1,4 @@
-"""A slow model of transactions: what each of them is, and nothing about queues."""
+"""A slow model of transactions: the state of each, without queues."""
 
 OPEN, COMMITTED, ROLLED_BACK, GIVEN_UP = "open", "committed", "rolled back", "given up"
 

@@ -1,4 +1,4 @@
-"""Requests as they come, and the answers that Java gave to the same ones."""
+"""Recorded requests, and the answers that Java gave to them."""
 
 import base64
 import inspect

@@ -1,4 +1,4 @@
-"""What was answered as made is in the file: no kill can take it back."""
+"""An acknowledged topic or group is in its file: no kill can undo it."""
 
 import errno
 

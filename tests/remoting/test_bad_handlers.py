@@ -1,4 +1,4 @@
-"""What a handler returns may be anything: the caller hears of it, the broker lives."""
+"""A handler may return anything: its caller gets an error, the broker goes on."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""A call ends in one of three ways, and nobody waits for more."""
+"""A call ends in one of three ways, and nothing waits after that."""
 
 import pytest
 import trio

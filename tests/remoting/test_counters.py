@@ -1,4 +1,4 @@
-"""After a client's scenario every frame was the reactor's, none a trio stream's."""
+"""In a client's scenario the reactor serves every frame, and no trio stream does."""
 
 import pytest
 import trio

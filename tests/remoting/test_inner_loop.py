@@ -1,4 +1,4 @@
-"""The reactor in trio's place while trio sleeps: it never makes a server deaf."""
+"""The reactor waits in trio's place: the server still hears everything else."""
 
 import os
 import signal

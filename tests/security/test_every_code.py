@@ -1,4 +1,4 @@
-"""Every request code, with somebody else's names in every field that can carry one.
+"""Every request code, with names of somebody else in each field that can have one.
 
 Whatever the oracle of `tests/model/rights.py` says a user may not is refused, and
 nothing is stored, sent or changed by it.

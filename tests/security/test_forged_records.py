@@ -1,4 +1,4 @@
-"""Bytes in a body that look like a record: nobody believes them.
+"""Bytes in a body that look like a record are not taken for one.
 
 A message id is an offset in the log, and a sender knows roughly where its next body
 will lie. So it can put a record there that is right in each field: its own offset, the

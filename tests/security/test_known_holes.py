@@ -1,4 +1,4 @@
-"""Holes that RocketMQ had, each tried against a running node; one test a number.
+"""Vulnerabilities of RocketMQ, tried on a running node; one test for each CVE.
 
 A request is refused with a reason, nothing outside the store is touched, and the node
 serves on.

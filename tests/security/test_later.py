@@ -1,4 +1,4 @@
-"""Bad requests about what is delivered later, on a node: refused, nothing lost."""
+"""Bad requests about later deliveries, on a node: refused, and nothing is lost."""
 
 import pytest
 

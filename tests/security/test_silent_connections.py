@@ -1,4 +1,4 @@
-"""Connections that say nothing keep nobody out, and end no broker."""
+"""Silent connections keep no client out, and end no broker."""
 
 import contextlib
 import logging

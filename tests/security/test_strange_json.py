@@ -1,4 +1,4 @@
-"""Text that only fastjson reads costs little, for it is read before anybody signs."""
+"""Text that only fastjson reads costs little, because it is parsed before any check."""
 
 import math
 import random

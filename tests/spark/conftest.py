@@ -1,4 +1,4 @@
-"""What most tests of the Spark package need; without pyarrow they are left out."""
+"""Fixtures of the tests of Spark; without pyarrow the tests are skipped."""
 
 from importlib.util import find_spec
 

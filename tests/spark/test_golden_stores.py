@@ -1,4 +1,4 @@
-"""Stores that Java wrote: what is read, and what is exported, is what Java served."""
+"""Stores that Java wrote: the source and the exporter give what Java served."""
 
 import hashlib
 

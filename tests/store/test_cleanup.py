@@ -1,4 +1,4 @@
-"""What goes, when, and what stays."""
+"""Which files are deleted, when, and which stay."""
 
 import os
 import shutil

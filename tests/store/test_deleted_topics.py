@@ -1,4 +1,4 @@
-"""What was deleted does not come back, however the store is started again."""
+"""Deleted topics do not come back, after any kind of start."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Directories that are refused by name, and what is named and left alone."""
+"""Foreign directories: which ones a start refuses, which ones it names and keeps."""
 
 import json
 

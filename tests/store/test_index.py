@@ -1,4 +1,4 @@
-"""The index: built behind the log, complete at any lag, rebuilt after a crash."""
+"""The index: follows the log, answers completely at any lag, rebuilt after a crash."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading by a place in the log: what the store vouches for, and what it does not."""
+"""Reading at a place in the log: which places the store accepts, and which not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a start makes of damaged stores; one clause of a contract each."""
+"""Starts on damaged stores; each test is one clause of a crash contract."""
 
 import shutil
 

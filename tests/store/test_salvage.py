@@ -1,4 +1,4 @@
-"""Whole records behind damage are found, and nothing else."""
+"""Whole records after damage are found, and nothing else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What runs in the background of a store, and when."""
+"""The background work of a store, and when it runs."""
 
 import trio
 

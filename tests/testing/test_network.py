@@ -1,4 +1,4 @@
-"""The memory network: parcels take time, arrive in some order, or not at all."""
+"""The memory network: packets take time, arrive in some order, or not at all."""
 
 import contextlib
 

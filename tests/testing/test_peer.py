@@ -1,4 +1,4 @@
-"""The helpers of tests do what they say."""
+"""The helpers of tests do what their docstrings promise."""
 
 import pytest
 import trio

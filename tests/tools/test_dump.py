@@ -1,4 +1,4 @@
-"""What is dumped is what Java served."""
+"""A dump has what Java served."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Repair keeps what it cuts, says before what it does, and leaves a whole store."""
+"""Repair keeps what it cuts, announces what it will do, and leaves a whole store."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Finding files, and asking for the lock without touching it."""
+"""Finding files, and testing the lock without taking it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Who is there, and who wants what: requests 203, 204, 300, 328, 343 and 345."""
+"""Connections and subscriptions: requests 203, 204, 300, 328, 343 and 345."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Request 20001 tells what is loaded."""
+"""Request 20001 lists the loaded plugins."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Every request code has its needs; nobody may add one without deciding on them."""
+"""Every request code has its needs; a new code must have them too."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Which queues are mine: the shares of a group's members."""
+"""The queues that each member of a group gets."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Reports of exporters, and what is kept for them."""
+"""Reports of exporters, and log files that are kept for them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Pulls that wait compiled: kept, woken and ended as the Python handler does it."""
+"""Held pulls of the compiled handler: kept, woken and ended as Python does."""
 
 import random
 

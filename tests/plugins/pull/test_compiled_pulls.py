@@ -1,4 +1,4 @@
-"""One meaning: pulls served compiled and by the Python handler give the same bytes.
+"""The compiled and the Python handler of pulls give the same bytes.
 
 Two brokers with the same clock hold the same messages and get the same pulls over a
 socket; one of them serves what it can compiled. Replies, offsets and counters must be

@@ -1,4 +1,4 @@
-"""Long polling: what ends a pull in waiting, and what it then answers."""
+"""Long polling: what ends a held pull, and how it is answered then."""
 
 import json
 import time

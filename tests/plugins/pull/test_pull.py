@@ -1,4 +1,4 @@
-"""Pulling: checks in their order, statuses and codes, what an answer holds."""
+"""Pulls: checks in their order, statuses and codes, the parts of an answer."""
 
 import pytest
 

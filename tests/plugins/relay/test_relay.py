@@ -1,4 +1,4 @@
-"""What tools ask of consumers: passed on, pushed, or settled by the broker."""
+"""Requests of tools to consumers: passed on, pushed, or answered by the broker."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Replies: pushed to whoever waits, stored, and what is said when that fails."""
+"""Replies: pushed to the client that asked, stored, and the remarks if that fails."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One meaning: frames served compiled and by the Python handler leave the same bytes.
+"""The compiled and the Python handler of sends leave the same bytes.
 
 Two brokers with the same clock get the same frames over a socket, cut at the same
 places; one of them serves what it can compiled. Replies, log and queues must be equal.
