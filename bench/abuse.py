@@ -2,10 +2,10 @@
 
 For each attack a fresh broker runs, with its own name server and the limits of an
 ordinary machine (DESCRIPTORS). The honest client, a process of its own, sends, pulls
-what it sent, beats and asks for routes, ROUNDS a second, first alone and then, over new
-connections, while an attacker process does what `attacks.py` says. The table shows the
-times of its requests, what went wrong for it, the largest resident size of the broker
-and the length of its log. A row is `good` if
+its messages, sends heartbeats and asks for routes, ROUNDS a second, first alone and
+then, over new connections, while an attacker process runs a function of `attacks.py`.
+The table shows the times of its requests, what went wrong for it, the largest resident
+size of the broker and the length of its log. A row is `good` if
 
 * the broker lives and answers, and no request of the honest client failed,
 * its p99 is at most 3 times its own quiet one, and at most 20 ms,

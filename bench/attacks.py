@@ -1,6 +1,6 @@
-"""What strangers do to a broker: one function for each attack, run by `abuse.py`.
+"""Attacks of strangers on a broker: one function for each, run by `abuse.py`.
 
-Each goes on until its time is over, in a process of its own, over loopback addresses
+Each ends when its time has passed, in a process of its own, over loopback addresses
 that the honest client does not use. An attack is cheap for the attacker: floods are
 paced (FLOOD_RATE), memory and bytes on the disk are bounded.
 """

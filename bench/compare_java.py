@@ -1,16 +1,16 @@
 """rmq, Java RocketMQ 5.5.0, Redis and the C echo side by side, on this machine, now.
 
 Installs Java's broker from Maven Central as `make interop` does, starts it with a heap
-of 1 GiB and drives all of them with the same generator, in turns, so that a busy moment
-of the machine hits each of them. Nothing is pinned. Java is warmed up for 20 s and then
-stays; rmq and its files are new for each case, which bounds the disk in use. Both
+of 1 GiB and drives all servers with the same generator, in turns, so that a busy moment
+of the machine affects each of them. Nothing is pinned. Java is warmed up for 20 s and
+then stays; rmq and its files are new for each case, which bounds the disk in use. Both
 append to fresh log files. No transaction is ever sent: after one, Java's broker spins.
 
-Redis Streams take their turn if redis-server is on the PATH. Each case has a server of
-its own, emptied before each round, because it keeps in memory what it stores: with an
+Redis Streams take part if redis-server is on the PATH. Each case has a server of its
+own, emptied before each round, because it keeps in memory what it stores, and has an
 append-only file that is synced every second under ASYNC_FLUSH and before each answer
-under SYNC_FLUSH, and that is never rewritten, as no broker rewrites its log. A round
-that fills half of the machine's memory ends the run.
+under SYNC_FLUSH and never rewritten, as no broker rewrites its log. A round that fills
+half of the machine's memory ends the run.
 
 Prints a table and writes JSON to bench/results/; bench/side_by_side.py puts that into
 docs/performance.md. Exit code 2 if Java or Maven is not on this machine, or if the run

@@ -2,13 +2,13 @@
 
 Installs the benchmark Producer and Consumer of rocketmq-example 5.5.0 and Java's broker
 from Maven Central as `make interop` does. Two cases: the producer alone, and with a
-consumer that reads what it sends. Each turn has new clients and a topic of its own,
-and the clients' first report is of cold JVMs and does not count. Both brokers stay for
-the whole run, each with one of rmq's name servers, which is all the clients are told.
+consumer that reads its messages. Each turn has new clients and a topic of its own, and
+the clients' first report is of cold JVMs and does not count. Both brokers stay for the
+whole run, each with a name server of rmq, whose address is all that the clients get.
 
-TPS and RT are what the clients print, and what there is to be had on few cores beside
-a client's JVM; the CPU seconds of the broker per million messages are measured here,
-from the broker's process and its count of stored messages, between two reports.
+TPS and RT are what the clients print; on few cores the clients' JVMs limit them more
+than the broker does. The CPU seconds of the broker per million messages are measured
+here, from the broker's process and its count of stored messages, between two reports.
 
 Prints a table and writes JSON to bench/results/. Exit code 2 if Java or Maven is not on
 this machine, or if other processes took over 10 % of it, which makes the run void.

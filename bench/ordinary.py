@@ -2,7 +2,7 @@
 
 rmq, Java RocketMQ 5.5.0 and the C echo in turns on this machine: sends at 100, 1,000
 and 3,000 a second on one connection with one request in flight; deliveries to groups
-whose pulls wait; 500 quiet consumers; nobody at all. CPU is that of the server's
+whose pulls wait; 500 quiet consumers; no client at all. CPU is that of the server's
 process per message; a delivery costs what the process uses beyond the sends alone at
 the same rate. Times of deliveries are from the start of the send to the receipt.
 Wake-ups are the process's voluntary switches a second. Java is warmed up for 60 s;

@@ -1,7 +1,7 @@
-"""What bench/compare_java.py found, as text, as Markdown and as a plot (SVG).
+"""Results of bench/compare_java.py as text, as Markdown and as a plot (SVG).
 
 Puts the tables of a result, and its doubts, into docs/performance.md, with the plot.
-Redis is shown where a result has it.
+It shows Redis if a result has it.
 
     python bench/side_by_side.py bench/results/compare-java-….json
 """

@@ -1,21 +1,20 @@
-"""What a consumer that reads old messages from the disk does to those who send.
+"""The effect of a consumer that reads old messages from the disk on senders.
 
 Fills a topic, stops the broker, drops the store's pages from the page cache, and starts
 it again. Then senders run in slices, in turns without the reader and, once it has
 begun, with it until it has read everything: one thread per queue pulls from the
 beginning, as an ordinary consumer does. Prints the part of the log that was in memory
-before it read (mincore), its GB/s, and of both kinds of slices the senders' latency and
-the major faults of the broker's loop: new pages of the log count as such, and a loop
+before it read (mincore) and its GB/s; for both kinds of slices the senders' latency and
+the major faults of the broker's loop. New pages of the log are such faults too; a loop
 that waits for the disk would have more of them beside the reader.
 
     python bench/load/cold.py [--gigabytes 2] [--body 4096] [--queues 1] [--rate 20000]
 
-Needs room for the messages and for what is sent meanwhile under `--directory`. Senders
-keep a rate, so that both kinds of slices do the same work; `--rate 0` has them send as
-fast as they are answered, and then each byte that the broker gives to the reader costs
-them. The reader has the lowest priority, yet a machine with fewer cores than processes
-makes the senders wait for it; `--warm` reads the same messages from memory and shows
-that part.
+Needs room for all messages under `--directory`. Senders keep a rate, so that both kinds
+of slices do the same work; with `--rate 0` they send as fast as they are answered, and
+then each byte that the broker gives to the reader slows them. The reader has the lowest
+priority, yet a machine with fewer cores than processes makes the senders wait for it;
+`--warm` reads the same messages from memory and shows that part.
 """
 
 import argparse

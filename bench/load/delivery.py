@@ -1,10 +1,11 @@
 """Load test of delayed, transactional and SQL-filtered messages.
 
-A broker without compiled handlers serves everything; the unit is what it takes for a
-plain message then. Delayed counts the store and the delivery, a transaction its half,
-its end and the op message, SQL what a pull reads of stored records. Lateness is how
-long after its time a message was stored for its topic, one sent each millisecond. At
-last a broker starts with a backlog of messages that are due while others send.
+A broker without compiled handlers serves everything; the unit is its cost of a plain
+message. A delayed message counts its store and its delivery, a transaction its half
+message, its end and the op message, SQL the stored records that a pull reads. Lateness
+is how long after its time a message was stored for its topic, one sent each
+millisecond. In the end a broker starts with a backlog of messages that are due while
+others send.
 
     python bench/load/delivery.py [--messages 200000] [--backlog 1000000]
 """

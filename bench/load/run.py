@@ -1,10 +1,10 @@
 """Load test of a broker process against the C echo ceiling of the same run.
 
 Builds the generator and echo, starts both servers, and plays every profile in
-interleaved rounds. The figure that counts is `ratio`: the server's CPU seconds for a
+interleaved rounds. The figure to compare is `ratio`: the server's CPU seconds for a
 million messages, divided by those of echo in the same run. Prints a table and writes
 JSON to bench/results/. A pull counts as the 32 messages that it brings; echo, whose
-replies are small, is no ceiling for pulls and is not asked. A run whose echo is too
+replies are small, is no ceiling for pulls and gets none. A run whose echo is too
 slow at 4 x 64, 128 B is void: exit code 2. Topics are created before the rounds, so
 that no round pays for them.
 

@@ -1,4 +1,4 @@
-"""Rows per second and CPU per million rows: scans, exports, and what to compare with.
+"""Rows per second and CPU per million rows: scans, exports and their rivals.
 
     python bench/spark/run.py [--rows 5000000] [--rounds 3] [--data FOLDER]
 

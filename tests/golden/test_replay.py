@@ -67,11 +67,11 @@ class Intended(NamedTuple):
 
 NO_25 = "tags newer than the heartbeat are served unfiltered, not refused with 25"
 TIMER_OFF = "timed messages get the answer of a broker with its timer switched off"
-ELSEWHERE = "the group is online, and the messages lie, in another recording"
+ELSEWHERE = "the group and its messages are in another recording"
 BEFORE = "the recorded message was stored before the recording"
-RESET = "the tool that reset the offsets was recorded apart"
+RESET = "the tool that reset the offsets is in another recording"
 NO_DELETION = "groups cannot be deleted yet"
-AUTH_OFF = "without access control nobody could ask for a user or a right in earnest"
+AUTH_OFF = "rmq refuses users and rules while access control is off"
 NO_STATIC = "static topics are not served"
 
 INTENDED = [
@@ -90,7 +90,7 @@ INTENDED = [
     Intended("java55-innerbatch", 320, "batchUniqId", "inner batches are not served"),
     Intended(
         "probe-broker", 320, "code 13 .* Java 1",
-        "a batch whose lengths lie is illegal (13), not an exception (1)",
+        "a batch with wrong lengths is illegal (13), not an exception (1)",
     ),
     Intended(r"mqadmin.*", 203, "not online.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 204, "not exist.*Java 0", ELSEWHERE),
@@ -108,7 +108,7 @@ INTENDED = [
     ),
     Intended(
         "probe-broker", 345, "subscriptionData",
-        "what a pull wants is not kept for groups without members",
+        "rmq keeps no subscriptions of pulls for groups without members",
     ),
     Intended(
         "probe-broker", 223, "code 206 .* Java 1",
