@@ -1,4 +1,4 @@
-"""AdminClient: what tools ask name servers and brokers, as plain values.
+"""AdminClient: requests of tools to name servers and brokers, with plain values.
 
 Blocking, one request at a time; answers are dictionaries and lists with Java's names.
 Known in Java as `DefaultMQAdminExt`.
@@ -19,7 +19,7 @@ MASTER: Final = "0"
 
 
 class AnswerRefused(RmqError):
-    """The server answered with a code that is no success."""
+    """The server answered with a code other than success."""
 
     def __init__(self, address: str, code: int, remark: str) -> None:
         try:
@@ -49,7 +49,7 @@ class Queue(NamedTuple):
 
 
 class AdminClient:
-    """Connections to name servers and brokers, made when they are needed."""
+    """Connections to name servers and brokers, opened on use."""
 
     def __init__(
         self, name_servers: Sequence[str], *, timeout_s: float = TIMEOUT_S
@@ -81,7 +81,7 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """Return the answer of an address, whatever its code."""
+        """Return the answer of an address with any code."""
         link = self._links.get(address)
         if link is None:
             link = self._links[address] = Link(address, self._timeout_s)
@@ -105,7 +105,7 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """Return the answer of an address; AnswerRefused if it is no success."""
+        """Return the answer of an address; AnswerRefused unless it is a success."""
         answer = self.answer(address, code, fields, body)
         if answer.code != ResponseCode.SUCCESS:
             raise AnswerRefused(address, answer.code, answer.remark or "")
@@ -132,13 +132,13 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the document that an address answers with."""
+        """Return the document in the answer of an address."""
         return fastjson.loads(self.ask(address, code, fields, body).body)
 
     # -- clusters and routes
 
     def cluster_info(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return brokers and clusters as the name server has them."""
+        """Return the brokers and clusters that the name server knows."""
         answer = self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return fastjson.loads(answer.body)
 
@@ -173,7 +173,7 @@ class AdminClient:
         return sorted(fastjson.loads(answer.body).get("topicList") or [])
 
     def hosts(self, topic: str) -> list[BrokerAddress]:
-        """Return the masters that have a topic; where none lives, the least slave."""
+        """Return the masters of a topic; without one, the slave of the least id."""
         return [
             BrokerAddress(
                 broker.get("cluster") or "", broker["brokerName"], number, address
@@ -210,7 +210,7 @@ class AdminClient:
         expression: str = "*",
         group: str = "TOOLS_CONSUMER",
     ) -> tuple[bytes, int, int]:
-        """Return records of a queue, the offset to go on from, and the code."""
+        """Return records of a queue, the offset to continue at, and the code."""
         assert count > 0, f"{count} messages are none"
         answer = self.answer(
             queue.address,
@@ -235,7 +235,7 @@ class AdminClient:
     def send(
         self, topic: str, queue: Queue, body: bytes, properties: str, now_ms: int
     ) -> dict[str, str]:
-        """Store a message; the fields of the answer."""
+        """Store a message; return the fields of the answer."""
         fields = send_fields(
             "TOOLS_PRODUCER", topic, queue.queue_id, properties, now_ms
         )
@@ -243,9 +243,9 @@ class AdminClient:
         return answer.ext_fields
 
     def consumers(self, group: str) -> dict[str, Any]:
-        """Return who consumes in a group, joined over the brokers of its retry topic.
+        """Return the consumers of a group on all brokers of its retry topic.
 
-        AnswerRefused if it is online nowhere.
+        AnswerRefused if the group is online on no broker.
         """
         refusal: AnswerRefused | None = None
         joined: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
 """Link: one blocking connection, a request at a time.
 
-For programs that ask a few things and end; they start without an event loop. Requests
-that a server sends meanwhile are passed over.
+For programs that send a few requests and end; they start without an event loop.
+Requests from the server are ignored.
 """
 
 import socket
@@ -46,7 +46,7 @@ class Link:
         self._socket.close()
 
     def ask(self, request: Command) -> Command:
-        """Send a request and wait for its answer, whatever its code."""
+        """Send a request and wait for its answer, with any code."""
         self._opaque += 1
         request.opaque = self._opaque
         try:
@@ -66,13 +66,13 @@ class Link:
             raise PeerClosed(f"{self.address}: {_say(error)}") from error
         except RemoteProtocolError as error:
             raise PeerError(
-                f"what listens on {self.address} does not speak the protocol of "
+                f"the server on {self.address} does not speak the protocol of "
                 f"RocketMQ: {error}"
             ) from error
 
 
 def connect(address: str, timeout_s: float) -> socket.socket:
-    """Return a socket to `host:port`; ConnectFailed if nobody is there."""
+    """Return a socket to `host:port`; ConnectFailed if nothing listens there."""
     host, _, port = address.rpartition(":")
     try:
         return socket.create_connection((host.strip("[]"), int(port)), timeout_s)
@@ -81,7 +81,7 @@ def connect(address: str, timeout_s: float) -> socket.socket:
 
 
 def _say(error: Exception) -> str:
-    """Return the system's sentence without its number."""
+    """Return the system's error text without its number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)

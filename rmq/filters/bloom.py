@@ -1,8 +1,8 @@
-"""Bloom filter data, as Java keeps it beside each registered selector.
+"""Bloom filter data, which Java stores with each registered selector.
 
-Nothing here reads it: selectors read properties. It is written so that a Java broker
-which opens the store finds positions it made itself: double hashing of murmur3-128's
-first half over the UTF-8 of `group#topic`.
+rmq only writes it: selectors read properties. A Java broker that opens the store finds
+the positions that it would have computed itself: double hashing of murmur3-128's first
+half over the UTF-8 of `group#topic`.
 """
 
 import math
@@ -14,14 +14,14 @@ _C2: Final = 0x4CF5AD432745937F
 
 
 class BloomShape(NamedTuple):
-    """How many hashes over how many bits."""
+    """The number of hashes and of bits."""
 
     hashes: int
     bits: int
 
 
 def bloom_shape(error_percent: int, expected: int) -> BloomShape:
-    """Return what Java makes of `maxErrorRateOfBloomFilter` and the expected groups."""
+    """Return Java's shape for `maxErrorRateOfBloomFilter` and the expected groups."""
     rate = error_percent / 100.0
     hashes = math.ceil(math.log(rate) / math.log(0.5))
     bits = math.ceil(
@@ -32,7 +32,7 @@ def bloom_shape(error_percent: int, expected: int) -> BloomShape:
 
 
 def bloom_positions(text: str, shape: BloomShape) -> list[int]:
-    """Return the bits of a text; 32-bit arithmetic that wraps as Java's."""
+    """Return the bits of a text; 32-bit arithmetic that wraps as in Java."""
     value = murmur3(text.encode())
     first, second = value & 0xFFFFFFFF, value >> 32
     positions = []

@@ -1,7 +1,7 @@
 """The parser of selectors: tokens to closures, by lark's LALR tables.
 
 A closure takes the properties and returns True, False or None (null), a value, or
-raises `NotComparableError`. Imported when the first SQL92 expression comes.
+raises `NotComparableError`. Imported on the first SQL92 expression.
 """
 
 import operator
@@ -39,7 +39,7 @@ _SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 class Node(NamedTuple):
-    """A part of an expression; `kind` decides where it may stand."""
+    """A part of an expression; `kind` decides where it is allowed."""
 
     kind: str
     evaluate: Evaluate
@@ -50,7 +50,7 @@ class Node(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value is known already."""
+        """Whether the value is a constant."""
         return self.kind == "constant"
 
     @property
@@ -217,7 +217,7 @@ class _Builder(Transformer[Token, Node]):
 
         def search(properties: Mapping[str, str]) -> bool:
             if not part:
-                return False  # the left side is not even looked at
+                return False  # the left side is not evaluated
             value = evaluate(properties)
             if not isinstance(value, str):
                 return False
@@ -312,7 +312,7 @@ def _short(text: str) -> str:
 
 
 def _as_boolean(node: Node) -> Node:
-    """Let a property stand for a condition, which it never fulfils; Java's cast."""
+    """Use a property as a condition, which is never true; Java's cast."""
     if node.is_boolean:
         return node
     if node.kind != "property":

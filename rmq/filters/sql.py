@@ -2,8 +2,8 @@
 
     'a > 5 AND (b IN ('x', 'y') OR c IS NOT NULL)'
 
-Three-valued logic: null or an incomparable pair is no match. What follows a whole
-expression is not read, as in Java. Bounds: `MAX_LENGTH` characters and `MAX_DEPTH`
+Three-valued logic: null or an incomparable pair is no match. Text after a complete
+expression is ignored, as in Java. Bounds: `MAX_LENGTH` characters and `MAX_DEPTH`
 levels; a longer or deeper expression is refused.
 """
 
@@ -52,7 +52,7 @@ Predicate = Callable[[Mapping[str, str]], bool]
 
 
 class SelectorError(RequestRejected):
-    """An expression that is none; the text says where or why."""
+    """An expression that is not valid; the text names the place or the reason."""
 
     def __init__(self, text: str) -> None:
         super().__init__(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
@@ -95,10 +95,10 @@ def _compile(expression: str) -> Predicate:
 
 
 def tokens(expression: str) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of each token, when it is asked for."""
+    """Yield kind and text of each token, lazily."""
     # compiled on use: most brokers see no selector
     token = re.compile(_WITH_LINE_COMMENT, re.DOTALL)
-    # a comment needs its line end: looking for one in vain would cost length squared
+    # a comment needs its line end: a failing search for it would cost length squared
     token_of_last_line = re.compile(_WITHOUT_LINE_COMMENT, re.DOTALL)
     position = depth = 0
     last_line_end = max(expression.rfind("\n"), expression.rfind("\r"))

@@ -1,7 +1,7 @@
-"""Tag expressions: `*` takes everything, `a || b` takes what has one of these tags.
+"""Tag expressions: `*` matches every message, `a || b` those with one of these tags.
 
-The broker compares Java hash codes of tags, as queue entries hold them; the client
-compares the tags themselves, so that two tags with one hash do no harm.
+The broker compares the Java hash codes of tags in queue entries; the client compares
+the tags themselves, so that two tags with the same hash do no harm.
 """
 
 from functools import lru_cache
@@ -20,13 +20,13 @@ _CACHED_EXPRESSIONS: Final = 1_024
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether the expression names tags; old clients say nothing and mean that."""
+    """Whether the expression has tags, which is the default of old clients."""
     return not expression_type or expression_type == "TAG"
 
 
 @lru_cache(_CACHED_EXPRESSIONS)
 def tag_codes(expression: str | None) -> tuple[int, ...] | None:
-    """Return the hash codes that an expression takes; None takes everything."""
+    """Return the hash codes that an expression matches; None matches everything."""
     if not expression or expression == EVERYTHING:
         return None
     parts = expression.split(_SEPARATOR)

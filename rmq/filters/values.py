@@ -1,8 +1,8 @@
 """Values of selectors and how Java compares them.
 
-A property is a string. It is read as the other side's number where the two are
-compared; a text that is no such number, or a boolean beside a string, ends the whole
-evaluation (`NotComparableError`), and the message does not match.
+A property is a string. A comparison reads it as a number of the other side's type; a
+text that is no such number, or a boolean against a string, ends the whole evaluation
+(`NotComparableError`), and the message does not match.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Final
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
 INTEGER_DIGITS: Final = 4_000
-"""Python converts no longer texts; Java's numbers have 19 digits."""
+"""Most digits that Python converts; Java's numbers have 19 digits."""
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _BEYOND_16_BITS = re.compile("[\U00010000-\U0010ffff]")

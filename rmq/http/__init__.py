@@ -1,1 +1,1 @@
-"""What a node tells over HTTP: metrics, health, readiness."""
+"""The pages of a node over HTTP: metrics, health, readiness."""

@@ -21,21 +21,21 @@ import trio
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MAX_SAMPLES = 50_000
-"""Of one family, as Java's default of metricsOtelCardinalityLimit."""
+"""Most samples of one family, as Java's default of metricsOtelCardinalityLimit."""
 
 SAMPLES_AT_ONCE = 20
-"""Some tenths of a millisecond of the loop."""
+"""Samples between two yields: some tenths of a millisecond of the loop."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Sample(NamedTuple):
-    """One number with the labels that tell it from others of its family."""
+    """One number with the labels that distinguish it in its family."""
 
     value: float
     labels: Mapping[str, str] = {}
     suffix: str = ""
-    """Behind the family's name: the parts of a histogram."""
+    """Text after the family's name, for the parts of a histogram."""
 
 
 class Family(NamedTuple):
@@ -53,7 +53,7 @@ def histogram(
     total: float,
     labels: Mapping[str, str],
 ) -> Iterator[Sample]:
-    """Yield the parts of one histogram; the last count is of what is above all."""
+    """Yield the parts of one histogram; the last count is above all bounds."""
     reached = 0
     for bound, count in zip((*bounds, inf), counts, strict=True):
         reached += count
@@ -64,7 +64,7 @@ def histogram(
 
 
 async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
-    """Write families; every sample gets `labels` besides its own."""
+    """Return the text of families; every sample gets `labels` besides its own."""
     base = dict(labels)
     lines: list[str] = []
     for family in families:

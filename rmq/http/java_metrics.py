@@ -1,9 +1,9 @@
-"""The metrics that Java's broker has, with its names and labels.
+"""The metrics of Java's broker, with its names and labels.
 
 Names are those of a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
-`_bytes`), and of the names that its classes register.  Everything is read from what the
-broker keeps anyway: sizes come from the queues' entries, latencies are counted by
-compiled code once for each batch.  docs/operations.md lists what is not served.
+`_bytes`), and those that its classes register.  All figures come from data that the
+broker has anyway: sizes come from the queues' entries, and compiled code counts
+latencies once for each batch.  docs/operations.md lists the metrics that are missing.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ _PROCESSORS = {
 
 
 class Requests(NamedTuple):
-    """What the network side knows: latencies, who waits, answers that are held."""
+    """The data of the network side: latencies, waiting requests, held replies."""
 
     times: list[RpcTime]
     waiting: Mapping[int, int]
@@ -81,7 +81,7 @@ def base_labels(broker: BrokerContext) -> dict[str, str]:
 
 
 def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
-    """Yield every family of Java's that rmq can tell."""
+    """Yield every family of Java that rmq serves."""
     yield from _table_families(broker)
     yield from _creation_families(broker)
     yield Family(
@@ -103,7 +103,7 @@ def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
     yield Family(
         "rocketmq_consumer_lag_messages",
         "gauge",
-        "messages behind the end of their queues",
+        "messages between the committed offset and the end of the queue",
         _lag(broker),
     )
     yield Family(
@@ -177,7 +177,7 @@ def _traffic_families(broker: BrokerContext) -> Iterator[Family]:
     yield Family(
         "rocketmq_send_to_dlq_messages_total",
         "counter",
-        "messages given up",
+        "messages moved to dead letters",
         _gets(broker, SNDBCK2DLQ_TIMES),
     )
 
@@ -332,7 +332,7 @@ def _storage_families(broker: BrokerContext) -> Iterator[Family]:
 
 
 def _pairs(broker: BrokerContext) -> Iterator[tuple[str, str]]:
-    """Yield topic and group of everybody who has committed offsets of a live topic."""
+    """Yield topic and group of all committed offsets of existing topics."""
     for topic, group in broker.offsets.pairs(MAX_SAMPLES):
         if broker.topics.get(topic) is not None:
             yield topic, group
@@ -365,7 +365,7 @@ def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
 
 
 def _hand_out_families(broker: BrokerContext) -> Iterator[Family]:
-    """Yield what groups were given and have not committed, and what they may have."""
+    """Yield messages that groups have pulled but not committed, or can pull."""
     names = (
         ("rocketmq_consumer_inflight_messages", "given, not committed yet"),
         ("rocketmq_consumer_ready_messages", "not given yet"),

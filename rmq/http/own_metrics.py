@@ -1,4 +1,4 @@
-"""rmq_…: what Java's names do not cover: loop, disk, clients, process."""
+"""rmq_…: metrics without a name in Java: loop, disk, clients, process."""
 
 import os
 import resource
@@ -20,7 +20,7 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 def families(broker: BrokerContext, server: RemotingServer) -> Iterator[Family]:
-    """Yield every family of our own."""
+    """Yield every family with a name of rmq."""
     yield _gauge("rmq_build_info", "1, and the version", 1, version=__version__)
     yield from _store_families(broker)
     yield from _network_families(server)
@@ -67,7 +67,7 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     yield _gauge("rmq_index_lag_bytes", "of the log, not indexed yet", store.index.lag)
     yield _gauge(
         "rmq_recovery_seconds",
-        "how long the start looked at the log",
+        "how long the start read the log",
         recovery.duration_ms / 1000,
         clean="true" if recovery.was_clean else "false",
     )
@@ -85,7 +85,7 @@ def _network_families(server: RemotingServer) -> Iterator[Family]:
     )
     yield _counter(
         "rmq_connections_refused_total",
-        "connections that found no room",
+        "connections refused for lack of room",
         stats.admission.refused,
     )
     yield _gauge("rmq_held_replies", "answers that wait for the disk", reactor.held)
@@ -108,13 +108,13 @@ def _client_families(broker: BrokerContext) -> Iterator[Family]:
     mismatches = broker.consumers.mismatches.statistics()
     yield _gauge(
         "rmq_subscription_mismatches",
-        "groups whose members subscribe to different things",
+        "groups whose members have different subscriptions",
         mismatches.groups,
     )
     yield Family(
         "rmq_name_server_registered",
         "gauge",
-        "1: the name server took the last registration",
+        "1: the name server accepted the last registration",
         [
             Sample(one.is_registered, {"address": one.address})
             for one in broker.name_servers.statistics()

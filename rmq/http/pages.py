@@ -1,8 +1,8 @@
 """/metrics, /healthz and /readyz of a broker.
 
-/healthz answers as long as the process serves: a supervisor may kill what does not.
-/readyz answers 200 if a client would be served: the store takes messages, a name server
-knows this broker, no stop is under way; else 503, with one line for each reason.
+/healthz answers as long as the process serves: a supervisor may kill it otherwise.
+/readyz answers 200 if clients are served: the store accepts messages, a name server
+knows this broker, no stop is in progress; else 503, with one line for each reason.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from rmq.http.server import Page, Pages
 from rmq.remoting.server import RemotingServer
 
 PORTS = ("main", "fast")
-"""The broker's own; the name server's requests are no business of its metrics."""
+"""The broker's ports; its metrics do not count requests to the name server."""
 
 
 def pages(
@@ -59,8 +59,8 @@ async def _readiness(broker: BrokerContext, is_stopping: Callable[[], bool]) -> 
 
 
 def reasons_against(broker: BrokerContext, *, is_stopping: bool) -> list[str]:
-    """Return why clients should not be sent here; nothing if they should."""
-    reasons = ["a stop is under way"] if is_stopping else []
+    """Return the reasons why this broker is not ready, empty if it is."""
+    reasons = ["a stop is in progress"] if is_stopping else []
     if not broker.store.durability.is_writable:
         reasons.append(broker.store.durability.refuse_reason)
     servers = broker.name_servers.statistics()

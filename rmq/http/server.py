@@ -1,11 +1,11 @@
 """HttpServer: a few pages for machines, on one address.
 
-HTTP/1.1 as far as a scraper and a load balancer need it, read and written by h11: one
-GET or HEAD a connection, no compression.  Everything that comes in has a limit:
-connections, the size of a head, the time of an exchange.  If all places are taken, the
-connection that has waited longest for its peer is closed for a new one: silent peers
-keep nobody out.  There is no authentication: bind it to loopback, or to a network that
-only the monitoring can reach.
+The part of HTTP/1.1 that scrapers and load balancers need, read and written by h11: one
+GET or HEAD per connection, no compression.  Limits: the number of connections, the size
+of a head, the time of an exchange.  If all places are taken, the server closes the
+connection that has waited longest for its peer, so that silent peers keep nobody out.
+There is no authentication: bind it to loopback, or to a network that only the
+monitoring can reach.
 """
 
 import logging
@@ -24,19 +24,19 @@ from rmq.logs import Foreign
 logger = logging.getLogger(__name__)
 
 MAX_HEAD_SIZE = 8_192
-"""Some hundred bytes are usual."""
+"""Bytes of a request's head; some hundred are usual."""
 
 MAX_CONNECTIONS = 32
-"""A page takes a fraction of a second, and those who ask are few."""
+"""Few clients ask, and a page takes a fraction of a second."""
 
 TIMEOUT_S = 10.0
-"""For a whole exchange: a scraper that is slower has given up itself."""
+"""Limit of a whole exchange: a slower scraper has timed out itself."""
 
 TEXT = "text/plain; charset=utf-8"
 
 
 class Page(NamedTuple):
-    """What a path answers."""
+    """The answer of a path."""
 
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
@@ -47,7 +47,7 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 
 
 class HttpServer:
-    """Takes its address with `open`, serves pages with `run`."""
+    """Binds its address in `open`, serves pages in `run`."""
 
     def __init__(self, host: str, port: int) -> None:
         self.port = port
@@ -60,7 +60,7 @@ class HttpServer:
         """Connections whose page is being written."""
 
     async def open(self) -> None:
-        """Take the address; ConfigError if it is not free."""
+        """Bind the address; ConfigError if it is not free."""
         try:
             self._listeners = await trio.open_tcp_listeners(self.port, host=self._host)
         except OSError as error:
@@ -84,12 +84,12 @@ class HttpServer:
         await trio.serve_listeners(self._serve, self._listeners)
 
     async def close(self) -> None:
-        """Give the address back."""
+        """Close the listeners."""
         for listener in self._listeners:
             await listener.aclose()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        """Answer one request; whatever the peer does wrong ends here."""
+        """Answer one request; errors of the peer end here."""
         async with stream:
             with trio.move_on_after(TIMEOUT_S) as scope:
                 if not self._admit(scope):
@@ -133,7 +133,7 @@ class HttpServer:
 
     @contextmanager
     def _keeping_its_place(self, scope: trio.CancelScope) -> Iterator[None]:
-        """Let nobody evict a connection that waits for us, not for its peer."""
+        """Protect a connection that waits for this process from eviction."""
         self._waiting.pop(scope, None)
         self._writing += 1
         try:
@@ -159,7 +159,7 @@ class HttpServer:
 async def _read_request(
     stream: trio.SocketStream, http: h11.Connection
 ) -> h11.Request | None:
-    """Read a head; None if the peer sent none, RemoteProtocolError if it is wrong."""
+    """Read a head; None if the peer sent nothing, RemoteProtocolError if not valid."""
     size = 0
     while (event := http.next_event()) is h11.NEED_DATA:
         data = await stream.receive_some(MAX_HEAD_SIZE + 1 - size)

@@ -26,12 +26,12 @@ class BatchItem(NamedTuple):
 
 
 def decode_batch(body: bytes) -> list[BatchItem]:
-    """Cut a batch body into its items; lengths that lie reject the request."""
+    """Cut a batch body into its items; RequestRejected if a length is wrong."""
     items = []
     position = 0
     while position < len(body):
         size, item = _decode_item(body, position)
-        assert size > 0, "an item that takes no room would be read for ever"
+        assert size > 0, "an item without a size would be read for ever"
         items.append(item)
         position += size
     return items

@@ -7,8 +7,9 @@ Byte layout, big-endian:
     i32 n · n bytes of pairs                     i16 k · name · i32 v · value
 
 A pair with an empty name or an empty value is null in Java: here it does not exist. Of
-pairs with equal names the last counts, a null one too. Code and version are signed
-16-bit numbers: codes above 32,767 (POP) cannot be written; from Java they arrive cut.
+pairs with equal names the last one counts, also if it is null. Code and version are
+signed 16-bit numbers: codes above 32,767 (POP) cannot be written; from Java they arrive
+cut.
 """
 
 import struct
@@ -27,7 +28,7 @@ _LANGUAGE_NUMBERS: Final = {code.name: int(code) for code in LanguageCode}
 
 
 def decode_binary_header(data: bytes, body: bytes) -> Command:
-    """Read a header; `RemoteProtocolError` if lengths lie or text is not UTF-8."""
+    """Read a header; `RemoteProtocolError` for wrong lengths or text not in UTF-8."""
     try:
         code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
         remark_end = _FIXED.size + _checked(remark_size, len(data) - _FIXED.size)

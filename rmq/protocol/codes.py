@@ -2,7 +2,7 @@
 """Numbers of the remoting protocol: requests, responses, languages, versions.
 
 The names are Java's, because people grep for them in logs and documentation. Codes that
-rmq does not serve are listed too, so that a trace can name what a client asked for.
+rmq does not serve are listed, too, so that a trace can name the request of a client.
 """
 
 from enum import IntEnum
@@ -15,14 +15,14 @@ WIRE_VERSION_NAME: Final = "V5_5_0"
 
 
 class SerializeType(IntEnum):
-    """How a frame writes its header; the high byte of the header word."""
+    """The form of a frame's header; the high byte of the header word."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class LanguageCode(IntEnum):
-    """Who speaks. Java knows only these names, so send no other."""
+    """The sender's language. Java knows only these names, so send no other."""
 
     JAVA = 0
     CPP = 1
@@ -62,7 +62,7 @@ FAQ: Final = (
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The kinds of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -243,7 +243,7 @@ class OwnRequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request was answered."""
+    """The results of requests."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

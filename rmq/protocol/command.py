@@ -21,10 +21,10 @@ OWN_LANGUAGE: Final = "PYTHON"
 class Command(msgspec.Struct, gc=False):
     """A request or a response; cheap to build, because every message is two of them.
 
-    Our own are built with `request` and `reply`, which say who speaks. A received one
-    has the `language` that the peer sent, as name or number, and Java's default for
-    whatever was missing or null. The JSON header is decoded straight into this class,
-    hence the type limits and the name of `ext_fields`.
+    Build commands of this process with `request` and `reply`, which set the language. A
+    received one has the `language` that the peer sent, as name or number, and Java's
+    default for missing and null fields. The JSON header is decoded directly into this
+    class; therefore the type limits and the name of `ext_fields`.
     """
 
     code: I32
@@ -56,7 +56,7 @@ class Command(msgspec.Struct, gc=False):
         *,
         oneway: bool = False,
     ) -> "Command":
-        """Build a request of ours; the sending `Peer` numbers it."""
+        """Build a request of this process; the sending `Peer` numbers it."""
         return cls(
             code,
             {} if header is None else header.encode(),

@@ -1,6 +1,6 @@
-"""The JSON dialect of Java's fastjson: read all of it, write the part others read too.
+"""The JSON dialect of Java's fastjson: reads all of it, writes what others can read.
 
-What it adds to JSON: names without quotes or in single quotes (`{0:"a"}`, `{a:1}`),
+Its additions to JSON: names without quotes or in single quotes (`{0:"a"}`, `{a:1}`),
 strings in single quotes, a trailing comma, objects as names (`{{"topic":"t"}:1}`), and
 `{"$ref":"$.path"}` for an object that was written before.
 
@@ -50,7 +50,7 @@ MAX_STRANGE_NAMES: Final = 4096
 
 
 class StrangeBudget:
-    """How much text that the typed parser refused one request may still bring."""
+    """How much text that the typed parser refuses one request may still contain."""
 
     def __init__(self) -> None:
         self._left = MAX_STRANGE_SIZE
@@ -111,7 +111,7 @@ def java_text(value: object) -> str:
 
 
 def check_depth(value: object) -> None:
-    """Refuse what is nested too deep, so that others may recurse."""
+    """Refuse a value that is nested too deeply, so that others may recurse."""
     level = _structures([value])
     for _ in range(MAX_DEPTH):
         if not level:

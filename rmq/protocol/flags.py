@@ -23,7 +23,7 @@ COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 
 CLIENT_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
-"""What a sender may say of a message; the broker knows the other bits itself."""
+"""Bits that a sender may set; the broker sets the others itself."""
 
 PULL_COMMIT_OFFSET: Final = 0x1
 PULL_SUSPEND: Final = 0x2
@@ -54,7 +54,7 @@ def is_writable(perm: int) -> bool:
 
 
 def is_inherited(perm: int) -> bool:
-    """Whether topics created by sending take over this topic's settings."""
+    """Whether topics created by sends inherit this topic's settings."""
     return perm & PERM_INHERIT != 0
 
 

@@ -6,9 +6,9 @@ Byte layout, big-endian:
     u8 serialize type · u24 header length
     header (JSON or binary) · body
 
-Invariants: lengths are checked before anything is copied or kept, so a decoder never
-holds more than one frame beyond what it was just fed. A stream that cannot be framed is
-broken for good: the connection is to be closed. What is framed but odd is answered.
+Invariants: lengths are checked before any copy, so a decoder never holds more than one
+frame besides the bytes that it was just fed. A stream that cannot be cut into frames is
+broken: close the connection. A complete frame with wrong content gets an answer.
 """
 
 import struct
@@ -21,7 +21,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.json_header import decode_json_header, encode_json_header
 
 MAX_FRAME_SIZE: Final = 16_777_216
-"""Java's limit, for what follows the length word; guards against bad lengths too."""
+"""Java's limit for the bytes after the length word; it refuses bad lengths, too."""
 
 _LENGTHS: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
@@ -74,7 +74,7 @@ def decode(frame: bytes) -> Command:
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into commands, however the bytes arrive."""
+    """Cuts a stream of bytes into commands, for any size of chunks."""
 
     def __init__(self, max_frame_size: int = MAX_FRAME_SIZE) -> None:
         assert max_frame_size >= _LENGTH_SIZE, f"no frame fits into {max_frame_size}"
@@ -90,8 +90,8 @@ class FrameDecoder:
     def feed(self, data: bytes) -> list[Command]:
         """Take bytes, return the commands that they complete.
 
-        `RemoteProtocolError` means that the stream is lost, together with whatever
-        came in the same chunk.
+        `RemoteProtocolError` means that the stream is lost, together with all commands
+        of the same chunk.
         """
         if self._is_broken:
             raise RemoteProtocolError("the stream was given up before")
@@ -116,7 +116,7 @@ class FrameDecoder:
         return commands
 
     def _announced(self, start: int) -> int:
-        """Return the length that the frame at `start` announces, if it may."""
+        """Return the announced length of the frame at `start`, after a check."""
         length: int = _LENGTH.unpack_from(self._buffer, start)[0]
         if not _LENGTH_SIZE <= length <= self._max_frame_size:
             raise RemoteProtocolError(

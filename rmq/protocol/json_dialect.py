@@ -1,4 +1,4 @@
-"""Reader of the JSON dialect of Java's fastjson; what it adds to JSON is in `fastjson`.
+"""Reader of the JSON dialect of Java's fastjson; `fastjson` describes its additions.
 
 Compiled code rewrites the dialect as standard JSON, a few nanoseconds a byte, and the
 strict parser reads that. Nesting is limited by `MAX_DEPTH`.
@@ -19,7 +19,7 @@ _OBJECT_MARK: Final = "\0"
 
 
 class ObjectKey(Mapping[str, Any]):
-    """An object that stands as a name; hashable, because its values are scalars."""
+    """An object used as a name; hashable, because its values are scalars."""
 
     def __init__(self, members: Mapping[str, Any]) -> None:
         self._members = dict(members)
@@ -43,7 +43,7 @@ class ObjectKey(Mapping[str, Any]):
 
 
 def read_dialect(data: bytes, max_object_names: int = UNLIMITED) -> Any:  # noqa: ANN401 - any JSON value
-    """Read a document of the dialect; `RemoteProtocolError` if it is none."""
+    """Read a document of the dialect; `RemoteProtocolError` if it is not valid."""
     text, object_names = _rewrite(data, max_object_names)
     try:
         value = msgspec.json.decode(text)
@@ -68,7 +68,7 @@ def _rewrite(data: bytes, max_object_names: int) -> tuple[bytes, int]:
 
 
 def _with_objects_as_names(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """Put objects where the rewritten text has strings for them."""
+    """Replace the strings that stand for objects in the rewritten text."""
     if isinstance(value, list):
         return [_with_objects_as_names(item) for item in value]
     if not isinstance(value, dict):

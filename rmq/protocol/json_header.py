@@ -3,7 +3,7 @@
 An object with the keys `code`, `extFields`, `flag`, `language`, `opaque`, `remark`,
 `serializeTypeCurrentRPC` and `version`, in any order; unknown keys are ignored, missing
 ones have Java's defaults. Written compactly in the order above, which is Java's;
-`extFields`, `language` and `remark` are left out when there is nothing to say.
+`extFields`, `language` and `remark` are left out if empty.
 
 Nearly every header passes the strict decoder. The rest (C++ clients send numbers in
 `extFields`, others lean on fastjson's dialect) is read once more, leniently.
@@ -31,7 +31,7 @@ _NAMES = ("code", "flag", "language", "opaque", "remark", "version")
 
 
 class _Header(msgspec.Struct, gc=False):
-    """The object as it is written, in Java's order."""
+    """The written object, in Java's order."""
 
     code: int
     extFields: dict[str, str] | msgspec.UnsetType
@@ -51,7 +51,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode_json_header(data: bytes, body: bytes) -> Command:
-    """Read a header; `RemoteProtocolError` if it is none in any dialect."""
+    """Read a header; `RemoteProtocolError` if it is not valid in any dialect."""
     try:
         command = _decode_strictly(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
 """References in JSON of Java's fastjson: `{"$ref":"$.path"}` for an object seen before.
 
-They are replaced by copies. Depth and number of copied values are limited, because a
-cycle or a few references to each other would keep a reader busy for ever.
+Copies replace them. Depth and number of copied values are limited, because a cycle or a
+few references to each other would keep a reader busy for ever.
 """
 
 import re
@@ -22,7 +22,7 @@ def resolve_references(value: object) -> Any:  # noqa: ANN401 - any JSON value
 
 
 class _Resolver:
-    """Replaces references by copies of what they mean."""
+    """Replaces references by copies of their targets."""
 
     def __init__(self, root: object) -> None:
         self._root = root
@@ -50,7 +50,7 @@ class _Resolver:
         }
 
     def _look_up(self, path: str) -> object:
-        """Follow `$`, `$.name`, `$.list[0]`; what leads nowhere is null."""
+        """Follow `$`, `$.name`, `$.list[0]`; a path without a target is null."""
         if not path.startswith("$"):
             return None
         target: Any = self._root

@@ -1,4 +1,4 @@
-"""Message: what a client sent, on its way into the store."""
+"""Message: a message from a client, before it is stored."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from rmq.protocol.properties import encode_properties
 
 
 class Message(msgspec.Struct, gc=False):
-    """A message on its way into the store.
+    """A message before it is stored.
 
     Read `properties` freely, but change them only through `set_property` and
     `remove_property`: these drop `properties_text`, the form to be stored. `born_host`
@@ -32,14 +32,14 @@ class Message(msgspec.Struct, gc=False):
         self.properties_text = None
 
     def remove_property(self, name: str) -> str | None:
-        """Take a property away; return the value it had."""
+        """Remove a property; return its old value."""
         value = self.properties.pop(name, None)
         if value is not None:
             self.properties_text = None
         return value
 
     def stored_properties(self) -> str:
-        """Return the text to store: as received if nobody changed a property."""
+        """Return the text to store: as received unless a property changed."""
         if self.properties_text is None:
             self.properties_text = encode_properties(self.properties)
         return self.properties_text

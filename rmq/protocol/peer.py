@@ -1,7 +1,7 @@
 """Peer: one end of a connection, without the connection.
 
-Numbers outgoing requests, pairs responses with them, and says which went unanswered.
-Bytes come in through `receive`, bytes to be sent are returned; time is a parameter.
+It numbers outgoing requests, pairs responses with them, and returns unanswered ones.
+Bytes come in through `receive`, bytes to send are returned; time is a parameter.
 
 Invariants: a request is pending from `request` until its response, `expire` or `close`
 takes it, and exactly one of them does. Opaque numbers are counted per direction, so the
@@ -23,20 +23,20 @@ _MAX_OPAQUE: Final = 2**31 - 1
 
 
 class Role(Enum):
-    """Which end this is; both may ask and both answer."""
+    """The side of a connection; both sides may send requests and answers."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
 class RequestReceived(NamedTuple):
-    """The other side asks; answer with `Peer.respond` unless it is oneway."""
+    """A request of the other side; answer with `Peer.respond` unless it is oneway."""
 
     command: Command
 
 
 class ResponseReceived(NamedTuple):
-    """The other side answered our `request`."""
+    """The answer of the other side to a `request` of this one."""
 
     command: Command
     request: Command
@@ -52,7 +52,7 @@ Event = RequestReceived | ResponseReceived | LateResponse
 
 
 class PeerStatistics(NamedTuple):
-    """What has happened so far."""
+    """Counts since the start."""
 
     pending_count: int
     requests_sent: int
@@ -120,13 +120,13 @@ class Peer:
         return encode(command)
 
     def receive(self, incoming: bytes | Command) -> list[Event]:
-        """Take bytes, or a command that somebody else cut, and say what it means."""
+        """Take bytes, or a command that another part has cut; return the events."""
         if isinstance(incoming, Command):
             return [self._classify(incoming)]
         return [self._classify(command) for command in self._decoder.feed(incoming)]
 
     def expire(self, now_ms: int | None = None) -> list[Command]:
-        """Give up the requests whose deadline has come, and return them."""
+        """Remove the requests whose deadline has passed, and return them."""
         now_ms = self._now_ms() if now_ms is None else now_ms
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
@@ -144,7 +144,7 @@ class Peer:
         return self._deadlines[0][0] if self._deadlines else None
 
     def close(self) -> list[Command]:
-        """Give up everything: return the requests that will not be answered."""
+        """End: return the requests that will not be answered."""
         unanswered = [pending.request for pending in self._pending.values()]
         self._pending.clear()
         self._deadlines.clear()
@@ -158,7 +158,7 @@ class Peer:
         assert len(self._deadlines) <= 2 * self._max_pending + 65
 
     def statistics(self) -> PeerStatistics:
-        """Return what has happened so far."""
+        """Return the counts since the start."""
         return PeerStatistics(
             len(self._pending),
             self._requests_sent,

@@ -3,9 +3,9 @@
 Byte layout of the text, in UTF-8: `name 0x01 value 0x02`, repeated. Writers end every
 pair with 0x02; some old clients leave out the last one.
 
-What a reader must not forget: a pair without a name or without a value does not exist
-(an empty value vanishes), the first 0x01 of a pair separates, and of equal names the
-last wins. The stored text has at most 32,767 bytes.
+Rules for readers: a pair without a name or without a value does not exist (an empty
+value disappears), the first 0x01 of a pair separates, and of equal names the last wins.
+The stored text has at most 32,767 bytes.
 """
 
 from typing import Final
@@ -89,7 +89,7 @@ WAIT: Final = "WAIT"
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """Write the stored text; a name or value with a separator in it is our mistake."""
+    """Return the stored text; a name or value must not contain a separator."""
     try:
         return _fastpath.encode_properties(properties)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Records of the log: how a message is stored, and what pulls and queries answer.
+"""Records of the log: the stored form of a message, also in answers to pulls.
 
 `rmq/_fastpath/layout.pyx` has the byte layout and `decode.pyx` the rules. A message id
 is the host of a broker and the i64 offset of a record in its log, in upper-case
@@ -35,14 +35,14 @@ _MAX_V1_TOPIC: Final = 255
 
 
 def offset_message_id(store_host: bytes, physical_offset: PhysicalOffset) -> str:
-    """Return the id by which the broker finds a stored message."""
+    """Return the message id of a record, from broker address and physical offset."""
     assert len(store_host) in (8, 20), f"a host of {len(store_host)} bytes"
     assert physical_offset >= 0, f"offset {physical_offset}"
     return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
 def offset_of_message_id(message_id: str) -> PhysicalOffset | None:
-    """Return the offset that an id of the broker names; None if it is no such id."""
+    """Return the physical offset in a message id; None if it is not of this form."""
     if len(message_id) not in (32, 56):
         return None
     try:
@@ -55,7 +55,7 @@ def offset_of_message_id(message_id: str) -> PhysicalOffset | None:
 
 @dataclass(slots=True, kw_only=True)
 class StoredMessage:
-    """A record of the log as its fields; what pull, query and view answers carry."""
+    """The fields of a record; answers to pull, query and view contain records."""
 
     size: int
     magic: int
@@ -91,7 +91,7 @@ class StoredMessage:
         return offset_message_id(self.store_host, self.physical_offset)
 
     def again(self) -> Message:
-        """Return a message with the same content, to be stored once more."""
+        """Return a message with the same content, to store it again."""
         return Message(
             self.topic,
             self.queue_id,
@@ -108,16 +108,16 @@ class StoredMessage:
 
 
 def decode_stored(data: bytes) -> list[StoredMessage]:
-    """Read the records that a pull, query or view answer holds, one after another.
+    """Read the records in the answer to a pull, query or view, one after another.
 
-    For clients and tools; CRCs are not checked. A body that is not whole records raises
+    For clients and tools; CRCs are not checked. An incomplete record raises
     `RemoteProtocolError` with the position.
     """
     records = []
     position = 0
     while position < len(data):
         record = decode_stored_at(data, position)
-        assert record.size > 0, "a record that takes no room would be read for ever"
+        assert record.size > 0, "a record without a size would be read for ever"
         records.append(record)
         position += record.size
     return records
@@ -151,7 +151,7 @@ def decode_stored_at(data: bytes | MappedFile, position: int) -> StoredMessage:
 
 
 def encode_stored(record: StoredMessage) -> bytes:
-    """Write a record in its first form, for a client; the size is computed anew."""
+    """Write a record in its first form, for a client; the size is computed again."""
     topic, properties = record.topic.encode(), record.properties_text.encode()
     if len(topic) > _MAX_V1_TOPIC:
         raise LocalProtocolError(f"{record.topic} has no room in a record of form 1")

@@ -56,7 +56,7 @@ SYSTEM_TOPICS: Final = NOT_SENDABLE | {
     TRACE_TOPIC,
     CHECKPOINT_TOPIC,
 }
-"""Topics that exist by themselves; a broker adds those named after itself."""
+"""Topics that always exist; a broker adds topics with its own names."""
 
 _PATTERN: Final = r"^[%|a-zA-Z0-9_-]+$"
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -64,7 +64,7 @@ _PLAIN_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
 def validate_topic(name: str | None) -> None:
-    """Reject a name that cannot be a topic, with Java's remark."""
+    """Refuse a name that cannot be a topic, with Java's remark."""
     if name is None or not name.strip():
         raise _invalid("The specified topic is blank.")
     if _PLAIN_TOPIC.fullmatch(name):
@@ -87,7 +87,7 @@ def validate_topic(name: str | None) -> None:
 
 
 def validate_group(name: str | None) -> None:
-    """Reject a name that cannot be a group, with Java's remark."""
+    """Refuse a name that cannot be a group, with Java's remark."""
     if name is None or not name.strip():
         raise _invalid("The specified group is blank.")
     if not _ALLOWED.fullmatch(name):
@@ -110,8 +110,8 @@ def is_system_topic(name: str) -> bool:
 def is_sendable(name: str) -> bool:
     """Whether clients may send to the topic.
 
-    Java refuses its list only. Others of the system's, such as those of timers and POP,
-    hold records that the broker itself acts on; clients write their traces to some.
+    Java refuses only the topics of its list. Other system topics, such as those of
+    timers and POP, have records for the broker itself; clients send traces to some.
     """
     if not name.startswith(SYSTEM_TOPIC_PREFIX):
         return name not in NOT_SENDABLE
@@ -119,27 +119,27 @@ def is_sendable(name: str) -> bool:
 
 
 def is_retry_topic(name: str) -> bool:
-    """Whether the topic holds messages that a group gave back."""
+    """Whether the topic holds messages that a group consumes again."""
     return name.startswith(RETRY_PREFIX)
 
 
 def is_dlq_topic(name: str) -> bool:
-    """Whether the topic holds messages that a group gave up."""
+    """Whether the topic holds the dead letters of a group."""
     return name.startswith(DLQ_PREFIX)
 
 
 def retry_topic(group: str) -> str:
-    """Name the topic of messages to deliver to the group again."""
+    """Return the topic of messages to deliver to the group again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Name the topic of messages that the group could not consume."""
+    """Return the topic of messages that the group could not consume."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Name the topic of a cluster's answers to request-reply messages."""
+    """Return the topic of a cluster's answers to request-reply messages."""
     return cluster + REPLY_TOPIC_POSTFIX
 
 

@@ -1,15 +1,15 @@
-"""Admission: how many connections there may be, and which one leaves for the next.
+"""Admission: limits the number of connections, and evicts silent ones for new ones.
 
-Limits count descriptors: a plain connection has one, one with TLS three, as it is
-decrypted over a socket pair. A *silent* guest has not sent one whole frame yet. When
-room is short, in all or for an address, the guest that has been silent longest leaves:
-somebody who opens connections and says nothing keeps nobody out. Without a silent guest
-the newcomer is refused; a guest that spoke never leaves for another.
+Limits count descriptors: a plain connection has one, a TLS connection three, because it
+is decrypted over a socket pair. A *silent* connection has not sent a whole frame yet.
+If there is no room, in total or for an address, the connection that has been silent
+longest is evicted: silent connections keep nobody out. Without a silent connection the
+new one is refused; connections that have sent a frame are never evicted.
 
-So that guests of one address who spoke keep nobody out either, no address gets more
-than what is still free: one alone half of all, n of them n/(n+1), and there is room for
-the next one. The addresses of this machine itself have neither limit: a balancer
-without PROXY headers may be there.
+These cannot keep others out, either, because no address gets more than what is still
+free: one alone half of all, n of them n/(n+1), so that there is room for the next one.
+The addresses of this machine have neither limit: a balancer without PROXY headers may
+run there.
 """
 
 import logging
@@ -45,7 +45,7 @@ class AdmissionStatistics(NamedTuple):
 
 
 class Guest:
-    """One connection from its accept to its end; it compares by identity."""
+    """One accepted connection until its end; it compares by identity."""
 
     __slots__ = ("address", "close", "descriptors", "since_ms", "token")
 
@@ -58,7 +58,7 @@ class Guest:
 
 
 class _Address:
-    """What one address has; silent guests in the order of their coming."""
+    """The connections of one address; silent ones in the order of their accept."""
 
     __slots__ = ("descriptors", "silent")
 
@@ -78,7 +78,7 @@ class Admission:
         max_per_address: int = 0,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`has_spoken` tells of a token whether a whole frame came. 0: by default."""
+        """`has_spoken(token)`: whether a complete frame came. 0: the default limit."""
         self.limit = max_connections or default_limit()
         self.limit_per_address = max_per_address or max(1, self.limit // 2)
         self._has_spoken = has_spoken
@@ -89,7 +89,7 @@ class Admission:
         self._descriptors = self._evicted = self._refused = 0
 
     def admit(self, address: str, close: Callable[[], object]) -> Guest | None:
-        """Take in a connection that `close` ends; None if there is no room for it."""
+        """Add a connection, which `close` ends; None if there is no room for it."""
         guest = Guest(address, close)
         if not (self._has_room_at(guest) and self._has_room(1)):
             self._refused += 1
@@ -98,7 +98,7 @@ class Admission:
         return guest
 
     def leave(self, guest: Guest) -> None:
-        """Forget a connection that ended; it may be called again."""
+        """Remove a connection that ended; a second call has no effect."""
         if guest not in self._guests:
             return
         self._guests.remove(guest)
@@ -111,9 +111,9 @@ class Admission:
             del self._addresses[guest.address]
 
     def rename(self, guest: Guest, address: str) -> bool:
-        """Count a connection for the address that its PROXY header names.
+        """Count a connection for the address in its PROXY header.
 
-        False if that has no room for it; the guest has left then.
+        False if that address has no room for it; the connection is removed then.
         """
         if guest not in self._guests:
             return False
@@ -136,11 +136,11 @@ class Admission:
         return True
 
     def evict(self) -> bool:
-        """End the connection that has been silent longest; False without one."""
+        """Close the connection that has been silent longest; False without one."""
         return self._evict_from(self._silent, "room is short")
 
     def statistics(self) -> AdmissionStatistics:
-        """Return a picture of the counters."""
+        """Return the counters."""
         return AdmissionStatistics(
             self._descriptors, self.limit, self._evicted, self._refused
         )
@@ -188,7 +188,7 @@ class Admission:
             self._silent.pop(guest, None)
             self._addresses[guest.address].silent.pop(guest, None)
             if guest.token is not None and self._has_spoken(guest.token):
-                continue  # it was not looked at since it spoke
+                continue  # it has sent a frame since the last check
             logger.warning(
                 "closing %s: it has sent no whole request, and %s",
                 guest.address,

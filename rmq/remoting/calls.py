@@ -1,7 +1,7 @@
 """Calls: requests to one peer, and the tasks that wait for their answers.
 
-A call ends in one of three ways: its answer comes, its time is over, or the connection
-ends. Belongs to the trio thread.
+A call ends in one of three ways: its answer comes, its time limit passes, or the
+connection ends. Belongs to the trio thread.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class _Waiter:
-    """A task that waits for an answer; without one at the end, the connection ended."""
+    """A task that waits for an answer; no answer means that the connection ended."""
 
     __slots__ = ("answer", "ended")
 
@@ -62,7 +62,7 @@ class Calls:
         )
 
     def receive(self, incoming: bytes | Command) -> list[Command]:
-        """Give answers to those who wait; return the requests of the peer."""
+        """Give answers to the waiting tasks; return the requests of the peer."""
         requests = []
         for event in self.peer.receive(incoming):
             if isinstance(event, RequestReceived):
@@ -75,7 +75,7 @@ class Calls:
         return requests
 
     def end(self, reason: str) -> None:
-        """Wake everybody who waits: no answer comes any more."""
+        """Wake all waiting tasks: no more answers will come."""
         self._end_reason = reason
         for waiter in self._waiters.values():
             waiter.ended.set()

@@ -1,7 +1,7 @@
 """Channel: one outgoing connection, with a reader, a bounded outbox and a writer.
 
 The outbox is a bounded memory channel: a peer that does not read slows its callers down
-instead of filling memory. Whoever waits for an answer is woken when the stream ends.
+instead of filling memory. The end of the stream wakes all tasks that wait for answers.
 """
 
 import logging
@@ -87,7 +87,7 @@ class Channel:
             raise PeerClosed(f"{self.address} closed before it was asked") from None
 
     async def _write(self) -> None:
-        # Closing this end wakes those who wait for room.
+        # Closing this end wakes the tasks that wait for room.
         async with self._sending:
             async for data in self._sending:
                 await self._stream.send_all(data)

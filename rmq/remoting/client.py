@@ -1,8 +1,8 @@
 """RemotingClient: outgoing calls, one connection per address.
 
-A connection is made by the first call and kept.  An address that could not be reached
-is left alone for a moment, so that a dead name server costs one time-out and not one
-per call.
+The first call opens a connection, which stays open.  After a failed connect, calls to
+the address fail at once for a moment, so that a dead name server costs one time-out and
+not one per call.
 """
 
 import trio
@@ -58,7 +58,7 @@ class RemotingClient:
             await channel.oneway(command)
 
     def owns(self, peer: Address) -> bool:
-        """Whether a connection that somebody accepted is one of ours."""
+        """Whether an accepted connection was opened by this client."""
         return peer in self._own_ends
 
     async def close(self, address: str) -> None:
@@ -71,7 +71,7 @@ class RemotingClient:
         channel = self._channels.get(address)
         if channel is not None and channel.is_open:
             return channel
-        # Held across the connect: two callers must not make two connections.
+        # Held across the connect: two callers must not open two connections.
         async with self._connecting.setdefault(address, trio.Lock()):
             channel = self._channels.get(address)
             if channel is None or not channel.is_open:
@@ -103,7 +103,7 @@ class RemotingClient:
     async def _secured(
         self, address: str, stream: trio.SocketStream
     ) -> trio.abc.Stream:
-        """Put TLS over a connection, if that is wanted for its address."""
+        """Start TLS on a connection, if its address needs it."""
         if self._tls is None or address in self.plain_addresses:
             return stream
         secured = trio.SSLStream(stream, self._tls.context)
@@ -121,7 +121,7 @@ class RemotingClient:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Run a channel; its end of the connection is known while it is open."""
+        """Run a channel; `owns` knows its address while it is open."""
         self._own_ends.add(end)
         try:
             await channel.run(task_status=task_status)

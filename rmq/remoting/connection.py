@@ -1,7 +1,7 @@
-"""Connection: what a handler may do with its caller.
+"""Connection: an accepted connection, as handlers use it.
 
-The bytes belong to the reactor; this object knows the addresses, sends commands and
-asks the peer.  It compares by identity, so that tables of clients can use it as a key.
+The bytes belong to the reactor; this object has the addresses, and sends commands and
+requests to the peer.  It compares by identity, so that tables can use it as a key.
 Belongs to the trio thread.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmq.remoting.server import Listener
 
 INVOKE_LIMIT = 1024
-"""Requests of ours that may wait on one connection."""
+"""Most requests of this process that wait on one connection."""
 
 
 class Connection:
@@ -56,7 +56,7 @@ class Connection:
         self.token = token
         self.listener = listener
         self.peer = peer or remote
-        """Who is at the other end, whomever a PROXY header names."""
+        """The real peer, also if a PROXY header names another address."""
 
         self.remote_address = f"{remote[0]}:{remote[1]}"
         self.remote_host = host_bytes(remote[0], remote[1])
@@ -85,23 +85,23 @@ class Connection:
         self._send(frame)
 
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
-        """Ask the peer and wait for its answer."""
+        """Send a request to the peer and wait for its answer."""
         if not self.is_open:
             raise PeerClosed(f"{self.remote_address} is gone")
         return await self._own_calls().invoke(command, timeout_ms, self._deliver)
 
     def take_response(self, command: Command) -> None:
-        """Give an answer of the peer to whoever waits for it."""
+        """Give an answer of the peer to the task that waits for it."""
         if self._calls is not None:
             self._calls.receive(command)
 
     def close(self, reason: str = "closed by the broker") -> None:
-        """End the connection; what the socket takes at once is still sent."""
+        """End the connection; send only the bytes that the socket takes at once."""
         if self.is_open:
             self._close(self, reason)
 
     def mark_closed(self, reason: str) -> None:
-        """Wake everybody who waits for this peer; the server calls this once."""
+        """Wake all tasks that wait for this peer; the server calls this once."""
         self.is_open = False
         self.close_reason = reason
         if self._calls is not None:
@@ -115,7 +115,7 @@ class Connection:
         self._send(data)
 
     def _own_calls(self) -> Calls:
-        """Return the calls of ours; most connections never have one."""
+        """Return the calls of this process; most connections never have one."""
         if self._calls is None:
             self._calls = Calls(
                 Role.SERVER, self.remote_address, max_pending=INVOKE_LIMIT

@@ -1,4 +1,4 @@
-"""Dispatch: a frame to its handler, and whatever comes of it to the wire.
+"""Dispatch: passes a frame to its handler, and the handler's result to the wire.
 
 A handler is a function of (request, connection). It returns one of
 
@@ -7,8 +7,8 @@ A handler is a function of (request, connection). It returns one of
     a Held         an answer to be sent once the log is durable up to an offset
     a coroutine    more work, run in the nursery; its result is one of the three above
 
-and raises `RequestRejected` for everything it refuses. This module alone turns errors
-into responses and drops the answers of oneway requests. Called from the loop task.
+and raises `RequestRejected` to refuse a request. Only this module turns errors into
+responses and drops the answers of oneway requests. Call it from the loop task.
 """
 
 import logging
@@ -39,7 +39,7 @@ OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 MAX_RUNNING = 64
 MAX_WAITING = 10_000
 MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""Of all requests together that coroutines of handlers hold."""
+"""Bytes of all requests together that coroutines of handlers hold."""
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
 
@@ -59,7 +59,7 @@ class Held(NamedTuple):
 Answer = Command | Held | None
 
 Later = Coroutine[object, Never, Answer]
-"""An answer that takes a while; other requests are served meanwhile."""
+"""An answer that takes some time; other requests are served meanwhile."""
 
 Result = Answer | Later
 Handler = Callable[[Command, Connection], Result]
@@ -102,7 +102,7 @@ class HandlerTable:
         max_waiting: int = MAX_WAITING,
         owner: str = "",
     ) -> None:
-        """Serve `code`; PluginError if somebody does already.
+        """Serve `code`; PluginError if it has a handler already.
 
         `owner` is the name of the plugin, for the log.
         """
@@ -165,9 +165,9 @@ class Dispatcher:
         entry: Entry | None,
         begun_ns: int = 0,
     ) -> None:
-        """Bring a handler's result to the wire; what cannot be sent is an error.
+        """Send a handler's result; a result that cannot be sent is an error.
 
-        The reactor counts how long it took since `begun_ns`, 0 for this batch.
+        The reactor counts the time since `begun_ns`; 0 means since this batch began.
         """
         if result is None:
             return
@@ -294,7 +294,7 @@ class Dispatcher:
     def _answer_undecodable(
         self, connection: Connection, frame: bytes, error: RemoteProtocolError
     ) -> None:
-        """Answer what can be told from the wreck of a header, else close."""
+        """Answer an undecodable header if its opaque number is readable, else close."""
         match = _OPAQUE.search(frame)
         if match is None:
             connection.close(f"undecodable header: {error}")

@@ -1,8 +1,8 @@
-"""Accepting connections: back off when descriptors run out, look at the first byte.
+"""Accepts connections: backs off without descriptors, and reads the first byte.
 
-The first byte decides: a PROXY header names the real client and is taken off, 0x16 is a
-TLS handshake, anything else is a frame. What follows stays in the socket for whoever
-takes it over. A PROXY header is believed only from the addresses of balancers.
+The first byte decides: a PROXY header names the real client and is removed, 0x16 is a
+TLS handshake, anything else is a frame. The bytes after it stay in the socket for the
+part that serves it. A PROXY header is trusted only from the addresses of balancers.
 """
 
 import errno
@@ -27,7 +27,7 @@ BACKLOG = 1024
 BACK_OFF_S = 0.1
 PEEK_PAUSE_S = 0.01
 PEEK_LIMIT_S = 3
-"""A PROXY header comes in one piece; who sends it byte by byte is looked at seldom."""
+"""PROXY headers normally arrive whole. A peer that dribbles one is polled rarely."""
 
 TLS_FIRST_BYTE = 0x16
 _TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -37,9 +37,9 @@ Handover = Callable[["Sniffed"], None]
 
 
 class Sniffed(NamedTuple):
-    """An accepted connection, and what its first bytes told.
+    """An accepted connection, and what its first bytes show.
 
-    `remote` is whom a PROXY header named, `peer` who really is at the other end.
+    `remote` is the address in a PROXY header, `peer` that of the real peer.
     """
 
     plain: socket.socket
@@ -51,7 +51,7 @@ class Sniffed(NamedTuple):
 
 
 async def open_listener(host: str, port: int) -> trio.SocketListener:
-    """Bind and listen; ConfigError says which address is not free."""
+    """Bind and listen; ConfigError names an address that is not free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -72,7 +72,7 @@ async def open_listener(host: str, port: int) -> trio.SocketListener:
 
 
 class Balancers:
-    """Addresses whose PROXY headers are believed; `text` as in rmq.proxyProtocolFrom.
+    """Addresses whose PROXY headers are trusted; `text` as in rmq.proxyProtocolFrom.
 
     ConfigError if it is not a list of addresses and ranges.
     """
@@ -95,7 +95,7 @@ class Balancers:
 
 
 class Doorway(NamedTuple):
-    """What decides about a connection before its first frame."""
+    """The parts that decide about a connection before its first frame."""
 
     admission: Admission
     balancers: Balancers
@@ -106,8 +106,8 @@ class Doorway(NamedTuple):
 async def accept_forever(listener: trio.SocketListener, doorway: Doorway) -> None:
     """Accept until cancelled; each connection is sniffed in a task of its own.
 
-    Without descriptors for one more the connection that has been silent longest leaves,
-    or all wait for BACK_OFF_S.
+    Without a descriptor for one more, evict the connection that has been silent
+    longest; if there is none, wait for BACK_OFF_S.
     """
     async with trio.open_nursery() as nursery:
         while True:
@@ -162,7 +162,7 @@ async def _sniff(
     local: Address,
     doorway: Doorway,
 ) -> None:
-    """Find out what the peer speaks, then hand its socket over."""
+    """Find out the peer's protocol, then hand its socket over."""
     try:
         with trio.move_on_after(doorway.sniff_timeout_s):
             source, is_tls = await _first_bytes(accepted, guest, doorway)
@@ -180,7 +180,7 @@ async def _sniff(
             "closing %s: %s", peer[0], Foreign(error), extra=caused_by(peer[0])
         )
     except trio.ClosedResourceError:
-        return  # another took its room
+        return  # it was evicted for another
     except OSError as error:
         logger.debug("a connection broke before its first byte: %s", error)
     doorway.admission.leave(guest)
@@ -190,9 +190,9 @@ async def _sniff(
 async def _first_bytes(
     accepted: trio.socket.SocketType, guest: Guest, doorway: Doorway
 ) -> tuple[Address | None, bool]:
-    """Look at the first bytes: the source a PROXY header names, and whether TLS comes.
+    """Read the first bytes: return a PROXY header's source, and whether TLS follows.
 
-    At most one header is taken off: the second would be the client's own word.
+    At most one header is removed: a second one would come from the client itself.
     """
     source, is_first = None, True
     pause_s, end = PEEK_PAUSE_S, math.inf
@@ -224,7 +224,7 @@ async def _first_bytes(
 
 
 def _address(name: tuple[str, int]) -> Address:
-    """Return host and port; an IPv4 address that came over IPv6 as itself."""
+    """Return host and port; an IPv4 address over IPv6 in its IPv4 form."""
     return name[0].removeprefix("::ffff:"), name[1]
 
 

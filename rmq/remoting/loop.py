@@ -1,8 +1,8 @@
 """The one trio task that waits for the reactor's epoll set and serves it.
 
-trio is paid once per poll: one wait and one checkpoint, whatever the number of
-connections and messages. While trio sleeps, `InnerLoop` serves compiled requests in its
-place, and this task is woken only for what Python must hear of.
+trio costs once per poll: one wait and one checkpoint, for any number of connections and
+messages. While trio sleeps, `InnerLoop` serves compiled requests in its place, and
+wakes this task only for events that Python must handle.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ async def serve_reactor(
     handle_events: Callable[[list[Event]], None],
     after_poll: list[Callable[[], None]],
 ) -> None:
-    """Poll whenever something is ready; other tasks run between two polls."""
+    """Poll whenever a descriptor is ready; other tasks run between two polls."""
     with inner_loop(reactor) as inner:
         while True:
             if inner is None or inner.is_broken:
@@ -47,9 +47,9 @@ async def serve_reactor(
 
 @contextmanager
 def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
-    """Serve the reactor while trio sleeps; None where that cannot be.
+    """Serve the reactor while trio sleeps; None if that is not possible.
 
-    A run has one at most: the other reactors' descriptors are in trio's own set.
+    A run has at most one: the descriptors of other reactors are in trio's own set.
     """
     descriptor = trio_descriptor()
     if descriptor is None or _IS_TAKEN.get():
@@ -69,8 +69,8 @@ def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
 def trio_descriptor() -> int | None:
     """Return the descriptor of trio's own epoll set, which is private.
 
-    None if this trio has none, for a clock that is not the system's, because then the
-    time to sleep is not the time to wait, and inside another event loop.
+    None if this trio has none, inside another event loop, and for a clock other than
+    the system's, because then the time to sleep is not the time to wait.
     """
     if type(trio.lowlevel.current_clock()).__module__ != "trio._core._run":
         return None

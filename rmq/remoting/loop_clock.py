@@ -1,4 +1,4 @@
-"""The time of trio's clock: what deadlines and idle times are measured by."""
+"""The time of trio's clock, for deadlines and idle times."""
 
 import trio
 

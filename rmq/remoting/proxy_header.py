@@ -24,7 +24,7 @@ _ADDRESS_SIZES = {0x11: 4, 0x21: 16}
 
 
 class ProxyHeader(NamedTuple):
-    """Size of the header, and the client's address if it names one."""
+    """Size of the header, and the client's address if it contains one."""
 
     size: int
     source: tuple[str, int] | None
@@ -60,7 +60,7 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
         return ProxyHeader(size, None)
     try:
         _, _, source, _, port, _ = words
-        # A zone says something on the balancer's machine only, and may be any text.
+        # A zone has a meaning on the balancer's machine only, and may be any text.
         address = ipaddress.ip_address(source.partition("%")[0])
         return ProxyHeader(size, (str(address), _port(port)))
     except ValueError:

@@ -1,7 +1,7 @@
 """RemotingServer: all listeners of a process over one reactor.
 
 Each listener has a name, a table of handlers and an idle limit.  `run` drives the
-reactor; an address is taken by `bind` and served from `start_accepting` on.
+reactor; `bind` takes an address, and `start_accepting` begins to serve it.
 Stop: `stop_accepting`, `drain`, then cancel `run`.
 """
 
@@ -54,10 +54,10 @@ logger.addFilter(SparseLog())
 MAX_BUFFER_BYTES = 512 * 1024 * 1024
 SCAN_INTERVAL_S = 0.5
 LOOPBACK = "127.0.0.0/8, ::1"
-"""Where PROXY headers are believed from, unless said otherwise."""
+"""Addresses whose PROXY headers are trusted by default."""
 
 IDLE_SCANS = 10
-"""Idle connections are looked for in every tenth scan for expired held replies."""
+"""Every tenth scan for expired held replies also searches idle connections."""
 
 _FRAME = int(EventKind.FRAME)
 _REASONS = {
@@ -93,7 +93,7 @@ NativeCounts = dict[tuple[str, int], tuple[int, dict[str, int]]]
 
 
 class ServerStatistics(NamedTuple):
-    """The reactor's counters and what dispatch did."""
+    """The counters of the reactor and of dispatch."""
 
     reactor: ReactorStatistics
     admission: AdmissionStatistics
@@ -117,7 +117,7 @@ class RemotingServer:
         tls: TlsConfig | None = None,
         is_own: Callable[[Address], bool] = lambda _peer: False,
     ) -> None:
-        """Take plain connections of `is_own` peers even where TLS is enforced.
+        """Accept plain connections of `is_own` peers even if TLS is enforced.
 
         Limits of 0: see `Admission`. PROXY headers: see `Balancers`.
         """
@@ -174,7 +174,7 @@ class RemotingServer:
         *,
         idle_timeout_s: int = 120,
     ) -> int:
-        """Take an address; the bound port. ConfigError if it is taken.
+        """Bind an address; return the port. ConfigError if it is in use.
 
         Peers wait until `start_accepting`.
         """
@@ -191,7 +191,7 @@ class RemotingServer:
         return listener.port
 
     def start_accepting(self, name: str, on_close: CloseListener | None = None) -> None:
-        """Accept on the bound address of this name; `on_close` hears who went."""
+        """Accept on the bound address of this name; `on_close` gets closed ones."""
         assert self._nursery is not None, "run the server first"
         for listener in self._listeners:
             if listener.name == name:
@@ -215,7 +215,7 @@ class RemotingServer:
                 )
 
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
-        """Serve a connection as its first byte wants, or close it."""
+        """Serve a connection by its first byte, or close it."""
         plain, guest = sniffed.plain, sniffed.guest
         if refusal := self._refusal(sniffed):
             logger.warning(
@@ -311,7 +311,7 @@ class RemotingServer:
                 self._close(connection, reason)
 
     def _close(self, connection: Connection, reason: str) -> None:
-        """Free a connection and tell who wants to know; once."""
+        """Free a connection and call the callbacks; once."""
         if self._connections.pop(connection.token, None) is None:
             return
         assert connection.is_open, connection
@@ -322,7 +322,7 @@ class RemotingServer:
             connection.listener.on_close(connection)
 
     async def _scan(self) -> None:
-        """Answer expired held replies; close connections that are silent too long."""
+        """Answer expired held replies; close idle connections."""
         scans = 0
         while True:
             await trio.sleep(SCAN_INTERVAL_S)
@@ -346,22 +346,22 @@ class RemotingServer:
                 listener.accepting.cancel()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Let running handlers finish; False if the time was not enough."""
+        """Wait until running handlers finish; False if the time was not enough."""
         with trio.move_on_after(timeout_s):
             await self._dispatcher.wait_idle()
             return True
         return False
 
     async def next_turn(self) -> None:
-        """Let everybody else run once; for a task with work for longer than a turn.
+        """Let all other tasks run once; for a task with work for longer than a turn.
 
-        After a plain checkpoint the reactor may wait for its peers a millisecond long.
+        After a plain checkpoint the reactor may wait for its peers for a millisecond.
         """
         self._reactor.hurry()
         await trio.lowlevel.checkpoint()
 
     def poll_soon(self) -> None:
-        """Have compiled handlers go on with what the caller made."""
+        """Let compiled handlers continue with the caller's results."""
         self._reactor.wake()
 
     def connection_of(self, token: int) -> Connection | None:
@@ -375,18 +375,18 @@ class RemotingServer:
                 self._reactor.natives.register(listener.index, code, handler)
 
     def native_counts(self) -> NativeCounts:
-        """Return what compiled handlers served and declined, by listener and code."""
+        """Return the frames that compiled handlers served and declined."""
         return {
             (self._listeners[index].name, code): counts
             for (index, code), counts in self._reactor.natives.counts().items()
         }
 
     def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:
-        """Release held answers by it; compiled ones wait at most `timeout_ms`."""
+        """Release held replies by it; compiled ones wait at most `timeout_ms`."""
         self._reactor.held.attach(watermark, timeout_ms)
 
     def detach_watermark(self) -> None:
-        """Forget the watermark before its store is closed."""
+        """Detach the watermark before its store is closed."""
         self._reactor.held.detach()
 
     def connections(self, name: str) -> Iterator[Connection]:
@@ -396,7 +396,7 @@ class RemotingServer:
                 yield connection
 
     def waiting(self, *names: str) -> dict[int, int]:
-        """Return by request code how many requests wait for others to be done."""
+        """Return by request code how many requests wait for others to finish."""
         counts: Counter[int] = Counter()
         for listener in self._listeners:
             if listener.name in names:
@@ -405,11 +405,11 @@ class RemotingServer:
         return counts
 
     def rpc_times(self) -> list[RpcTime]:
-        """Return how long answers took; a pull that was held is not among them."""
+        """Return how long answers took, without those of held pulls."""
         return self._reactor.rpc_times.rows()
 
     def statistics(self) -> ServerStatistics:
-        """Return a picture of the counters."""
+        """Return the counters."""
         return ServerStatistics(
             self._reactor.statistics(),
             self._admission.statistics(),
@@ -420,7 +420,7 @@ class RemotingServer:
 
 
 def _too_late(reply: bytes) -> bytes:
-    """Turn a compiled handler's answer into one that says the disk was too slow."""
+    """Turn a compiled handler's answer into one of code FLUSH_DISK_TIMEOUT."""
     answer = decode(reply)
     answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
     return encode(answer)

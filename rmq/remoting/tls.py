@@ -1,10 +1,10 @@
-"""TLS: its keys, contexts that follow their files, and the end of encryption.
+"""TLS: its keys, contexts that follow their files, and decryption for the reactor.
 
-A peer that opens with a TLS handshake is served like any other: a task decrypts what it
-sends into a pair of connected sockets, whose other end belongs to the reactor. Plain
+A peer that opens with a TLS handshake is served like any other: a task decrypts its
+bytes into a pair of connected sockets, whose other end belongs to the reactor. Plain
 connections pay nothing for that.
-Certificates are read again when their files change; connections that are open go on
-with what they began with. A change that cannot be used is logged and passed over.
+Certificates are read again when their files change; open connections continue with
+their old ones. A change that is not valid is logged and ignored.
 """
 
 import logging
@@ -31,7 +31,7 @@ DEFAULT_FILE = "/etc/rocketmq/tls.properties"
 
 
 class TlsMode(StrEnum):
-    """Whether a port takes TLS, plain connections, or both."""
+    """Whether a port accepts TLS, plain connections, or both."""
 
     disabled = "disabled"
     permissive = "permissive"
@@ -39,7 +39,7 @@ class TlsMode(StrEnum):
 
 
 class ClientAuth(StrEnum):
-    """Whether clients show certificates."""
+    """Whether clients must present certificates."""
 
     none = "none"
     optional = "optional"
@@ -78,14 +78,14 @@ class TlsConfig(Configuration):
         "",
         key="tls.server.trustCertPath",
         path=True,
-        doc="who signs certificates of clients, PEM",
+        doc="certificates of the authorities that sign those of clients, PEM",
     )
-    enable: bool = option(False, key="tls.enable", doc="speak TLS to the name servers")
+    enable: bool = option(False, key="tls.enable", doc="use TLS to the name servers")
     client_cert_path: str = option(
         "",
         key="tls.client.certPath",
         path=True,
-        doc="certificate chain to show to name servers, PEM",
+        doc="certificate chain to present to name servers, PEM",
     )
     client_key_path: str = option(
         "", key="tls.client.keyPath", path=True, doc="its private key, PEM"
@@ -102,7 +102,8 @@ class TlsConfig(Configuration):
         "",
         key="tls.client.trustCertPath",
         path=True,
-        doc="who signs certificates of name servers, PEM; without it the system's list",
+        doc="certificates of the authorities that sign those of name servers, PEM; "
+        "without it the system's list",
     )
     test_mode: bool = option(
         False,
@@ -124,26 +125,26 @@ class TlsConfig(Configuration):
 
 
 def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
-    """Build from the keys given and those of the TLS file; the keys given win."""
+    """Build from the given keys and those of the TLS file; the given keys win."""
     path = Path(values.get("tls.config.file", DEFAULT_FILE))
     if path.is_file():
         values = {**read_properties(path), **values}
     config = build(TlsConfig, values)
     if config.mode is TlsMode.enforcing and not config.cert_path:
         raise ConfigError(
-            "tls.server.mode=enforcing: name a certificate and its key by "
+            "tls.server.mode=enforcing: set a certificate and its key with "
             "tls.server.certPath and tls.server.keyPath"
         )
     if config.client_auth is not ClientAuth.none and not config.trust_path:
         raise ConfigError(
-            f"tls.server.need.client.auth={config.client_auth}: say by "
+            f"tls.server.need.client.auth={config.client_auth}: name with "
             "tls.server.trustCertPath who signs them; unchecked they prove nothing"
         )
     return config
 
 
 class WatchedContext:
-    """An SSL context and the files that it was made of."""
+    """An SSL context and the files that it was built from."""
 
     def __init__(
         self, make: Callable[[], ssl.SSLContext], paths: tuple[str, ...]
@@ -158,7 +159,7 @@ class WatchedContext:
             raise ConfigError(_why(error, self._paths)) from error
 
     async def follow(self) -> None:
-        """Look at the files again and again, until cancelled."""
+        """Check the files periodically, until cancelled."""
         while True:
             await trio.sleep(RELOAD_INTERVAL_S)
             seen = self._look()
@@ -171,7 +172,7 @@ class WatchedContext:
             self.context = self._make()
         except (OSError, ValueError) as error:
             logger.error(
-                "%s; what was read before stays in use", _why(error, self._paths)
+                "%s; the old certificates stay in use", _why(error, self._paths)
             )
         else:
             self.reloads += 1
@@ -190,7 +191,7 @@ class WatchedContext:
 
 
 def server_context(config: TlsConfig) -> WatchedContext | None:
-    """Return the context of our ports; None while no certificate is configured."""
+    """Return the context of our ports; None if no certificate is configured."""
     if config.mode is TlsMode.disabled or not config.cert_path:
         return None
 
@@ -246,7 +247,7 @@ def _hardened(protocol: int, config: TlsConfig) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     wanted = {word.strip() for word in config.protocols.split(",") if word.strip()}
     if not wanted <= {"TLSv1.2", "TLSv1.3"}:
-        raise ValueError(f"tls.protocols={config.protocols}: say TLSv1.2, TLSv1.3")
+        raise ValueError(f"tls.protocols={config.protocols}: use TLSv1.2, TLSv1.3")
     if wanted == {"TLSv1.2"}:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
     elif wanted == {"TLSv1.3"}:
@@ -261,10 +262,10 @@ async def serve_decrypted(
     hand_over: Callable[[socket.socket], None],
     name: str,
 ) -> None:
-    """Shake hands, give the plain end away, and carry bytes until one side ends.
+    """Make the handshake, hand over the plain end, and copy bytes until one side ends.
 
-    Neither side can fill memory: each direction holds one chunk, and what the sockets
-    in between hold.
+    Neither side can fill memory: each direction holds one chunk besides the buffers of
+    the sockets in between.
     """
     try:
         if not await _shake_hands(stream, name):

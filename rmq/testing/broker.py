@@ -1,6 +1,6 @@
 """A node inside the test's own process: free ports, small files, an empty directory.
 
-It comes up and goes down exactly as `rmq broker` does, without signals.
+It starts and stops exactly like `rmq broker`, without signals.
 """
 
 import gc
@@ -28,7 +28,7 @@ SMALL_SETTINGS = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 1000),
 }
-"""An empty `namesrvAddr` keeps the tester's own environment out."""
+"""An empty `namesrvAddr` overrides a variable in the tester's environment."""
 
 
 @asynccontextmanager
@@ -41,8 +41,8 @@ async def running_node(
 ) -> AsyncIterator[nodes.Node]:
     """Run a broker with its own name server; `settings` are Java's keys.
 
-    It keeps its files in `folder` and is stopped in order at the end. `plugins` are
-    modules by name, for those that nobody installed.
+    It has its files in `folder` and is stopped in order at the end. `plugins` are
+    modules by name, for plugins that are not installed.
     """
     values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
     config, store = build(BrokerConfig, values), build(StoreConfig, values)
@@ -94,6 +94,6 @@ async def running_name_server(
 
 
 def _settle(interval_s: float) -> None:
-    """Give the process back as it was: a node tunes it for itself when it starts."""
+    """Restore the settings of the process that a node changes at its start."""
     sys.setswitchinterval(interval_s)
     gc.unfreeze()

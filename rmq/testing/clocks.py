@@ -1,4 +1,4 @@
-"""Clocks of tests: one moved by hand, one that follows trio's."""
+"""Clocks for tests: one that the test moves, one that follows trio's."""
 
 from contextlib import suppress
 
@@ -9,7 +9,7 @@ START_MS = 1_795_262_400_000
 
 
 class ManualClock:
-    """A clock that only moves when told."""
+    """A clock that only the test moves."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.ms = now_ms
@@ -22,7 +22,7 @@ class ManualClock:
 class TrioClock:
     """The wall clock of a trio run, also one under a mock clock.
 
-    It stands still outside of the run.
+    It does not advance outside of the run.
     """
 
     def __init__(self) -> None:

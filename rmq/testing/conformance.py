@@ -1,12 +1,12 @@
-"""check_plugin: does a plugin do what a broker expects of it?
+"""check_plugin: checks that a plugin keeps the rules of the broker.
 
-The plugin is loaded into a real broker beside the built-in ones, and every request code
-that it claims is asked with fields and bodies as a careless or hostile client sends
-them.  What must hold:
+It loads the plugin into a real broker beside the built-in ones, and sends requests of
+every code that the plugin claims, with fields and bodies of careless and hostile
+clients.  The rules:
 
     the broker starts with it and stops in order
     its keys start with `plugin.<name>.`; only plugins that come with rmq have others
-    handlers answer, hold back or reject; they never raise anything else
+    handlers answer, hold or refuse; they never raise anything else
     errors have a remark; oneway requests are not answered
     a compiled handler answers as the Python handler of its code does
 """
@@ -32,7 +32,7 @@ from rmq.testing.threads import BrokerThread
 OWN_PACKAGE: Final = "rmq_plugins."
 
 ANSWER_LIMIT_S: Final = 0.25
-"""A handler that says nothing for this long has kept the request, which it may."""
+"""A handler without an answer for this long has held the request, which is allowed."""
 
 _HOSTILE_FIELDS: Final[tuple[dict[str, str], ...]] = (
     {},
@@ -51,7 +51,7 @@ _HOSTILE_BODIES: Final = (
 
 
 Answers = dict[tuple[int, int, int], Command | None]
-"""Answers by code and by the numbers of fields and body; None: it was kept."""
+"""Answers by code and by the numbers of fields and body; None: it was held."""
 
 
 def check_plugin(
@@ -60,12 +60,11 @@ def check_plugin(
     name: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> PluginInfo:
-    """Check a plugin; PluginError lists what is wrong, else what it offers is returned.
+    """Check a plugin; return its registrations, or raise PluginError with all defects.
 
-    `name` is that of its entry point, which is looked up; a module that nobody
-    installed is called by its own name.  `settings` are keys of the broker, the
-    plugin's own among them.  Call it from a function that is not async: it runs a
-    broker in a thread.
+    `name` is that of its entry point, found by its module; a module that is not
+    installed has its own name.  `settings` are keys of the broker and of the plugin.
+    Call it from a function that is not async: it runs a broker in a thread.
     """
     name = name or _name_of(module)
     problems = [*hook_problems(module), *_problems_of_keys(module, name)]
@@ -89,7 +88,7 @@ def _name_of(module: object) -> str:
 
 
 def _problems_of_keys(module: object, name: str) -> Iterator[str]:
-    """Look at the keys of the plugin."""
+    """Check the keys of the plugin."""
     prefix = f"plugin.{name}."
     if str(getattr(module, "__name__", "")).startswith(OWN_PACKAGE):
         return
@@ -102,7 +101,7 @@ def _problems_of_keys(module: object, name: str) -> Iterator[str]:
 def _try_out(
     module: object, name: str, settings: Mapping[str, str]
 ) -> tuple[PluginInfo, Answers, list[str]]:
-    """Run a broker with the plugin and ask it everything."""
+    """Run a broker with the plugin and send it all requests."""
     answers: Answers = {}
     with (
         tempfile.TemporaryDirectory(prefix="rmq-plugin-") as folder,
@@ -120,7 +119,7 @@ def _try_out(
 
 @contextmanager
 def _plain_plugin_errors() -> Iterator[None]:
-    """Take the error that stopped the broker out of the groups of its nurseries."""
+    """Raise the error that stopped the broker without the groups of its nurseries."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -138,11 +137,11 @@ def _differences(answers: Answers, others: Answers) -> Iterator[str]:
         other = others[key]
         told = None if answer is None else (answer.code, answer.body)
         if told != (None if other is None else (other.code, other.body)):
-            yield f"code {key[0]} is answered otherwise without its compiled handler"
+            yield f"code {key[0]} has another answer without its compiled handler"
 
 
 async def _ask_all(address: str, code: int, answers: Answers) -> list[str]:
-    """Ask a code what careless and hostile clients ask."""
+    """Send the requests of careless and hostile clients for a code."""
     problems = []
     for i, fields in enumerate(_HOSTILE_FIELDS):
         for j, body in enumerate(_HOSTILE_BODIES):
@@ -162,7 +161,7 @@ async def _ask_all(address: str, code: int, answers: Answers) -> list[str]:
 
 
 async def _ask(address: str, request: Command) -> Command | None:
-    """Return the answer; None if the handler keeps the request, which it may."""
+    """Return the answer; None if the handler holds the request, which is allowed."""
     async with RawClient.connect(address) as client:
         try:
             return await client.call(request, ANSWER_LIMIT_S)
@@ -172,7 +171,7 @@ async def _ask(address: str, request: Command) -> Command | None:
 
 @contextmanager
 def _logged_failures() -> Iterator[list[str]]:
-    """Collect what dispatch logs about handlers that failed, however often."""
+    """Collect all log lines of dispatch about handlers that failed."""
     failures: list[str] = []
 
     class Collector(logging.Handler):

@@ -1,11 +1,11 @@
-"""MemoryNetwork: streams without sockets, on which delay, cuts and disorder are made.
+"""MemoryNetwork: streams without sockets, with simulated delay, cuts and disorder.
 
 Each `send_all` is a parcel.  Parcels take a random time between the bounds of `delay_s`
-and arrive in order, or, with `reorder`, as their times fall; then no parcel may need
-another one, as frames do not.  All chance comes from the seed, and all time from trio's
-clock: with an autojump clock a test with long delays takes none.
+and arrive in order, or, with `reorder`, in the order of their times; then parcels must
+be independent, like frames.  All randomness comes from the seed, and all time from
+trio's clock: with an autojump clock a test with long delays takes no time.
 
-Limits: a stream holds PARCEL_LIMIT parcels on their way; who sends more waits.
+Limits: a stream holds PARCEL_LIMIT parcels in transit; then a sender waits.
 """
 
 import heapq
@@ -20,7 +20,7 @@ BACKLOG: Final = 128
 
 
 class MemoryNetwork:
-    """Addresses, the streams between them, and the weather."""
+    """Addresses, the streams between them, and their disturbances."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class MemoryNetwork:
         self._is_cut: set[str] = set()
 
     def listen(self, address: str) -> "MemoryListener":
-        """Take an address; `trio.serve_listeners` can serve the result."""
+        """Bind an address; `trio.serve_listeners` can serve the result."""
         if address in self._listeners:
             raise OSError(f"{address} is in use")
         listener = self._listeners[address] = MemoryListener(
@@ -46,7 +46,7 @@ class MemoryNetwork:
         return listener
 
     async def connect(self, address: str) -> "MemoryStream":
-        """Connect; OSError if nobody listens there or the address is cut."""
+        """Connect; OSError if nothing listens there or the address is cut."""
         await trio.lowlevel.checkpoint()
         listener = self._listeners.get(address)
         if listener is None or address in self._is_cut:
@@ -60,14 +60,14 @@ class MemoryNetwork:
     def cut(self, address: str) -> None:
         """Break the streams to an address, and refuse new ones until `heal`.
 
-        Parcels on their way are lost.
+        Parcels in transit are lost.
         """
         self._is_cut.add(address)
         for stream in self._streams.pop(address, []):
             stream.break_off()
 
     def heal(self, address: str) -> None:
-        """Let the address be reached again."""
+        """Accept connections to the address again."""
         self._is_cut.discard(address)
 
     def travel_s(self) -> float:
@@ -91,7 +91,7 @@ class MemoryListener(trio.abc.Listener["MemoryStream"]):
         return await self._accepting.receive()
 
     async def aclose(self) -> None:
-        """Give the address back."""
+        """Release the address."""
         self._leave()
         await self._sending.aclose()
         await self._accepting.aclose()
@@ -117,12 +117,12 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         return await self._incoming.get(max_bytes)
 
     async def send_eof(self) -> None:
-        """Say that nothing more comes."""
+        """Signal the end of this direction."""
         self._outgoing.end()
         await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """End both directions; what is on its way still arrives."""
+        """End both directions; parcels in transit still arrive."""
         self._outgoing.end()
         self._incoming.close_reading()
         await trio.lowlevel.checkpoint()

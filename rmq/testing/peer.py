@@ -15,9 +15,9 @@ RECEIVE_SIZE = 65_536
 
 
 class RawClient:
-    """One connection on which a test sends what it likes, well-formed or not.
+    """One connection on which a test sends any bytes, valid or not.
 
-    One call at a time; frames that arrive meanwhile are kept in `pushed`.
+    One call at a time; `pushed` collects other frames that arrive during a call.
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -61,7 +61,7 @@ class RawClient:
 
 
 class PeerPair:
-    """A client's and a server's `Peer`, joined by nothing but function calls."""
+    """A client's and a server's `Peer`, connected only by function calls."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()

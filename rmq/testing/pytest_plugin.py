@@ -1,7 +1,7 @@
-"""The fixtures `rmq_broker` and `rmq_namesrv`, for any project beside rmq.
+"""The fixtures `rmq_broker` and `rmq_namesrv`, for any project with rmq installed.
 
-pytest finds this module by its entry point. It imports rmq only when a fixture is
-asked for, so that a project without a broker in its tests pays for nothing.
+pytest finds this module by its entry point. It imports rmq only when a test uses a
+fixture, so that a project without a broker in its tests pays nothing.
 """
 
 from collections.abc import Iterator

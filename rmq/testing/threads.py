@@ -1,7 +1,7 @@
 """A node in a thread with an event loop of its own: for tests of any style.
 
-A test, its client library and its threads may block as they like; what has to do with
-the node goes to its loop through `run`.
+A test, its client library and its threads may block; calls to the node go to its loop
+through `run`.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class _NodeThread(ABC):
 
     @property
     def address(self) -> str:
-        """The "host:port" at which clients reach it."""
+        """The "host:port" for clients."""
         return self.node.name_servers[0]
 
     async def _main(self) -> None:
@@ -87,7 +87,7 @@ class _NodeThread(ABC):
 
 
 class NameServerThread(_NodeThread):
-    """A name server alone; clients and brokers need only its `address`."""
+    """A name server without a broker; clients and brokers need only its `address`."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         super().__init__()
@@ -123,11 +123,11 @@ class BrokerThread(_NodeThread):
 
     @property
     def name_server(self) -> str:
-        """The "host:port" that a client is given as its name server."""
+        """The "host:port" of the name server, for clients."""
         return self.node.name_servers[0]
 
     def create_topic(self, name: str, queues: int = 4) -> None:
-        """Make a topic; when this returns, clients are told where it is."""
+        """Create a topic; when this returns, the name server has its route."""
         topic = TopicConfig(
             topic_name=name, read_queue_nums=queues, write_queue_nums=queues
         )

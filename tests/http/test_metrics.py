@@ -346,7 +346,7 @@ async def test_readiness_says_why_not(tmp_path):
         assert status.startswith("503")
         assert body == "writing it failed\n"
         node.is_stopping = True
-        assert "a stop is under way" in (await get(node, "/readyz"))[1]
+        assert "a stop is in progress" in (await get(node, "/readyz"))[1]
         assert (await get(node, "/healthz"))[0] == "200 OK"
 
 

@@ -231,7 +231,7 @@ async def test_new_certificates_are_taken_without_a_restart(
         old = await connect(port, trusting(authority))
         cert, key = stranger.issue("renewed")
         shutil.copy(cert, paths["tls.server.certPath"])
-        await until(lambda: "stays in use" in caplog.text)  # the key does not fit yet
+        await until(lambda: "stay in use" in caplog.text)  # the key does not fit yet
         await (await connect(port, trusting(authority))).aclose()
         shutil.copy(key, paths["tls.server.keyPath"])
         await until(lambda: node.server.tls.reloads)
@@ -329,8 +329,11 @@ async def test_idle_or_closed_connections_leave_no_descriptors(
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"tls.server.mode": "enforcing"}, "name a certificate"),
-        ({"tls.server.need.client.auth": "require"}, "say by tls.server.trustCertPath"),
+        ({"tls.server.mode": "enforcing"}, "set a certificate"),
+        (
+            {"tls.server.need.client.auth": "require"},
+            "name with tls.server.trustCertPath",
+        ),
         (
             {"tls.server.mode": "always"},
             "it must be one of disabled, permissive, enforcing",
@@ -346,7 +349,7 @@ def test_what_cannot_be_meant_is_refused(values, said):
     ("change", "said"),
     [
         ({"tls.server.certPath": "/nowhere.pem"}, "No such file"),
-        ({"tls.protocols": "TLSv1.1"}, "say TLSv1.2, TLSv1.3"),
+        ({"tls.protocols": "TLSv1.1"}, "use TLSv1.2, TLSv1.3"),
         ({"tls.ciphers": "NONE_OF_THESE"}, "(?i)no cipher"),
     ],
 )

@@ -1,7 +1,7 @@
 """Administration: topics, groups, offsets, statistics, connections, configuration.
 
-What mqadmin and consoles send to a broker, on both ports; each module names its
-requests. What the broker does not have is refused with a hint (`unserved`).
+The requests of mqadmin and consoles to a broker, on both ports; each module names its
+requests. `unserved` refuses requests for missing features, with a hint.
 """
 
 from rmq.plugin import BrokerContext, Register, hookimpl
@@ -23,7 +23,7 @@ from rmq_plugins.admin.unserved import ADVICE, refuse
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Take what tools, consoles and starting clients ask."""
+    """Register the handlers for tools, consoles and starting clients."""
     _register_tables(broker, register)
     _register_views(broker, register)
     for code in ADVICE:
@@ -33,7 +33,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
 
 def _register_tables(broker: BrokerContext, register: Register) -> None:
-    """Take what changes and shows topics, groups, offsets and configuration."""
+    """Register handlers that change and show topics, groups, offsets, configuration."""
     topics = TopicHandler(broker)
     register.handler(RequestCode.UPDATE_AND_CREATE_TOPIC, topics.update)
     register.handler(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, topics.update_list)
@@ -71,7 +71,7 @@ def _register_tables(broker: BrokerContext, register: Register) -> None:
 
 
 def _register_views(broker: BrokerContext, register: Register) -> None:
-    """Take what looks at clients, queues and counters, and what cleans up."""
+    """Register handlers that show clients, queues and counters, and that clean up."""
     runtime = RuntimeInfo(broker)
     register.handler(RequestCode.GET_BROKER_RUNTIME_INFO, runtime.show)
     register.service(runtime.sample_every_second)

@@ -1,7 +1,7 @@
 """Attributes of topics and the text that changes them.
 
-`+name=value` adds or changes, `-name` takes away; several are joined with commas. A new
-topic takes additions only. Attributes that change how a queue is stored are refused,
+`+name=value` adds or changes, `-name` removes; several are joined with commas. A new
+topic allows additions only. Attributes that change how a queue is stored are refused,
 because this store has one kind of queue.
 """
 
@@ -16,7 +16,7 @@ MAX_TEXT_LENGTH: Final = 4_096
 
 
 class Attribute(NamedTuple):
-    """What values an attribute takes; none listed: a whole number."""
+    """The values that an attribute accepts; an empty list: any whole number."""
 
     values: frozenset[str] = frozenset()
     is_changeable: bool = True
@@ -62,7 +62,7 @@ def change_attributes(
 
 
 def _parse(text: str) -> dict[str, str | None]:
-    """Return new values by name; None takes the attribute away."""
+    """Return new values by name; None removes the attribute."""
     if len(text) > MAX_TEXT_LENGTH:
         raise _rejected(f"attributes of more than {MAX_TEXT_LENGTH} characters")
     changes: dict[str, str | None] = {}

@@ -1,7 +1,7 @@
-"""Requests 306, 316 and 329: old files, and queues of topics that are gone.
+"""Requests 306, 316 and 329: delete old files, and queues of deleted topics.
 
-329 lets the next cleanings delete expired log files whatever the hour; 306 lets go of
-queue files before the start of the log, and 316 of the queues of unknown topics, now.
+329 lets the next cleanings delete expired log files at any hour; 306 deletes queue
+files before the start of the log, and 316 the queues of unknown topics, both at once.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ class CleaningHandler:
         self._topics = broker.topics
 
     def log_files(self, request: Command, connection: Connection) -> Command:
-        """Let the cleaner delete expired log files from now on."""
+        """Let the next cleanings delete expired log files at any hour."""
         self._store.cleaner.request()
         return request.reply()
 

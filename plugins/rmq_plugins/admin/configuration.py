@@ -31,7 +31,7 @@ class ConfigurationHandler:
         self._version = DataVersion(timestamp=broker.boot_ms)
 
     def show(self, request: Command, connection: Connection) -> Command:
-        """Answer every key with its value; secret ones stay here."""
+        """Answer every key with its value, without secret keys."""
         header = GetBrokerConfigResponseHeader(version=self._version.encode().decode())
         return request.reply(header=header, body=as_properties(self._configs()))
 

@@ -1,4 +1,4 @@
-"""Requests 203, 204, 300, 328, 343 and 345: who is there, and who wants what."""
+"""Requests 203, 204, 300, 328, 343 and 345: clients, groups and subscriptions."""
 
 from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, Member
@@ -26,7 +26,7 @@ class ConnectionHandler:
         self._address = broker.address
 
     def consumers(self, request: Command, connection: Connection) -> Command:
-        """Answer the members of a consumer group and what they want."""
+        """Answer the members of a consumer group and their subscriptions."""
         name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
         group = self._consumers.group(name)
         if group is None:
@@ -90,7 +90,7 @@ class ConnectionHandler:
         return request.reply(body=body.encode())
 
     def subscription(self, request: Command, connection: Connection) -> Command:
-        """Answer what a group that is online wants of a topic."""
+        """Answer the subscription of an online group to a topic."""
         header = request.header(QuerySubscriptionByConsumerRequestHeader)
         body = QuerySubscriptionResponseBody(
             group=header.group,
@@ -112,7 +112,7 @@ def _shown(peer: Connection, member: Member) -> bodies.Connection:
 
 
 def _language(member: Member) -> str:
-    """Return the name of a client's language, however the client wrote it."""
+    """Return the name of a client's language, in whichever form the client sent it."""
     language = member.language
     if isinstance(language, str):
         return language

@@ -1,4 +1,4 @@
-"""Requests 200, 201, 207, 225, 352 and 353: consumer groups as tools change them."""
+"""Requests 200, 201, 207, 225, 352 and 353: tools show and change consumer groups."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -45,7 +45,7 @@ class GroupHandler:
         return self._groups.kept(request.reply())
 
     def update_list(self, request: Command, connection: Connection) -> Later:
-        """Create or change several groups; one that is wrong stops all of them."""
+        """Create or change several groups; an invalid one refuses all of them."""
         configs = SubscriptionGroupList.decode(request.body).group_config_list
         if len(configs) > MAX_GROUPS_AT_ONCE:
             raise RequestRejected(
@@ -64,7 +64,7 @@ class GroupHandler:
             self._groups.update(config)
 
     def delete(self, request: Command, connection: Connection) -> Later:
-        """Forget a group; with its offsets if the request says so."""
+        """Delete a group, with its offsets if the request asks for it."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
@@ -73,7 +73,7 @@ class GroupHandler:
         return self._groups.kept(request.reply())
 
     def forbid(self, request: Command, connection: Connection) -> Command:
-        """Forbid a group a topic or allow it, and answer what holds."""
+        """Forbid or allow a topic to a group, and answer the present state."""
         header = request.header(UpdateGroupForbiddenRequestHeader)
         group, topic = header.group, header.topic
         if header.readable is not None:
@@ -108,7 +108,7 @@ class GroupHandler:
         )
 
     def one(self, request: Command, connection: Connection) -> Command:
-        """Answer one group; like a consumer's, the question may create it."""
+        """Answer one group; the request may create it, like one of a consumer."""
         name = request.header(GetSubscriptionGroupConfigRequestHeader).group
         config = self._groups.find(name)
         if config is None:

@@ -1,6 +1,6 @@
 """Requests 29 to 32, 43, 45, 308 and 314: ends of queues, times, offsets of groups.
 
-A queue that never had a message has offset 0, and so has one of an unknown topic.
+A queue that never had a message has offset 0, and so does one of an unknown topic.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ DELAY_OFFSETS: Final = "delayOffset"
 """Facts of the plugin that delivers delayed messages."""
 
 LARGEST: Final = (1 << 63) - 1
-"""Says of a queue that the group is behind all others in it."""
+"""Answer for a queue in which the group is behind all others."""
 
 
 class OffsetHandler:
@@ -56,7 +56,7 @@ class OffsetHandler:
         return request.reply(header=SearchOffsetResponseHeader(offset=offset))
 
     def largest(self, request: Command, connection: Connection) -> Command:
-        """Answer the offset after the last message that may be read."""
+        """Answer the offset after the last visible message."""
         header = request.header(GetMaxOffsetRequestHeader)
         offset = self._store.reads.max_offset(header.topic, header.queue_id)
         return request.reply(header=GetMaxOffsetResponseHeader(offset=offset))
@@ -98,9 +98,9 @@ class OffsetHandler:
     def correction(self, request: Command, connection: Connection) -> Command:
         """Answer by queue the least offset of all groups of a topic.
 
-        Where the group that is compared is behind it the answer is the largest number.
-        Unlike Java's, the question changes nothing: groups that are filtered out are
-        not counted, but keep their offsets.
+        If the compared group is behind it, the answer is the largest number. Unlike in
+        Java, the request changes nothing: excluded groups do not count, but keep their
+        offsets.
         """
         header = request.header(QueryCorrectionOffsetHeader)
         left_out = set((header.filter_groups or "").split(","))
@@ -120,7 +120,7 @@ class OffsetHandler:
         return request.reply(body=body.encode())
 
     def clone(self, request: Command, connection: Connection) -> Command:
-        """Give a group the offsets of another one, in one topic or in all."""
+        """Copy the offsets of one group to another, in one topic or in all."""
         header = request.header(CloneGroupOffsetRequestHeader)
         source, target = header.src_group, header.dest_group
         topics = [header.topic] if header.topic else self._offsets.topics_of(source)

@@ -1,4 +1,4 @@
-"""Large tables travel in pages: entries by their place in the order of names."""
+"""Pages of large tables: entries by their index in the order of names."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -7,11 +7,11 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PAGE_SIZE: Final = 2_000
-"""Entries of a page if the asker names no size."""
+"""Entries of a page if the request has no size."""
 
 
 def page(table: Mapping[str, T], first: int, count: int | None) -> dict[str, T]:
-    """Return the entries from the place `first` on."""
+    """Return the entries from index `first` on."""
     start = max(0, first)
     size = PAGE_SIZE if count is None or count <= 0 else count
     assert size > 0, f"a page of {size} entries never ends"

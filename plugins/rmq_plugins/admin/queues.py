@@ -18,10 +18,10 @@ from rmq.protocol.headers.groups import QueryConsumeTimeSpanRequestHeader
 from rmq.protocol.headers.query import QueryConsumeQueueRequestHeader
 
 MAX_ENTRIES: Final = 1_024
-"""Entries of one answer."""
+"""Most entries of one answer."""
 
 NOT_SET: Final = "not set any response code"
-"""What Java says of an answer to 321; tools print it."""
+"""Java's remark in an answer to 321; tools print it."""
 
 
 class QueueHandler:
@@ -36,7 +36,7 @@ class QueueHandler:
         self._name = broker.config.broker_name
 
     def time_span(self, request: Command, connection: Connection) -> Command:
-        """Answer the times that a topic's queues reach over, and a group's place."""
+        """Answer first and last store time of each queue, and a group's position."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -124,6 +124,6 @@ def _shown(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
 
 
 def _as_text(at_ms: int) -> str:
-    """Write a time as Java's tools do, in the zone of this machine."""
+    """Return a time as Java's tools write it, in the zone of this machine."""
     at = datetime.fromtimestamp(max(0, at_ms) / 1_000)
     return f"{at:%Y-%m-%d#%H:%M:%S}:{at_ms % 1_000:03}"

@@ -1,6 +1,6 @@
 """Rates and daily totals, made from counters that only grow.
 
-Sampled once a second by one caller; kept are the last ten minutes.
+One caller adds a sample each second; the samples of the last ten minutes stay.
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ class Rates:
         self.totals = DayTotals()
 
     def add(self, counts: Counts) -> None:
-        """Take a sample; the first one of a day keeps the totals so far."""
+        """Add a sample; the first one of a day saves the totals so far."""
         before = self._samples[-1]
         assert counts.put >= before.put, f"{counts} after {before}: counters only grow"
         day = _day_of(counts.at_ms)

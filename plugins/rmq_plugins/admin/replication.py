@@ -1,4 +1,4 @@
-"""Requests 906 and 907: who replicates how far. This is a master without replicas."""
+"""Requests 906 and 907: progress of replicas. This is a master without replicas."""
 
 from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
@@ -20,7 +20,7 @@ class ReplicationHandler:
         self._end_at_start = broker.store.log.end_offset
 
     def exchange(self, request: Command, connection: Connection) -> Command:
-        """Tell a replica where to get the log; nobody tells this broker its master."""
+        """Answer a replica with the address of the log; refuse a change of master."""
         header = request.header(ExchangeHAInfoRequestHeader)
         if header.master_ha_address is not None:
             raise RequestRejected(

@@ -1,6 +1,6 @@
 """Requests 401 and 402: whether a group pulls a topic or pops it.
 
-Kept in `config/messageRequestMode.json`: {"messageRequestModeMap": {topic: {group:
+File `config/messageRequestMode.json`: {"messageRequestModeMap": {topic: {group:
 {"consumerGroup", "mode", "popShareQueueNum", "topic"}}}}. This broker serves pulls.
 """
 
@@ -36,7 +36,7 @@ class RequestModes(JsonTable):
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes)
 
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Note the mode of a group in a topic."""
+        """Store the mode of a group in a topic."""
         if sum(map(len, self._modes.values())) >= MAX_MODES:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"{MAX_MODES} modes are set already"
@@ -46,7 +46,7 @@ class RequestModes(JsonTable):
 
 
 class RequestModeHandler:
-    """The half of Java's `QueryAssignmentProcessor` that tools use."""
+    """The part of Java's `QueryAssignmentProcessor` that tools use."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._topics = broker.topics

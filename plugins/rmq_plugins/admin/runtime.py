@@ -1,7 +1,7 @@
 """Request 28: runtime facts under Java's names, which tools and exporters read.
 
-rmq has no thread pools, no page-cache lock and no dispatch behind the append; their
-facts are zero because nothing waits there, not because nobody looked.
+rmq has no thread pools, no page-cache lock and no dispatch after the append; their
+facts are zero because nothing ever waits there.
 """
 
 import shutil
@@ -159,7 +159,7 @@ class RuntimeInfo:
         }
 
     def _delay_facts(self) -> dict[str, str]:
-        """Say how far each delay level is, and where its queue ends."""
+        """Return the progress of each delay level, and the end of its queue."""
         told = self._facts(DELAY_OFFSETS) or {"offsetTable": {}}
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{self._end(level)}"
@@ -180,7 +180,7 @@ class RuntimeInfo:
         }
 
     def _native_facts(self) -> dict[str, str]:
-        """Frames that compiled handlers served, and why they left others to Python."""
+        """Return the frames that compiled handlers served, and declined by reason."""
         facts = {}
         for (port, code), (served, declined) in self._native_counts().items():
             prefix = f"rmq.native.{port}.{code}"
@@ -191,7 +191,7 @@ class RuntimeInfo:
 
 
 def _duration(elapsed_ms: int) -> str:
-    """Write a time span as Java does."""
+    """Return a time span as Java writes it."""
     minutes, seconds = divmod(max(0, elapsed_ms) // 1_000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,4 +1,4 @@
-"""Requests 208, 315 and 317: how far groups are, and what went in and out."""
+"""Requests 208, 315 and 317: progress of groups, and messages in and out."""
 
 from rmq.errors import RequestRejected
 from rmq.plugin import GROUP_GET_NUMS, BrokerContext, Connection, QueueOffset
@@ -40,7 +40,7 @@ class StatisticsHandler:
         return request.reply(body=data.encode())
 
     def group(self, request: Command, connection: Connection) -> Command:
-        """Answer how far a group is in its topics, or in those that are named."""
+        """Answer the progress of a group in its topics, or in the named ones."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         if header.topic:
@@ -58,7 +58,7 @@ class StatisticsHandler:
         return request.reply(body=stats.encode())
 
     def broker(self, request: Command, connection: Connection) -> Command:
-        """Answer how far every group is; `isOrder` takes ordered topics alone."""
+        """Answer the progress of every group; `isOrder` selects ordered topics."""
         is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
         answer = ConsumeStatsList(broker_addr=self._address)
         for group in self._groups.all():
@@ -84,7 +84,7 @@ class StatisticsHandler:
         return request.reply(body=answer.encode())
 
     def _still_wants(self, group: str, topic: str) -> bool:
-        """Whether a group that is online subscribes to the topic; True offline."""
+        """Whether a group subscribes to the topic; True for a group offline."""
         online = self._consumers.group(group)
         return (
             online is None

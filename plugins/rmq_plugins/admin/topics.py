@@ -1,4 +1,4 @@
-"""Requests 17, 18, 21, 202, 215, 305 and 351: topics as tools see and change them."""
+"""Requests 17, 18, 21, 202, 215, 305 and 351: tools show and change topics."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -29,7 +29,7 @@ from rmq_plugins.admin.paging import page
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 MAX_QUEUES: Final = 65_536
-"""Queues of a topic on one broker; tools and this broker walk through all of them."""
+"""Queues of a topic on one broker; tools and this broker iterate over all of them."""
 
 MAX_TOPICS_AT_ONCE: Final = 10_000
 
@@ -78,7 +78,7 @@ class TopicHandler:
         self._topics.update(config)
 
     def update_list(self, request: Command, connection: Connection) -> Later:
-        """Create or change several topics; one that is wrong stops all of them."""
+        """Create or change several topics; an invalid one refuses all of them."""
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         with self._statistics.topic_creations.timed(is_system="false"):
             self._update_all(configs)
@@ -102,7 +102,7 @@ class TopicHandler:
             self._topics.update(config)
 
     def delete(self, request: Command, connection: Connection) -> Later:
-        """Forget a topic with its queues and committed offsets."""
+        """Delete a topic with its queues and committed offsets."""
         name = request.header(DeleteTopicRequestHeader).topic
         self._check_name(name)
         self._topics.delete(name)
@@ -179,14 +179,14 @@ class TopicHandler:
         )
 
     def _check_name(self, name: str | None) -> None:
-        """Reject names that are illegal or belong to the broker itself."""
+        """Refuse names that are illegal or belong to the broker itself."""
         validate_topic(name)
         assert name is not None, "a validated name is there"
         if self._topics.is_system(name):
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 
     def _check(self, config: TopicConfig) -> None:
-        """Reject values that this broker cannot live with."""
+        """Refuse values that would harm this broker."""
         counts = config.read_queue_nums, config.write_queue_nums
         if min(counts) < 0 or max(counts) > MAX_QUEUES:
             raise _invalid(

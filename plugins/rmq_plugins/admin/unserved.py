@@ -1,4 +1,4 @@
-"""Requests of tools for what this broker does not have: 3, and what to use instead."""
+"""Requests of tools for missing features: answer 3, with the alternative."""
 
 from typing import Final
 
@@ -7,14 +7,12 @@ from rmq.plugin import Connection
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 
-_CONTROLLER: Final = (
-    "there is no controller; a broker's role is what brokerRole in its file says"
-)
+_CONTROLLER: Final = "there is no controller; a broker's role is brokerRole in its file"
 _CONTAINER: Final = (
     "this is one broker and no container; start another one with its own file"
 )
 _ROCKSDB: Final = (
-    "nothing is kept in RocksDB; queues and tables are files that rmq store inspect "
+    "nothing is stored in RocksDB; queues and tables are files that rmq store inspect "
     "shows"
 )
 _COLD: Final = (
@@ -38,7 +36,7 @@ ADVICE: Final = {
     RequestCode.ADD_BROKER: _CONTAINER,
     RequestCode.REMOVE_BROKER: _CONTAINER,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: (
-        "only a replica notes its master's flush offset; stop it and let it read anew"
+        "only a replica stores its master's flush offset; stop it and let it read again"
     ),
     RequestCode.CONTROLLER_ELECT_MASTER: _CONTROLLER,
     RequestCode.CONTROLLER_GET_METADATA_INFO: _CONTROLLER,
@@ -51,11 +49,11 @@ ADVICE: Final = {
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _COLD,
     RequestCode.SET_COMMITLOG_READ_MODE: (
-        "the kernel reads ahead as it sees fit; there is no mode to set"
+        "the kernel decides how far to read ahead; there is no mode to set"
     ),
     RequestCode.SWITCH_TIMER_ENGINE: "there is one timer engine; nothing to switch",
     RequestCode.POP_ROLLBACK: (
-        "checkpoints of POP are kept in topics only; there is nothing to roll back"
+        "checkpoints of POP are stored in topics only; there is nothing to roll back"
     ),
     RequestCode.GET_BROKER_LITE_INFO: _LITE,
     RequestCode.GET_PARENT_TOPIC_INFO: _LITE,
@@ -67,7 +65,7 @@ ADVICE: Final = {
 
 
 def refuse(request: Command, connection: Connection) -> Command:
-    """Answer as an unknown code is answered, with a hint behind it."""
+    """Answer like for an unknown code, followed by a hint."""
     advice = ADVICE[RequestCode(request.code)]
     raise RequestRejected(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

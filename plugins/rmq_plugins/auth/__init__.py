@@ -1,8 +1,8 @@
 """Access control: signed requests, users and their policies. Off by default.
 
 Requests 3001 to 3010 on both ports, and a guard before every handler while
-`authenticationEnabled` is true. Known in Java as ACL 2.0. What the rules mean, and
-where rmq asks for more than Java does, stands in docs/security.md.
+`authenticationEnabled` is true. Known in Java as ACL 2.0. docs/security.md explains the
+rules, and where rmq requires more rights than Java.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from rmq_plugins.auth.handler import AuthHandler
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Take what administers users and policies; check every request if it is on."""
+    """Register the handlers for users and policies; if enabled, check every request."""
     config = register.config(AuthConfig)
     folder = broker.store.directory.config / "auth"
     if config.auth_config_path:
@@ -44,7 +44,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
 
 def _make_users(users: UserTable, config: AuthConfig) -> None:
-    """Make the users that the configuration names and nobody has made before."""
+    """Create the users of the configuration that do not exist yet."""
     for name, password in config.initial_users():
         users.add_super_user(name, password)
     if users.is_dirty:

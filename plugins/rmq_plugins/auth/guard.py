@@ -1,7 +1,7 @@
-"""Guard: who sends a request, and whether that user may.
+"""Guard: checks the user of each request, and the user's rights.
 
-First the signature, then the rights that the request needs. The log names user, request
-and source of every refusal, never a password or a signature.
+It checks first the signature, then the rights that the request needs. The log names
+user, request and source of every refusal, never a password or a signature.
 """
 
 import logging
@@ -46,7 +46,7 @@ class AuthGuard:
         )
 
     def check(self, request: Command, connection: Connection) -> None:
-        """Raise `RequestRejected` unless the request may pass."""
+        """Raise `RequestRejected` unless the user may send the request."""
         try:
             if request.code not in self._unsigned:
                 self._rights.authenticate(request)
@@ -59,7 +59,7 @@ class AuthGuard:
             raise
 
     def user_of(self, request: Command) -> str:
-        """Return the user who signed; nobody for a code that needs no signature."""
+        """Return the user who signed; empty for a code that needs no signature."""
         if request.code in self._unsigned:
             return ""
         return request.ext_fields.get(ACCESS_KEY, "")
@@ -97,7 +97,7 @@ class AuthGuard:
 
 
 def _whitelist(key: str, text: str) -> frozenset[int]:
-    """Read a white-list; what administers the broker cannot be on one."""
+    """Read a white-list; ConfigError if it has a code that administers the broker."""
     codes = codes_of(key, text)
     for code in sorted(codes):
         if is_administrative(code):

@@ -1,8 +1,8 @@
 """Requests 3001 to 3010: users and policies, as mqadmin administers them.
 
-A change is answered when it is on disk. Passwords are shown to super users alone.
-While authentication is off nothing can be read or changed: whoever reaches the port
-could plant a super user for later.
+A change is answered when it is on disk. Only super users see passwords. While
+authentication is off these requests are refused: otherwise anybody who can reach the
+port could create a super user for later.
 """
 
 import logging
@@ -70,7 +70,7 @@ class AuthHandler:
     # -- users
 
     def create_user(self, request: Command, connection: Connection) -> Saving:
-        """Add a user; only a super user makes super users."""
+        """Add a user; only a super user creates super users."""
         self._check_on()
         user = _user_of(request)
         if user.user_type == SUPER and not self._is_super(request):
@@ -88,7 +88,7 @@ class AuthHandler:
         return self._saved(request)
 
     def update_user(self, request: Command, connection: Connection) -> Saving:
-        """Change what the body names."""
+        """Change the fields that are in the body."""
         self._check_on()
         change = _user_of(request)
         is_super = self._is_super(request)
@@ -149,7 +149,7 @@ class AuthHandler:
         return self._change_acl(request)
 
     def update_acl(self, request: Command, connection: Connection) -> Saving:
-        """Do the same: Java makes no difference either."""
+        """Do the same: the two do not differ in Java, either."""
         return self._change_acl(request)
 
     def _change_acl(self, request: Command) -> Saving:
@@ -174,7 +174,7 @@ class AuthHandler:
         return self._saved(request)
 
     def delete_acl(self, request: Command, connection: Connection) -> Saving:
-        """Remove the rule about a resource, or without one all rules of a user."""
+        """Remove the rule about a resource; without a resource, all rules of a user."""
         self._check_on()
         header = request.header(DeleteAclRequestHeader)
         subject = self._known_subject(header.subject, "The subject is not exist.")
@@ -236,7 +236,7 @@ class AuthHandler:
     def _known_subject(
         self, given: str | None, remark: str, *, is_change: bool = False
     ) -> str:
-        """Return the subject as it is kept; rejects what is no user of ours."""
+        """Return the subject in its stored form; refuse unknown users."""
         kind, _, name = (given or "").partition(":")
         if kind.lower() != "user":
             raise _refused(f"The subject {given} is none, write User:name")
@@ -274,7 +274,7 @@ def _one_of(what: str, text: str | None, allowed: tuple[str, ...]) -> str | None
     for word in allowed:
         if word.lower() == text.lower():
             return word
-    raise _invalid(f"{what} is {text}, say {' or '.join(allowed)}")
+    raise _invalid(f"{what} is {text}, write {' or '.join(allowed)}")
 
 
 def _checked(policy: PolicyInfo) -> PolicyInfo:
@@ -285,7 +285,7 @@ def _checked(policy: PolicyInfo) -> PolicyInfo:
 
 
 def _checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
-    """Bring an entry into the form that is kept, or say what is wrong with it."""
+    """Return an entry in its stored form; refuse it if it is not valid."""
     resource = parse(entry.resource)
     if resource is None:
         raise _refused("The resource is null.")
@@ -311,7 +311,7 @@ def _checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
 
 
 def _merged(old: list[PolicyInfo], new: list[PolicyInfo]) -> list[PolicyInfo]:
-    """Put new rules over old ones, policy by policy and resource by resource."""
+    """Replace old rules by new ones, policy by policy and resource by resource."""
     entries = {
         policy.policy_type: {entry.resource: entry for entry in policy.entries}
         for policy in reversed(old)
@@ -329,7 +329,7 @@ def _merged(old: list[PolicyInfo], new: list[PolicyInfo]) -> list[PolicyInfo]:
 def _without(
     policies: list[PolicyInfo], kind: PolicyType, resource: str
 ) -> Iterator[PolicyInfo]:
-    """Leave one resource out of one policy, and the policy if nothing is left."""
+    """Remove one resource from one policy, and the policy if it is empty then."""
     for policy in policies:
         entries = policy.entries
         if policy.policy_type == kind:

@@ -1,14 +1,14 @@
 # tidy: long — tables of codes, one per line
-"""Needs: which resources a request touches, and what it wants to do with them.
+"""Needs: the resources that a request uses, and the actions on them.
 
-Every request code is in one table: what its fields name, what it names in its own way,
-Get on the cluster, Update on the cluster, not ours. Java reads this off annotations of
-its header classes and asks nothing for requests without one, such as 25
-UPDATE_BROKER_CONFIG; here a code in no table, of a plugin of your own, needs Update on
-the cluster. A retry topic always needs the right on its group, whatever group the
+Every request code is in one table: resources in its fields, resources in a form of its
+own, Get on the cluster, Update on the cluster, not for brokers. Java reads this from
+annotations of its header classes and requires nothing for requests without one, such as
+25 UPDATE_BROKER_CONFIG; here a code in no table, of a plugin of your own, needs Update
+on the cluster. A retry topic always needs the right on its group, whatever group the
 request names.
 
-`LATER` names what the handlers themselves ask for once they have found a record.
+`LATER` lists the rights that handlers check themselves when they have found a record.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,7 +67,7 @@ CLUSTER_READS: Final = frozenset(
         Code.AUTH_LIST_ACL,
     }
 )
-"""Requests that show what belongs to nobody in particular: Get on the cluster."""
+"""Requests that show data without an owner: Get on the cluster."""
 
 CLUSTER_CHANGES: Final = frozenset(
     {
@@ -95,7 +95,7 @@ CLUSTER_CHANGES: Final = frozenset(
         OwnCode.REPORT_EXPORT,
     }
 )
-"""Requests that change what belongs to all: Update on the cluster."""
+"""Requests that change data of everybody: Update on the cluster."""
 
 NOT_OURS: Final = frozenset(
     {
@@ -176,7 +176,7 @@ NOT_OURS: Final = frozenset(
 )
 """Requests to name servers, controllers and clients, and those that nobody serves yet.
 
-Update on the cluster, should a plugin take one: refused until somebody decides.
+If a plugin serves one, it needs Update on the cluster until a rule is decided.
 """
 
 _T, _G = resources.TOPIC, resources.GROUP
@@ -231,7 +231,7 @@ FIELDS: Final[Mapping[int, tuple[tuple[Action, ...], tuple[tuple[str, str], ...]
         ((_G, "filterGroups"), (_G, "compareGroup"), (_T, "topic")),
     ),
 }
-"""Requests whose extension fields name what they touch."""
+"""Requests whose extension fields name their resources."""
 
 _LISTS: Final = {"filterGroups": ",", "topicList": ";"}
 _MOST_NEEDS: Final = 10_000
@@ -239,7 +239,7 @@ _UNREADABLE: Final = "parse authorization context error."
 
 
 def needs_of(request: Command, cluster: str) -> list[Need]:
-    """Return every right that the request needs; a mere producer needs none."""
+    """Return every right that the request needs; only a producer's may need none."""
     code = request.code
     special = SPECIAL.get(code)
     if special is not None:
@@ -287,7 +287,7 @@ def _send_short(request: Command) -> Needs:
 
 
 def _publish(topic: str) -> Needs:
-    """To give a message back to one's group is part of consuming."""
+    """Sending to a group's retry topic is consuming (Sub), not publishing."""
     yield Need(resources.topic(topic), SUB if is_retry_topic(topic) else PUB)
 
 
@@ -381,7 +381,7 @@ SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _create_group,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _create_groups,
 }
-"""Requests that say what they touch in their own way, or in the body."""
+"""Requests that name their resources in a form of their own, or in the body."""
 
 LATER: Final[Mapping[int, str]] = {
     Code.VIEW_MESSAGE_BY_ID: "Get on the topic of the message",
@@ -392,4 +392,4 @@ LATER: Final[Mapping[int, str]] = {
     Code.RESUME_CHECK_HALF_MESSAGE: "Update on the topic of the transaction",
     Code.HEART_BEAT: "a client id and producer groups that are the user's",
 }
-"""What handlers ask for through `BrokerContext.rights`."""
+"""Rights that handlers check through `BrokerContext.rights`."""

@@ -13,7 +13,7 @@ from rmq_plugins.client.offsets import OffsetHandler
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Take what every client sends besides messages."""
+    """Register the handlers for requests of every client except messages."""
     heartbeat = HeartbeatHandler(broker)
     register.handler(RequestCode.HEART_BEAT, heartbeat.heartbeat)
     register.handler(RequestCode.UNREGISTER_CLIENT, heartbeat.unregister)

@@ -1,7 +1,7 @@
-"""Request 400: which queues of a topic a client of a group is to consume.
+"""Request 400: the queues of a topic that a client of a group consumes.
 
-Every member computes nothing and asks: members and queues are sorted, so that all of
-them get shares of one division. The queues are those of this broker.
+Members ask instead of computing: members and queues are sorted, so that all get shares
+of the same division. The queues are those of this broker.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class AssignmentHandler:
         self._broker_name = broker.config.broker_name
 
     def assign(self, request: Command, connection: Connection) -> Command:
-        """Answer the client's share; no list at all if it cannot be known."""
+        """Answer the client's share; no list if the share is unknown."""
         body = QueryAssignmentRequestBody.decode(request.body)
         share = self._share(body)
         assignments = None
@@ -69,7 +69,7 @@ class AssignmentHandler:
 
 
 def allocate_average(queues: Queues, index: int, members: int) -> Queues:
-    """Return a run of neighbours; the first members get one more if it does not add up.
+    """Return adjacent queues; the first members get one more if there is a remainder.
 
     >>> allocate_average("abcdefgh", 0, 3)
     'abc'

@@ -1,7 +1,7 @@
-"""Requests 34, 35, 38 and 46: who is there, who leaves, who belongs to a group.
+"""Requests 34, 35, 38 and 46: heartbeats, goodbyes, and members of groups.
 
-The second form of the heartbeat has a fingerprint. It leaves the subscriptions out as
-long as they are the same; IS_SUB_CHANGE in the answer asks for them again.
+The second form of the heartbeat has a fingerprint. It omits the subscriptions as long
+as they are unchanged; IS_SUB_CHANGE in the answer asks for them again.
 """
 
 from typing import Final
@@ -47,7 +47,7 @@ class HeartbeatHandler:
         self._broker = broker
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
-        """Note a client with all its groups."""
+        """Register a client with all its groups."""
         data = HeartbeatData.decode(request.body)
         client_id = _check(data)
         user = self._broker.rights.user_of(request)
@@ -73,7 +73,7 @@ class HeartbeatHandler:
         )
 
     def unregister(self, request: Command, connection: Connection) -> Command:
-        """Forget a client in the groups that it names."""
+        """Remove a client from the groups in the request."""
         header = request.header(UnregisterClientRequestHeader)
         if header.producer_group:
             self._producers.unregister(
@@ -86,7 +86,7 @@ class HeartbeatHandler:
         return request.reply()
 
     def members(self, request: Command, connection: Connection) -> Command:
-        """List the clients of a consumer group; nobody is an error, as in Java."""
+        """List the clients of a consumer group; no client is an error, as in Java."""
         header = request.header(GetConsumerListByGroupRequestHeader)
         client_ids = self._consumers.client_ids(header.consumer_group)
         if not client_ids:
@@ -98,7 +98,7 @@ class HeartbeatHandler:
         return request.reply(body=body.encode())
 
     def check_config(self, request: Command, connection: Connection) -> Command:
-        """Say whether this broker understands the client's expression."""
+        """Answer whether this broker understands the client's expression."""
         subscription = CheckClientRequestBody.decode(request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return request.reply()
@@ -121,7 +121,7 @@ class HeartbeatHandler:
         request: Command,
         connection: Connection,
     ) -> None:
-        """Note a consumer; its group and the group's retry topic come into being."""
+        """Register a consumer; create its group and the group's retry topic."""
         group = consumer.group_name or ""
         client = connection.remote_address
         settings = self._groups.find(group, client)
@@ -152,7 +152,7 @@ class HeartbeatHandler:
         request: Command,
         connection: Connection,
     ) -> None:
-        """Note a client in its producer groups."""
+        """Register a client in its producer groups."""
         for producer in data.producer_data_set:
             self._producers.register(
                 producer.group_name or "",
@@ -167,14 +167,14 @@ class HeartbeatHandler:
     def _refresh(
         self, consumer: ConsumerData, client_id: str, connection: Connection
     ) -> bool:
-        """Note that a consumer lives; False if its subscriptions are not known."""
+        """Renew a consumer's time limit; False if its subscriptions are not known."""
         return self._consumers.refresh(
             consumer.group_name or "", client_id, connection, self._clock.now_ms()
         )
 
 
 def _check(data: HeartbeatData) -> str:
-    """Reject a heartbeat with bad names or too much in it; return the client's id."""
+    """Refuse a heartbeat with bad names or too many entries; return the client's id."""
     if not data.client_id or len(data.client_id) > MAX_CLIENT_ID_LENGTH:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,

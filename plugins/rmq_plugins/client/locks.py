@@ -1,6 +1,6 @@
-"""Requests 41 and 42: queues that an orderly consumer wants for itself, or gives back.
+"""Requests 41 and 42: an orderly consumer locks queues, or unlocks them.
 
-A queue that somebody else holds is missing in the answer; its consumer waits and asks
+A queue that another client holds is missing in the answer; the consumer waits and asks
 again.
 """
 
@@ -31,14 +31,14 @@ class LockHandler:
         self._locks = broker.queue_locks
 
     def lock(self, request: Command, connection: Connection) -> Command:
-        """Answer the queues that the client holds now, among those it asked for."""
+        """Lock queues; answer the requested ones that the client holds now."""
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _check(body)
         locked = self._locks.lock(group, client_id, body.mq_set)
         return request.reply(body=LockBatchResponseBody(locked=locked).encode())
 
     def unlock(self, request: Command, connection: Connection) -> Command:
-        """Take queues back; success even if the client held none of them."""
+        """Unlock queues; success even if the client held none of them."""
         body = UnlockBatchRequestBody.decode(request.body)
         group, client_id = _check(body)
         self._locks.unlock(group, client_id, body.mq_set)
@@ -46,7 +46,7 @@ class LockHandler:
 
 
 def _check(body: LockBatchRequestBody) -> tuple[str, str]:
-    """Return group and client id, or reject names and sizes that cannot be."""
+    """Return group and client id; refuse names and sizes that are not valid."""
     validate_group(body.consumer_group)
     if not body.client_id or len(body.client_id) > MAX_NAME_LENGTH:
         raise RequestRejected(

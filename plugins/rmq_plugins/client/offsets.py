@@ -1,8 +1,8 @@
-"""Requests 14 and 15: how far a group has come in a queue.
+"""Requests 14 and 15: the offset of a group in a queue.
 
-Not found (22) makes a client start where its own setting says. Offset 0 is answered
-for a group without an offset only while the first message is still hot: a new group on
-a young queue then reads all of it.
+After the answer not found (22) a client starts as its own setting says. A group without
+an offset gets 0 only while the first message is still hot: a new group on a young queue
+then reads all of it.
 """
 
 from typing import Final
@@ -56,7 +56,7 @@ class OffsetHandler:
         )
 
     def update(self, request: Command, connection: Connection) -> Command:
-        """Store an offset; going backwards is allowed."""
+        """Store an offset, which may be lower than before."""
         fields = request.ext_fields
         topic, group = fields.get("topic"), fields.get("consumerGroup")
         if topic is None or self._topics.get(topic) is None:

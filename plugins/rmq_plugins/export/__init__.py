@@ -1,4 +1,4 @@
-"""Exporters say how far they have come; what they still need can be kept.
+"""Exporters report their progress; the log that they still need can be kept.
 
 Request 20002 REPORT_EXPORT, see `handler.py`.
 """
@@ -12,7 +12,7 @@ from rmq_plugins.export.positions import ExportPositions
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Take reports, and keep the log for who reports, if that is configured."""
+    """Accept reports, and keep the log for exporters if that is configured."""
     positions = ExportPositions(broker.store_config.root / "config", broker.clock)
     register.table(positions)
     if register.config(ExportConfig).hold:

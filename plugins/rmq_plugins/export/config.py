@@ -4,7 +4,7 @@ from rmq.plugin import Configuration, option
 
 
 class ExportConfig(Configuration):
-    """What becomes of the log while exporters read it."""
+    """How exporters affect the deletion of the log."""
 
     hold: bool = option(
         False,

@@ -1,7 +1,7 @@
 """ExportHandler: request 20002 REPORT_EXPORT.
 
 Fields: `exporter`, a name, with `offset`, the physical offset up to which its table is
-complete; or with `forget=true`.  Without fields nothing is noted.
+complete; or with `forget=true`.  Without fields nothing is stored.
 Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
 """
 
@@ -14,14 +14,14 @@ from rmq_plugins.export.positions import ExportPositions
 
 
 class ExportHandler:
-    """Listens to exporters and tells anyone how far they are behind."""
+    """Stores reports of exporters and answers how far they are behind."""
 
     def __init__(self, broker: BrokerContext, positions: ExportPositions) -> None:
         self._store = broker.store
         self._positions = positions
 
     def report(self, request: Command, _connection: Connection) -> Command:
-        """Note a position or forget an exporter; answer with all of them."""
+        """Store a position or remove an exporter; answer with all of them."""
         name = request.ext_fields.get("exporter")
         end_offset = self._store.log.end_offset
         if name is not None and request.ext_fields.get("forget") == "true":
@@ -37,6 +37,6 @@ class ExportHandler:
         if not text.isdecimal() or int(text) > end_offset:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
-                f"offset {text!r} is no place in this log, which ends at {end_offset}",
+                f"offset {text!r} is not in this log, which ends at {end_offset}",
             )
         return int(text)

@@ -1,7 +1,7 @@
-"""ExportPositions: how far each exporter has come in the log.
+"""ExportPositions: the progress of each exporter in the log.
 
-Kept in `config/exportPositions.json`, so that a restart does not forget whom the log is
-kept for.
+File: `config/exportPositions.json`, so that a restart knows for which exporters to keep
+the log.
 """
 
 import re
@@ -43,7 +43,7 @@ class ExportPositions(JsonTable):
         }
 
     def report(self, name: str, offset: int) -> None:
-        """Note where an exporter is; going back is allowed, a table may start anew."""
+        """Store an exporter's offset; it may be lower, as a table may start again."""
         if not _NAME.fullmatch(name):
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
@@ -59,7 +59,7 @@ class ExportPositions(JsonTable):
         self.touch()
 
     def forget(self, name: str) -> None:
-        """Keep nothing for an exporter any more."""
+        """Remove an exporter: the log is no longer kept for it."""
         if self._reports.pop(name, None) is None:
             raise RequestRejected(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -68,7 +68,7 @@ class ExportPositions(JsonTable):
         self.touch()
 
     def lowest(self) -> int | None:
-        """Where the slowest exporter is; None without any."""
+        """Return the offset of the slowest exporter; None without any."""
         return min((offset for offset, _ in self._reports.values()), default=None)
 
     def lags(self, end_offset: int) -> dict[str, dict[str, int]]:

@@ -7,7 +7,7 @@ from rmq_plugins.query.handler import QueryHandler
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Take queries by key, unique key, tags and offset."""
+    """Register the handlers for queries by key, unique key, tags and offset."""
     handler = QueryHandler(broker)
     register.handler(RequestCode.QUERY_MESSAGE, handler.by_key)
     register.handler(RequestCode.VIEW_MESSAGE_BY_ID, handler.by_offset)

@@ -1,8 +1,7 @@
-"""Requests 12 and 33: messages by key, unique key or tags, and by their place in the
-log.
+"""Requests 12 and 33: messages by key, unique key or tags, and by physical offset.
 
-The answer's body is the records as stored, one after the other.  Clients look for a
-unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages, whatever they ask.
+The answer's body is the records as stored, one after the other.  Clients search for a
+unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages for any limit.
 """
 
 from rmq.access.policies import Action
@@ -53,7 +52,7 @@ class QueryHandler:
         )
 
     def by_offset(self, request: Command, connection: Connection) -> Command:
-        """Answer the message at an offset of the log, as message ids hold it."""
+        """Answer the message at a physical offset, which message ids contain."""
         header = request.header(ViewMessageRequestHeader)
         offset = PhysicalOffset(header.offset)
         found = self._store.reads.vouched_at(offset)

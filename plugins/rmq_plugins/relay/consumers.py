@@ -1,7 +1,7 @@
-"""Requests 307 and 309: asked of the broker, answered by one consumer.
+"""Requests 307 and 309: the broker forwards them to one consumer.
 
-The request goes on with its own fields, 309 with the stored message as body; what the
-client answers is the answer.
+The broker sends the request with its own fields, 309 with the stored message as body,
+and returns the client's answer.
 """
 
 import re
@@ -36,7 +36,7 @@ class ConsumerRelay:
         self._name = broker.config.broker_name
 
     async def running_info(self, request: Command, _connection: Connection) -> Command:
-        """Let a consumer say how it is."""
+        """Answer the state that a consumer reports."""
         header = request.header(GetConsumerRunningInfoRequestHeader)
         return await self._call(
             request,
@@ -48,7 +48,7 @@ class ConsumerRelay:
     async def consume_directly(
         self, request: Command, connection: Connection
     ) -> Command:
-        """Let a consumer consume one message, and say how that went."""
+        """Let a consumer consume one message, and answer the result."""
         header = request.header(ConsumeMessageDirectlyResultRequestHeader)
         fields = {**request.ext_fields, "brokerName": self._name}
         topic = self._topics.get(header.topic or "")
@@ -83,7 +83,7 @@ class ConsumerRelay:
     async def _call(
         self, request: Command, group: str, client_id: str, question: Command
     ) -> Command:
-        """Ask the client and pass its answer on."""
+        """Send the request to the client and return its answer."""
         connection, member = self._find(group, client_id)
         if member.version < OLDEST_VERSION:
             raise _failed(

@@ -1,8 +1,8 @@
-"""Requests 222 and 223: set a group's offsets, and see those of its consumers.
+"""Requests 222 and 223: set a group's offsets, and show those of its consumers.
 
-By default a reset is the broker's own business: the offset is stored, and the next pull
-of each queue is answered with it. Without `useServerSideResetOffset`, and for tools in
-C++, it is pushed (220) to every member instead, which commits it itself.
+By default the broker itself does a reset: it stores the offset and answers the next
+pull of each queue with it. Without `useServerSideResetOffset`, and for tools in C++, it
+pushes the offset (220) to every member instead, which commits it itself.
 """
 
 from typing import Final
@@ -53,7 +53,7 @@ class OffsetRelay:
         return request.reply(body=ResetOffsetBody(offset_table=table).encode())
 
     def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        """Store the offsets; consumers hear of them when they pull."""
+        """Store the offsets; consumers receive them when they pull."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RequestRejected(
@@ -76,7 +76,7 @@ class OffsetRelay:
     def _targets(
         self, header: ResetOffsetRequestHeader, topic: TopicConfig
     ) -> dict[int, int]:
-        """Return the new offset of each queue that is meant."""
+        """Return the new offset of each queue of the request."""
         queue_id = header.queue_id
         if queue_id < 0:
             return {

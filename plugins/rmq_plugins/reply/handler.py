@@ -1,8 +1,9 @@
 """Requests 324 and 325: push a reply (326) to the client that waits for it.
 
-REPLY_TO_CLIENT names the client; it is found by its heartbeat as a producer. What the
-push came to is the answer. Under `storeReplyMessageEnable` the reply is also stored in
-its topic, whether it was pushed or not; without, the answer says id 0 and offset 0.
+REPLY_TO_CLIENT names the client, which the broker knows from its heartbeat as a
+producer. The answer is the result of the push. With `storeReplyMessageEnable` the reply
+is also stored in its topic, pushed or not; without it, the answer has id 0 and offset
+0.
 """
 
 from typing import Final
@@ -50,7 +51,7 @@ class ReplyHandler:
         }
 
     async def reply(self, request: Command, connection: Connection) -> Command:
-        """Push the reply, and store it if that is wanted."""
+        """Push the reply, and store it if that is enabled."""
         header = decode_send_header(request.code, request.ext_fields)
         try:
             message = self._message(request, header, connection)
@@ -76,7 +77,7 @@ class ReplyHandler:
         header: SendMessageRequestHeader,
         connection: Connection,
     ) -> Message:
-        """Check the request as a send is checked, and build the message."""
+        """Make the checks of a send, and build the message."""
         if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
@@ -132,7 +133,7 @@ class ReplyHandler:
     async def _push(
         self, message: Message, header: SendMessageRequestHeader
     ) -> str | None:
-        """Bring the reply to its client; return what went wrong."""
+        """Send the reply to its client; return the problem, if any."""
         client = message.properties.get(names.REPLY_TO_CLIENT)
         if client is None:
             return "reply message properties[REPLY_TO_CLIENT] is null"
@@ -168,7 +169,7 @@ class ReplyHandler:
         return None if answer.code == ResponseCode.SUCCESS else failure
 
     def _store(self, message: Message) -> dict[str, str] | None:
-        """Store the reply; return where it is."""
+        """Store the reply; return the fields with its id and offsets."""
         queue_id = message.queue_id
         result = self._put(message, names.TRAN_MSG)
         if result.status is not PutStatus.PUT_OK:

@@ -1,11 +1,12 @@
-"""Delayed delivery: put aside at the send, stored anew when due.
+"""Delayed delivery: a message waits in a system topic and is stored again when due.
 
 A delayed message is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its topic and
 queue in REAL_TOPIC and REAL_QID. All messages of a level have the same delay, so that
 the head of each queue is the next one due. Delivery stores a new record with the same
-properties and only then moves the offset: a crash delivers twice, never too seldom.
+properties and only then moves the offset: after a crash a message may be delivered
+twice, but is never lost.
 
-One task sleeps until the earliest head is due. With nothing put aside it sleeps until
+One task sleeps until the earliest head is due. Without delayed messages it sleeps until
 an arrival; an ordinary message costs it one test per poll.
 """
 
@@ -32,10 +33,10 @@ BATCH: Final = 32
 """Messages that are read and delivered together: 0.1 ms, a turn of the thread."""
 
 MAX_TARGETS: Final = 8_192
-"""Queues that are known to the compiled copies; then all begin anew."""
+"""Most queues for compiled copies; when there are more, all are learned again."""
 
 MAX_SLEEP_MS: Final = 1_000
-"""With messages put aside the wall clock is looked at this often: it may be set."""
+"""While messages wait, the task reads the wall clock this often: it may be set."""
 
 RETRY_MS: Final = 10_000
 """Pause of a level after a message could not be stored."""
@@ -71,9 +72,7 @@ class Deliveries:
     # -- on the way in
 
     def put_aside(self, message: Message) -> None:
-        """Readdress a message that asks for a delay; a half message waits for its
-        commit.
-        """
+        """Readdress a message with a delay; a half message first needs its commit."""
         level = _level(message.properties.get(names.DELAY))
         if level <= 0 or not self._delays_ms or _is_half(message):
             return
@@ -89,7 +88,7 @@ class Deliveries:
         self._expected.add(level)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
-        """Look at the levels that were empty and are no more."""
+        """Find the due times of levels that were empty until now."""
         if not self._expected:
             return
         arrived = {n for n in self._expected if (SCHEDULE_TOPIC, n - 1) in touched}
@@ -102,7 +101,7 @@ class Deliveries:
     # -- on the way out
 
     async def run(self) -> None:
-        """Deliver for ever."""
+        """Deliver until cancelled."""
         self.find_pending()
         while True:
             now_ms = self._clock.now_ms()
@@ -115,16 +114,17 @@ class Deliveries:
                 await self._next_turn()
 
     def _deliver_in_turn(self, level: int) -> None:
-        """Deliver one batch, so that a send waits for no more; the level is last then.
+        """Deliver one batch, so that sends wait for no more; then other levels go
+        first.
 
-        Longer turns with pauses between them made those who send wait longer.
+        Longer turns with pauses between them made senders wait longer.
         """
         self.deliver(level)
         if level in self._due_ms:
             self._due_ms[level] = self._due_ms.pop(level)
 
     def find_pending(self) -> None:
-        """Look at every level once, as at the start."""
+        """Find the due time of every level, as at the start."""
         for level in range(1, len(self._delays_ms) + 1):
             queue = SCHEDULE_TOPIC, level - 1
             low, high = (
@@ -148,7 +148,7 @@ class Deliveries:
             await self._woken.wait()
 
     def deliver(self, level: int) -> int:
-        """Deliver what is due of one level, at most a batch; return how many."""
+        """Deliver due messages of one level, at most a batch; return their number."""
         offset = first = self.offsets.get(level)
         found = self._store.reads.get(
             SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH
@@ -183,14 +183,14 @@ class Deliveries:
         return offset - first
 
     def _nothing_at(self, level: int, offset: int, following: int, high: int) -> None:
-        """Skip what is not there; a level that was delivered whole has no due time."""
+        """Skip missing entries; a level without waiting messages has no due time."""
         if following != offset:
             self.offsets.set(level, following)
         if following >= high:
             self._due_ms.pop(level, None)
 
     def _store_again(self, record: StoredMessage) -> bool:
-        """Store a message for its own topic; True also for one that has none."""
+        """Store a message in its own topic; True also if it has no valid topic."""
         message = record.again()
         properties = message.properties
         topic = properties.get(names.REAL_TOPIC, "")
@@ -211,7 +211,7 @@ class Deliveries:
         return True
 
     def _learn(self, topic: str, queue_id: str) -> None:
-        """Let the next messages for a queue be copied without being decoded."""
+        """Let compiled code copy the next messages for a queue without decoding."""
         queue = self._store.queues.get(topic, int(queue_id))
         if queue is None or topic == SCHEDULE_TOPIC:
             return
@@ -220,7 +220,7 @@ class Deliveries:
         self._targets[f"{topic}\x01{queue_id}".encode()] = queue
 
     def _is_address(self, topic: str, queue_id: str) -> bool:
-        """Whether a message can be stored there; a store of others may say anything."""
+        """Whether a message can be stored there; a foreign store may have any value."""
         if topic == TRANS_HALF_TOPIC or not _QUEUE_ID.fullmatch(queue_id):
             return False
         if self._topics.get(topic) is not None:
@@ -233,7 +233,7 @@ class Deliveries:
 
 
 def _level(text: str | None) -> int:
-    """Return the delay level, 0 if there is none that can be read."""
+    """Return the delay level, 0 if there is no valid one."""
     try:
         return 0 if text is None else int(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""How far each delay level has been delivered.
+"""Progress of delivery of each delay level.
 
-Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX. Kept in `config/delayOffset.json`:
+Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX. File `config/delayOffset.json`:
 
     {"dataVersion": {...}, "offsetTable": {"<level>": <next offset in the queue>}}
 """
@@ -14,7 +14,7 @@ from rmq.protocol.bodies.common import DataVersion
 
 
 class DelayOffsets(JsonTable):
-    """The table half of Java's `ScheduleMessageService`."""
+    """The table in Java's `ScheduleMessageService`."""
 
     def __init__(self, folder: Path, clock: Clock, version_step: int) -> None:
         super().__init__(folder / "delayOffset.json", clock)
@@ -43,7 +43,7 @@ class DelayOffsets(JsonTable):
         }
 
     def facts(self) -> dict[str, object]:
-        """Return the content of the file: what tools are told."""
+        """Return the content of the file, which tools can read."""
         return self._content()
 
     def get(self, level: int) -> int:
@@ -51,7 +51,7 @@ class DelayOffsets(JsonTable):
         return self._offsets.get(level, 0)
 
     def set(self, level: int, offset: int) -> None:
-        """Note that everything before `offset` is delivered."""
+        """Store that all messages before `offset` are delivered."""
         self._offsets[level] = offset
         self.changed.set()
         self._steps += 1

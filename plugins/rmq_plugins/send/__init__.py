@@ -13,7 +13,7 @@ from rmq_plugins.send.send_back import SendBackHandler
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Take messages on both ports."""
+    """Register the handlers for messages on both ports."""
     sends = SendHandler(broker)
     register.handler(RequestCode.SEND_MESSAGE, sends.send)
     register.handler(RequestCode.SEND_MESSAGE_V2, sends.send)

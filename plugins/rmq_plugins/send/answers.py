@@ -1,4 +1,4 @@
-"""How the outcome of a put is said on the wire.
+"""The answers to sends, from the results of puts.
 
 Every answer carries MSG_REGION and TRACE_ON, which the clients' tracing reads.
 """
@@ -19,7 +19,7 @@ from rmq.protocol.properties import MSG_REGION, TRACE_ON
 
 
 class Answers:
-    """Builds the answers; producers see by the code whether to try another broker."""
+    """Builds the answers; their code tells producers whether to try another broker."""
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
@@ -47,7 +47,7 @@ class Answers:
         }
 
     def is_durable(self, topic: str) -> bool:
-        """Whether the topic is as durable as a message is when it is acknowledged."""
+        """Whether the topic is as durable as its acknowledged messages."""
         return not self._waits_for_disk or not self._topics.is_unsaved(topic)
 
     def stored(
@@ -58,10 +58,10 @@ class Answers:
         wait: str | None,
         topic: str,
     ) -> Command | Held | Later:
-        """Answer a send that reached the log; under SYNC_FLUSH once it is durable.
+        """Answer a stored message; under SYNC_FLUSH when it is durable.
 
-        So must be its topic, which a send may have made. `wait` is the message's own
-        word on waiting for the disk, its property WAIT.
+        Its topic must be durable, too, because a send may have created it. `wait` is
+        the message's property WAIT: whether to wait for the disk.
         """
         answer = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
         if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
@@ -76,7 +76,7 @@ class Answers:
         return request.reply(code, remark, ext_fields=self.facts)
 
     def not_stored(self, request: Command, status: PutStatus) -> Command:
-        """Answer a send that the store did not take."""
+        """Answer a send that the store refused."""
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             reason = self._store.durability.refuse_reason
             return self.refused(

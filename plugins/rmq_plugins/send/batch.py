@@ -1,9 +1,9 @@
 """Request 320: several messages of one topic and queue in one body.
 
-All of them are stored, one after another, or none. The ids of the answer are joined
-with commas; its queue offset is that of the first message. The properties of the header
-speak for the batch and are not stored; each message has its own. A unique key among
-them is answered as the transaction id.
+The store takes all of them, one after another, or none. The ids of the answer are
+joined with commas; its queue offset is that of the first message. The properties of the
+header belong to the batch and are not stored; each message has its own. A unique key in
+the header's properties is answered as the transaction id.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ MAX_TOPIC_LENGTH: Final = 127
 
 
 class BatchHandler:
-    """The batch half of Java's `SendMessageProcessor`."""
+    """The batch part of Java's `SendMessageProcessor`."""
 
     def __init__(
         self, broker: BrokerContext, checks: SendChecks, answers: Answers
@@ -84,7 +84,7 @@ class BatchHandler:
         header: SendMessageRequestHeader,
         connection: Connection,
     ) -> Message:
-        """Check the batch as a whole; return what its messages have in common."""
+        """Check the batch as a whole; return the common part of its messages."""
         config = self._checks.topic(header, connection)
         if len(header.topic) > MAX_TOPIC_LENGTH:
             raise _illegal(f"message topic length over {MAX_TOPIC_LENGTH}")
@@ -107,7 +107,7 @@ class BatchHandler:
 
 
 def _is_special(batch: Message) -> bool:
-    """Whether the batch asks for a delay or a transaction, which need one message."""
+    """Whether the batch has a delay or a transaction, which need a single message."""
     properties = batch.properties
     return (
         properties.get(DELAY, "0") != "0"

@@ -1,7 +1,7 @@
-"""What a send must pass before it is stored, in the order in which Java asks.
+"""The checks of a send before it is stored, in Java's order.
 
-A topic in the table was validated when it got there, so that an ordinary send pays one
-look-up; names are validated, and topics created, on the way that finds none.
+Names in the topic table were validated before, so that an ordinary send costs one
+look-up; only if that finds nothing, the name is validated and the topic created.
 """
 
 import random
@@ -60,7 +60,7 @@ class SendChecks:
     def topic(
         self, header: SendMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
-        """Find or create the topic, or reject the send."""
+        """Find or create the topic, or refuse the send."""
         refusal = self._overload.reject_send()
         if refusal is not None:
             raise RequestRejected(*refusal)
@@ -94,7 +94,7 @@ class SendChecks:
         return config
 
     def queue_id(self, wanted: int, config: TopicConfig) -> int:
-        """Return the queue to write; a negative wish leaves the choice to us."""
+        """Return the queue to write; for a negative id the broker chooses."""
         if wanted >= 0:
             return wanted
         if config.write_queue_nums <= 0:
@@ -107,7 +107,7 @@ class SendChecks:
     def divert_retry(
         self, message: Message, header: SendMessageRequestHeader, version: int
     ) -> None:
-        """Move a message for a group's retry topic to its dead letters, if due."""
+        """Readdress a retry after its last attempt to the group's dead letters."""
         group = message.topic.removeprefix(RETRY_PREFIX)
         settings = self._groups.find(group)
         if settings is None:
@@ -167,7 +167,7 @@ def stored_flags(
     config: TopicConfig,
     connection: Connection,
 ) -> int:
-    """Return the sender's flags with those that only the broker knows."""
+    """Return the sender's flags with those that the broker sets."""
     if header.sys_flag & _NEVER_QUEUED:
         _check_flags(header.sys_flag, properties)
     flags = header.sys_flag & CLIENT_FLAGS | added_flags(config)
@@ -177,9 +177,9 @@ def stored_flags(
 
 
 def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
-    """Refuse what would be acknowledged and never delivered.
+    """Refuse messages that would be acknowledged but never delivered.
 
-    A transaction is announced by its flag and by TRAN_MSG, and the property counts.
+    A transaction has its flag and the property TRAN_MSG; the property decides.
     """
     if sys_flag & INNER_BATCH:
         raise _illegal(sys_flag, "an inner batch, and queues of batches are not served")

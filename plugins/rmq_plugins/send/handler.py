@@ -1,12 +1,12 @@
-"""Requests 10 and 310: one message in, where it was stored out.
+"""Requests 10 and 310: store one message, and answer its offsets.
 
-A plain function on the trio thread: the put has happened when it returns, so that sends
-of one connection are stored in the order in which they came. Under SYNC_FLUSH the
-answer is held back until the log is durable up to the message.
+A plain function on the trio thread: the put is complete when it returns, so that sends
+of one connection are stored in the order of their arrival. Under SYNC_FLUSH the answer
+is held until the log is durable up to the message.
 
-The broker adds four properties to what it stores: MSG_REGION, TRACE_ON, CLUSTER, and
-UNIQ_KEY if the producer set none. Text that carries nothing special is stored as it
-came, with theirs behind it.
+The broker adds four properties to each message: MSG_REGION, TRACE_ON, CLUSTER, and
+UNIQ_KEY if the producer set none. Properties without a special one are stored as they
+came, followed by these four.
 """
 
 from collections.abc import Collection
@@ -31,11 +31,11 @@ from rmq_plugins.send.native import NativeSends
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-"""Bound here because looking an enum's member up costs as much as a small call."""
+"""Bound here, because the lookup of an enum's member costs as much as a small call."""
 
 _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 _NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
-"""A message with one of these is of another type, whatever its priority says."""
+"""A message with one of these has another type, and its priority has no effect."""
 
 
 class SendHandler:
@@ -61,7 +61,7 @@ class SendHandler:
         self._natives: NativeSends | None = None
 
     def compiled(self, broker: BrokerContext) -> NativeSends:
-        """Show plain messages to compiled handlers from the first call on."""
+        """Create the compiled sends; from then on they serve plain messages."""
         if self._natives is None:
             self._natives = NativeSends(
                 broker,
@@ -73,12 +73,12 @@ class SendHandler:
         return self._natives
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Hear which keys of the configuration have new values."""
+        """Apply new values of configuration keys."""
         if self._natives is not None:
             self._natives.config_changed(keys)
 
     def send(self, request: Command, connection: Connection) -> Command | Held | Later:
-        """Store one message, or the batch that the header announces."""
+        """Store one message, or a batch if the header has its mark."""
         header = decode_send_header(request.code, request.ext_fields)
         if header.batch or request.code == _BATCH:
             return self._batch.send(request, header, connection)
@@ -122,7 +122,7 @@ class SendHandler:
         text = header.properties or ""
         properties = decode_properties(text)
         if text and text[-1] != "\x02":
-            text += "\x02"  # Java's clients before 5.0 leave the last one out
+            text += "\x02"  # Java's clients before 5.0 omit the last one
         is_plain = self._special.isdisjoint(properties) and (
             text.count("\x02") == len(properties)
         )
@@ -145,15 +145,16 @@ class SendHandler:
         )
 
     def _serve_special(self, message: Message, config: TopicConfig) -> None:
-        """See to properties that mean something, before the text is written anew."""
+        """Apply special properties, before the text is encoded again."""
         self._check_served(message.properties, message.reconsume_times)
         message.remove_property(names.POP_CK)
         message.queue_id = _queue_by_priority(message, config)
 
     def _check_served(self, properties: dict[str, str], reconsume_times: int) -> None:
-        """Refuse what no plugin serves: as a plain message it would come at once.
+        """Refuse delayed, timed and transactional messages that no plugin handles.
 
-        A delay level goes before a time; a retry that waits is no transaction any more.
+        Stored as plain messages they would be delivered at once. A delay level takes
+        precedence over a time; a delayed retry is no longer transactional.
         """
         is_delayed = _level(properties) > 0
         is_retry = is_delayed and reconsume_times > 0
@@ -180,7 +181,7 @@ class SendHandler:
 
 
 def _level(properties: dict[str, str]) -> int:
-    """Return the delay level, 0 if there is none that can be read."""
+    """Return the delay level, 0 if there is no valid one."""
     return _integer(properties.get(names.DELAY), default=0)
 
 
@@ -192,7 +193,7 @@ def _integer(text: str | None, *, default: int) -> int:
 
 
 def _queue_by_priority(message: Message, config: TopicConfig) -> int:
-    """Return the queue of the priority; drop a priority that does not count."""
+    """Return the queue of the priority; remove a priority without effect."""
     properties = message.properties
     priority = _integer(properties.get(names.PRIORITY), default=-1)
     if priority < 0:

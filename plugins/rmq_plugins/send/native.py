@@ -1,8 +1,8 @@
-"""Compiled sends: what the Python handler has served plainly, `SendPath` serves next.
+"""Compiled sends: after a plain message in Python, `SendPath` serves the queue's next.
 
-A queue is shown to it after a first message went through the Python handler, which has
-made its topic, its folder and its file by then; a topic that changes is forgotten, and
-none is shown while the broker may not be written to.
+A queue is added to it after the Python handler has served a first message, and so has
+created topic, folder and file; a topic that changes is removed, and no queue is added
+while the broker has no write permission.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from rmq.protocol.topics import is_dlq_topic, is_retry_topic
 from rmq_plugins.send.checks import added_flags
 
 TOPIC_LIMIT = 8192
-"""More are not served at the same time; then all begin anew."""
+"""Most queues at a time; when there are more, all are removed and added again."""
 
 
 class NativeSends:
@@ -63,9 +63,9 @@ class NativeSends:
         self.table.forget_all()
 
     def show(self, config: TopicConfig, queue_id: int) -> None:
-        """Let later messages for this queue of an ordinary topic take the short way.
+        """Let the compiled handler serve later messages for this queue.
 
-        Messages that are declined for something else come by again and again.
+        Called again for each message that is declined for another reason.
         """
         name = config.topic_name
         assert name is not None, "a topic in the table has a name"

@@ -1,12 +1,12 @@
 """Request 36: a consumer gives back a message that it could not handle.
 
-The record is read at its offset in the log and stored anew for the retry topic of the
-group: the same body and flags, one more attempt, RETRY_TOPIC and ORIGIN_MESSAGE_ID of
-the first message. It comes again after the delay level that the consumer
-asks for; 0 leaves the choice to the broker, which waits one level longer each time.
-After the last attempt, or for a negative level, it goes to the dead letters at once.
+The broker reads the record at its physical offset and stores it again in the retry
+topic of the group: the same body and flags, one more attempt, RETRY_TOPIC and
+ORIGIN_MESSAGE_ID of the first message. It is delivered after the delay level in the
+request; for 0 the broker chooses, one level longer each time. After the last attempt,
+or for a negative level, it goes to the dead letters at once.
 
-The retry policy of a group has no part in this: Java's broker stores it for proxies.
+The retry policy of a group has no effect here: Java's broker stores it for proxies.
 """
 
 import random
@@ -42,7 +42,7 @@ FIRST_LEVEL: Final = 3
 
 
 class SendBackHandler:
-    """The half of Java's `AbstractSendMessageProcessor` that consumers use."""
+    """The part of Java's `AbstractSendMessageProcessor` that consumers use."""
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
@@ -56,7 +56,7 @@ class SendBackHandler:
         self._config = config
 
     def send_back(self, request: Command, connection: Connection) -> Command:
-        """Store the message again, for later or for good."""
+        """Store the message again, for a retry or as a dead letter."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
         group = self._group(header.group)
         if group.retry_queue_nums <= 0:
@@ -145,7 +145,7 @@ class SendBackHandler:
 
 
 def _again(record: StoredMessage) -> Message:
-    """Build the message of the next attempt; topic, queue and delay come later."""
+    """Build the message of the next attempt; the caller sets topic, queue and delay."""
     message = record.again()
     message.reconsume_times += 1
     message.prepared_transaction_offset = 0

@@ -1,4 +1,4 @@
-"""Transactional messages: held back until their producer says commit or rollback.
+"""Transactional messages: invisible until their producer sends commit or rollback.
 
 Requests 37 END_TRANSACTION and 323 RESUME_CHECK_HALF_MESSAGE; the broker asks with 39
 CHECK_TRANSACTION_STATE.
@@ -14,12 +14,12 @@ from rmq_plugins.transaction.handler import TransactionHandler
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Hold half messages back, end them, and ask after those that stay open."""
+    """Hold half messages, end them, and check those that stay open."""
     log = HalfLog(broker)
     handler = TransactionHandler(broker, log)
     register.handler(RequestCode.END_TRANSACTION, handler.end)
     register.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, handler.resume)
-    register.interceptor({TRAN_MSG}, log.hold_back, first=True)  # then comes a delay
+    register.interceptor({TRAN_MSG}, log.hold_back, first=True)  # a delay comes after
     register.service(Checker(broker, log).run)
     register.service(log.write_ops_later)
     register.on_stop(log.write_ops)

@@ -1,12 +1,12 @@
-"""The check: asks a producer of the group what became of an open transaction.
+"""The check: asks a producer of the group for the result of an open transaction.
 
-Every `transactionCheckInterval` the half queue is walked from its progress on. A half
-that is old enough is stored anew, so that the walk can pass it, and its producer is
-sent 39 with the places of the new record. Given up are halves that were asked about
-`transactionCheckMax` times or are older than `fileReservedTime`. Only what was sent
-counts as a check; inside its immunity time a half is stored anew without one.
+Every `transactionCheckInterval` it walks the half queue from its progress on. It stores
+a half message that is old enough again, so that the walk can pass it, and sends 39 with
+the offsets of the new record to a producer. It discards half messages after
+`transactionCheckMax` checks, or that are older than `fileReservedTime`. Only a sent 39
+counts as a check; within its immunity time a half message is stored again without one.
 
-With nothing open the service sleeps until the next half message.
+Without open transactions the service sleeps until the next half message.
 """
 
 import logging
@@ -29,10 +29,10 @@ from rmq_plugins.transaction.half_log import HalfLog
 logger = logging.getLogger(__name__)
 
 STEPS: Final = 64
-"""Halves looked at between two chances for everybody else."""
+"""Half messages examined before other tasks run."""
 
 ENDED_STEPS: Final = 16
-"""Ended halves that take as long as one that is looked at."""
+"""Finished half messages that may be skipped in the time of examining one."""
 
 _HOUR_MS: Final = 3_600_000
 
@@ -52,7 +52,7 @@ class Checker:
         self._config = config
 
     async def run(self) -> None:
-        """Check for ever."""
+        """Check until cancelled."""
         while True:
             if not self._log.has_pending:
                 self._log.woken = trio.Event()
@@ -74,7 +74,7 @@ class Checker:
             await self._next_turn()
 
     def step(self, start_ms: int) -> bool:
-        """Look at one half; False ends the round, because the rest is too young."""
+        """Examine one half message; False ends the round: the rest is too young."""
         log = self._log
         if log.pass_ended(ENDED_STEPS):
             return True
@@ -93,7 +93,7 @@ class Checker:
         return True
 
     def _look_after(self, record: StoredMessage) -> bool:
-        """Give up, spare or ask; False if it is too young or the store refuses."""
+        """Discard, postpone or check; False if it is too young or the store refuses."""
         properties = record.properties
         age_ms = self._clock.now_ms() - record.born_timestamp
         times = _number(properties.get(names.TRANSACTION_CHECK_TIMES))
@@ -102,7 +102,7 @@ class Checker:
             or age_ms > self._config.file_reserved_time_h * _HOUR_MS
         ):
             logger.warning(
-                "gave up a transaction of %s after %d checks",
+                "discarded a transaction of %s after %d checks",
                 Foreign(properties.get(names.PRODUCER_GROUP)),
                 times,
             )
@@ -126,7 +126,7 @@ class Checker:
         return True
 
     def _producer(self, group: str, topic: str) -> Connection | None:
-        """Choose a live producer of the group that may see messages of the topic."""
+        """Choose an online producer of the group that may see messages of the topic."""
         may = self._broker.rights.may
         members = [
             connection
@@ -162,5 +162,5 @@ class Checker:
 
 
 def _number(text: str | None) -> int:
-    """Return a number of a property, 0 if it is none."""
+    """Return the number in a property, 0 if it is no number."""
     return int(text[:9]) if text and text.isdecimal() else 0

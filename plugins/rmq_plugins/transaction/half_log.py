@@ -1,14 +1,15 @@
-"""What is known of open transactions: the half queue, the op queue, what follows.
+"""The state of open transactions: the half queue and the op queue.
 
-A half message lies in RMQ_SYS_TRANS_HALF_TOPIC with REAL_TOPIC and REAL_QID. A check
-stores it anew at the end of the queue; TRAN_PREPARED_QUEUE_OFFSET then names its first
-place, the *root*, and the newest record of a root is the *live* one. What ended is
-written to RMQ_SYS_TRANS_OP_HALF_TOPIC: tag `d`, body `12,13,` (queue offsets of live
-records). Progress on both queues is that of the group CID_RMQ_SYS_TRANS.
+A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC with REAL_TOPIC and REAL_QID. A
+check stores it again at the end of the queue; TRAN_PREPARED_QUEUE_OFFSET then has its
+first offset, the *root*, and the newest record of a root is the *live* one. The end of
+a transaction is written to RMQ_SYS_TRANS_OP_HALF_TOPIC: tag `d`, body `12,13,` (queue
+offsets of live records). Progress on both queues is that of the group
+CID_RMQ_SYS_TRANS.
 
 Crash contract: a rollback is in the op queue before it is answered. Commits are written
-there later, together; after a crash those since the last op message are found again in
-the log, where each committed record names its half. So nothing is delivered twice.
+there later, together; after a crash, commits since the last op message are found in the
+log, where each committed record names its half. So nothing is delivered twice.
 """
 
 import logging
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 MAX_OPEN: Final = 1_000_000
-"""Transactions that may be open; each costs memory once it was checked."""
+"""Most open transactions; each uses memory after its first check."""
 
 _READ: Final = 32
 _ENDED_TAG: Final = "d"
@@ -53,7 +54,7 @@ _OFFSET: Final = re.compile("[0-9]{1,19}")
 class HalfLog:
     """The half and op queues of one broker.
 
-    `progress`: every half before it is settled or was stored anew.
+    `progress`: every half message before it has ended or was stored again.
     """
 
     def __init__(self, broker: BrokerContext) -> None:
@@ -87,7 +88,7 @@ class HalfLog:
         return self.progress < self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
 
     def hold_back(self, message: Message) -> None:
-        """Readdress a transactional message; a retry is no transaction any more."""
+        """Readdress a transactional message; a retry is no longer transactional."""
         properties = message.properties
         if properties[names.TRAN_MSG].lower() != "true":
             return
@@ -111,11 +112,11 @@ class HalfLog:
         self.woken.set()
 
     def at(self, physical_offset: int) -> StoredMessage | None:
-        """Return the half message that starts at an offset of the log."""
+        """Return the half message that starts at a physical offset."""
         return self._record(TRANS_HALF_TOPIC, physical_offset)
 
     def given_up_at(self, physical_offset: int) -> StoredMessage | None:
-        """Return the transaction that was given up and starts at an offset."""
+        """Return the discarded transaction that starts at a physical offset."""
         return self._record(TRANS_CHECK_MAX_TIME_TOPIC, physical_offset)
 
     def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
@@ -125,7 +126,7 @@ class HalfLog:
         return record if record is not None and record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
-        """Return the half at `progress`; what is gone from the store is passed."""
+        """Return the half at `progress`; skip those that the store has deleted."""
         while self.has_pending:
             found = self._store.reads.get(
                 TRANS_HALF_TOPIC, 0, QueueOffset(self.progress), 1
@@ -143,18 +144,18 @@ class HalfLog:
         return self._live.get(root, root)
 
     def is_ended(self, live: int) -> bool:
-        """Whether the transaction was committed or rolled back not long ago."""
+        """Whether the transaction was recently committed or rolled back."""
         return live in self._ended
 
     def is_forgotten(self, live: int) -> bool:
-        """Whether nothing is known of the transaction any more: ended or given up."""
+        """Whether the transaction is no longer known: ended or discarded."""
         return live < self.progress
 
     def pass_ended(self, most: int) -> bool:
-        """Step over ended halves at `progress` without reading them; False if none is.
+        """Skip finished halves at `progress` without reading them; False if none is.
 
-        A record that ended is the live one of its transaction, or one that was stored
-        anew since: neither wants a look.
+        A finished entry is either its transaction's newest record or one that was
+        stored again later; neither needs to be read.
         """
         first = self.progress
         stop = min(first + most, self._store.reads.max_offset(TRANS_HALF_TOPIC, 0))
@@ -164,7 +165,7 @@ class HalfLog:
         return self.progress > first
 
     def advance(self) -> None:
-        """Step over the half at `progress`."""
+        """Skip the half at `progress`."""
         assert self.has_pending, f"there is no half at {self.progress}"
         self._step_over()
 
@@ -184,7 +185,7 @@ class HalfLog:
             del self._open[topic]
 
     def renew(self, record: StoredMessage, times: int) -> StoredMessage | None:
-        """Store a half anew at the end of the queue; None if the store refuses."""
+        """Store a half again at the end of the queue; None if the store refuses."""
         message = record.again()
         root = _root(record)
         message.set_property(names.TRAN_PREPARED_QUEUE_OFFSET, str(root))
@@ -208,7 +209,7 @@ class HalfLog:
         )
 
     def give_up(self, record: StoredMessage) -> bool:
-        """Copy a half to the topic of transactions that nobody ended."""
+        """Copy a half to the topic of discarded transactions."""
         self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=PERM_READ_WRITE)
         message = record.again()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
@@ -218,7 +219,7 @@ class HalfLog:
         return True
 
     def resume(self, record: StoredMessage) -> PutStatus:
-        """Store a half that was given up as a new one, which was never checked."""
+        """Store a discarded half as a new one, without any checks so far."""
         assert record.topic == TRANS_CHECK_MAX_TIME_TOPIC, record.topic
         message = record.again()
         message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
@@ -233,7 +234,7 @@ class HalfLog:
     # -- ended transactions
 
     def end(self, live: int) -> None:
-        """Note that a transaction was committed; the op queue hears it soon."""
+        """Record a commit; it is written to the op queue soon."""
         assert live not in self._ended, f"half {live} ended twice"
         self._ended.add(live)
         self._unwritten.append(live)
@@ -243,7 +244,7 @@ class HalfLog:
         self._write_wanted.set()
 
     def end_now(self, live: int) -> bool:
-        """Write down that a transaction ended; False if the store refuses."""
+        """Write the end of a transaction at once; False if the store refuses."""
         self._unwritten.append(live)
         if self.write_ops():
             self._ended.add(live)
@@ -252,7 +253,7 @@ class HalfLog:
         return False
 
     def write_ops(self) -> bool:
-        """Write what ended to the op queue; False if the store refuses."""
+        """Write the ended transactions to the op queue; False if the store refuses."""
         ended = self._unwritten
         if not ended:
             return True
@@ -271,7 +272,7 @@ class HalfLog:
         return True
 
     async def write_ops_later(self) -> None:
-        """Collect for some time what ended, then write it, again and again."""
+        """Until cancelled, collect ended transactions for some time and write them."""
         while True:
             await self._write_wanted.wait()
             await trio.sleep(self._op_interval_s)
@@ -281,7 +282,7 @@ class HalfLog:
     # -- progress
 
     def save_progress(self) -> None:
-        """Hand the progress on both queues to the table of consumer offsets."""
+        """Commit the progress on both queues to the table of consumer offsets."""
         if not self.has_pending:
             self._open.clear()  # of those that were refused after `hold_back`, too
         self._offsets.commit(GROUP, GROUP, TRANS_HALF_TOPIC, 0, self.progress)
@@ -290,7 +291,7 @@ class HalfLog:
             self._offsets.commit(GROUP, GROUP, TRANS_OP_HALF_TOPIC, 0, op_offset + 1)
 
     def _load(self) -> None:
-        """Find out what is open."""
+        """Find the open transactions."""
         low = self._store.reads.min_offset(TRANS_HALF_TOPIC, 0)
         self.progress = max(low, self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0))
         self.progress = min(
@@ -330,7 +331,7 @@ class HalfLog:
             offset = found.next_begin_offset
 
     def _find_commits(self, offset: int) -> None:
-        """Look in the log for commits that the op queue did not hear of."""
+        """Find commits in the log that are not in the op queue."""
         end = self._store.durability.confirm_offset
         while offset < end:
             record = self._store.reads.message_at(PhysicalOffset(offset))
@@ -356,6 +357,6 @@ class HalfLog:
 
 
 def _root(record: StoredMessage) -> int:
-    """Return the offset at which the half of a record was stored first."""
+    """Return the offset at which the half message was first stored."""
     text = record.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET, "")
     return int(text) if _OFFSET.fullmatch(text) else record.queue_offset

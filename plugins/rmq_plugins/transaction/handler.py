@@ -1,10 +1,10 @@
-"""Request 37: the producer ends its transaction, by itself or because it was asked;
-323: an operator has a transaction that was given up checked again.
+"""Request 37: the producer ends its transaction, by itself or after a check; 323: an
+operator has a discarded transaction checked again.
 
-Ordinarily oneway. Type 0, "unknown", is never answered. The first word counts: a second
-commit or rollback of the same transaction changes nothing and is answered 0, or 1 once
-nothing is known of it any more. What is checked again counts as begun anew: the ids of
-the old half end nothing.
+Usually oneway. Type 0, "unknown", is never answered. The first end counts: a second
+commit or rollback of the same transaction changes nothing and is answered 0, or 1 when
+the transaction is no longer known. A transaction that is checked again is a new one:
+the ids of the old half message cannot end it.
 """
 
 from typing import Final
@@ -98,14 +98,14 @@ class TransactionHandler:
         return request.reply()
 
     def resume(self, request: Command, connection: Connection) -> Command:
-        """Put a half message that was given up back where it is checked."""
+        """Store a discarded half message again in the queue that is checked."""
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         offset = offset_of_message_id(header.msg_id)
         record = None if offset is None else self._log.given_up_at(offset)
         if record is None:
             raise _refused(
-                f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}, where "
-                "transactions lie that nobody ended"
+                f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}, the "
+                "topic of discarded transactions"
             )
         self._require(request, connection, record, Action.UPDATE)
         status = self._log.resume(record)
@@ -121,7 +121,7 @@ class TransactionHandler:
         record: StoredMessage,
         action: Action,
     ) -> None:
-        """Refuse who may not do this with the topic that the half is for."""
+        """Refuse a user without the right to the topic of the half message."""
         topic = record.properties.get(names.REAL_TOPIC, "")
         self._broker.rights.require(request, connection, topic, action)
 
@@ -131,7 +131,7 @@ class TransactionHandler:
         request: Command,
         connection: Connection,
     ) -> StoredMessage:
-        """Find the half message; check that the header means it and the user may."""
+        """Find the half message; check that the header fits and the user may end it."""
         record = self._log.at(header.commit_log_offset)
         if record is None:
             raise _refused(_NOT_FOUND)
@@ -177,7 +177,7 @@ class TransactionHandler:
         return topic
 
     def _final(self, record: StoredMessage) -> Message:
-        """Build what consumers get."""
+        """Build the message that consumers get."""
         message = record.again()
         topic = message.remove_property(names.REAL_TOPIC) or ""
         queue_id = message.remove_property(names.REAL_QID) or ""

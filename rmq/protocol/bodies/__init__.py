@@ -1,8 +1,8 @@
 """Typed bodies: JSON documents as structs with Java's names, types and defaults.
 
-A class here carries the name of the Java class whose document it is; its fields are
-Java's property names in snake case. Reading is lenient as fastjson's reader is: unknown
-names are ignored, missing and null ones have Java's default, numbers may be text.
+A class here has the name of the Java class of the document; its fields are Java's
+property names in snake case. Reading is as lenient as fastjson: unknown names are
+ignored, missing and null ones have Java's default, numbers may be text.
 Enums stay text, since a newer peer may know more names. Writing: see `fastjson`; fields
 that are None are left out.
 """
@@ -20,7 +20,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.json_dialect import standard_json
 
 MAX_OBJECTS: Final = 250_000
-"""Two bytes of a document can make 200 bytes of a value."""
+"""Most objects: two bytes of a document can become 200 bytes of a value."""
 
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read the document; what is none, or of another shape, rejects the request."""
+        """Read the document; RequestRejected if it is not JSON, or of another shape."""
         if data.count(b"{") > MAX_OBJECTS:
             raise _rejected(cls, f"over {MAX_OBJECTS} objects: send them in parts")
         try:
@@ -45,13 +45,13 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
 
     @classmethod
     def _lenient(cls, data: bytes) -> Self:
-        """Read what has nulls, references, objects as names or other types."""
+        """Read a document with nulls, references, objects as names or other types."""
         value = fastjson.StrangeBudget().loads(data)
         return cls._build(_without_nulls(value) if b"null" in data else value)
 
     @classmethod
     def from_value(cls, value: object) -> Self:
-        """Build from what `fastjson.loads` returned."""
+        """Build from the result of `fastjson.loads`."""
         return cls._build(_without_nulls(value))
 
     @classmethod
@@ -68,9 +68,9 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def decode_quickly(kind: type[T], data: bytes) -> T | None:
-    """Read a document by the typed parser; None if that cannot, say because of nulls.
+    """Read a document by the typed parser; None if that fails, for example on nulls.
 
-    What is not standard is rewritten first; both take a few nanoseconds a byte.
+    Text that is not standard JSON is rewritten first; both take a few ns per byte.
     """
     if b"$ref" in data:
         return None

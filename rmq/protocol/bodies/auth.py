@@ -24,14 +24,14 @@ class PolicyEntryInfo(Body, kw_only=True):
 
 
 class PolicyInfo(Body, kw_only=True):
-    """Rules of one kind: `policy_type` Custom, or Default for what those leave open."""
+    """Rules of one kind: `policy_type` Custom, or Default if no Custom rule matches."""
 
     policy_type: str | None = None
     entries: list[PolicyEntryInfo] = field(default_factory=list)
 
 
 class AclInfo(Body, kw_only=True):
-    """All rules of a subject, which is written `User:name`."""
+    """All rules of a subject, `User:name`."""
 
     subject: str | None = None
     policies: list[PolicyInfo] = field(default_factory=list)

@@ -7,7 +7,7 @@ from rmq.protocol.headers import I32, I64
 
 
 class DataVersion(Body, kw_only=True):
-    """Tells whether a table changed; equal if all three numbers are."""
+    """The version of a table; equal if all three numbers are equal."""
 
     state_version: I64 = 0
     timestamp: I64 = 0
@@ -15,7 +15,7 @@ class DataVersion(Body, kw_only=True):
 
 
 class MessageQueue(Struct, kw_only=True, frozen=True, rename="camel"):
-    """One queue of a topic on one broker; may stand as a name in a table."""
+    """One queue of a topic on one broker; may be the name of a member in a table."""
 
     topic: str
     broker_name: str

@@ -23,7 +23,7 @@ class CustomizedRetryPolicy(Body, kw_only=True):
 
 
 class GroupRetryPolicy(Body, kw_only=True):
-    """When a message that was not consumed comes again."""
+    """The delays before a message that was not consumed is delivered again."""
 
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -92,7 +92,7 @@ class ConsumeStats(Body, kw_only=True):
 
 
 class QuerySubscriptionResponseBody(Body, kw_only=True):
-    """Answer to 345: what a group wants of a topic."""
+    """Answer to 345: the subscription of a group to a topic."""
 
     group: str | None = None
     topic: str | None = None

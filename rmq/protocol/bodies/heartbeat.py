@@ -39,7 +39,7 @@ class ConsumeFromWhere(StrEnum):
 
 
 class SubscriptionData(Body, kw_only=True):
-    """What a group wants of a topic."""
+    """The subscription of a group to a topic."""
 
     topic: str | None = None
     sub_string: str | None = None
@@ -129,7 +129,7 @@ class Connection(Body, kw_only=True):
 
 
 class ConsumerConnection(Body, kw_only=True):
-    """Answer to 203: the members of a consumer group and what they want."""
+    """Answer to 203: the members of a consumer group and their subscriptions."""
 
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class ProducerConnection(Body, kw_only=True):
 
 
 class ProducerInfo(Body, kw_only=True):
-    """One client of a producer group, with the time it was last heard of."""
+    """One client of a producer group, with the time of its last heartbeat."""
 
     client_id: str | None = None
     remote_ip: str | None = field(default=None, name="remoteIP")

@@ -1,4 +1,4 @@
-"""What is loaded into a broker; Java has no such document."""
+"""The plugins of a broker; Java has no such document."""
 
 from msgspec import field
 

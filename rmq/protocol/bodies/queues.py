@@ -8,7 +8,7 @@ from rmq.protocol.headers import I32, I64
 
 
 class LockBatchRequestBody(Body, kw_only=True):
-    """Request 41: queues that an orderly consumer wants for itself."""
+    """Request 41: queues to lock for an orderly consumer."""
 
     consumer_group: str | None = None
     client_id: str | None = None
@@ -17,17 +17,17 @@ class LockBatchRequestBody(Body, kw_only=True):
 
 
 class UnlockBatchRequestBody(LockBatchRequestBody, kw_only=True):
-    """Request 42: queues that it gives back."""
+    """Request 42: queues to unlock."""
 
 
 class LockBatchResponseBody(Body, kw_only=True):
-    """Answer to 41: the queues that it got."""
+    """Answer to 41: the queues that the client holds now."""
 
     locked: list[MessageQueue] = field(default_factory=list, name="lockOKMQSet")
 
 
 class QueryAssignmentRequestBody(Body, kw_only=True):
-    """Request 400: which queues are mine?"""
+    """Request 400: a client asks for its queues."""
 
     topic: str | None = None
     consumer_group: str | None = None
@@ -99,6 +99,6 @@ class ResetOffsetBodyForC(Body, kw_only=True):
 
 
 class ResetOffsetBody(Body, kw_only=True):
-    """Answer to 222, and the push 220 to clients: where to go on."""
+    """Answer to 222, and the push 220 to clients: the offsets to continue at."""
 
     offset_table: dict[MessageQueue, I64] = field(default_factory=dict)

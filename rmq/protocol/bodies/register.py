@@ -1,4 +1,4 @@
-"""RegisterBrokerBody: what a broker tells a name server about its topics.
+"""RegisterBrokerBody: the topics that a broker registers at a name server.
 
 Three forms are read. Up to version 36 the body is the bare table of topics. From then
 on it is a JSON document, or its compressed form, recognised by its first byte because
@@ -47,7 +47,7 @@ _SIZE: Final = struct.Struct(">i")
 _LEAST_TOKENS: Final = 5
 _decode_number = msgspec.json.Decoder(I32).decode
 _SHOWN: Final = 100
-"""Bytes of a wrong part that its remark repeats."""
+"""Bytes of a wrong part that the remark repeats."""
 
 
 class RegisterBrokerBody(Body, kw_only=True):
@@ -104,7 +104,7 @@ class RegisterBrokerBody(Body, kw_only=True):
 
 
 class _Reader:
-    """Takes length-prefixed pieces; a length that lies rejects the request."""
+    """Reads length-prefixed pieces; RequestRejected if a length is wrong."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -142,7 +142,7 @@ def _inflate(data: bytes) -> bytes:
 
 
 def _load(data: bytes, kind: type[T], budget: fastjson.StrangeBudget) -> T:
-    """Read a part; what the typed parser cannot read takes from the budget."""
+    """Read a part; text that the typed parser cannot read counts for the budget."""
     value = decode_quickly(kind, data)
     if value is not None:
         return value

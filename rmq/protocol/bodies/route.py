@@ -1,9 +1,9 @@
 """Bodies of the name server: routes, clusters, members of a broker group.
 
-What other clients make of these decides their form. Integer names are quoted, since
-some clients read standard JSON only; false and null are left out, because pyrocketmq
-reads a route as a Python literal; and there are no blanks, because the Go client cuts
-addresses out of the text by hand.
+Other clients determine their form. Integer names are quoted, because some clients read
+only standard JSON; false and null are left out, because pyrocketmq reads a route as a
+Python literal; and there are no blanks, because the Go client cuts addresses out of the
+text by hand.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ class BrokerData(Body, kw_only=True):
     enable_acting_master: bool | None = None
 
     def __post_init__(self) -> None:
-        """Forget a false, which is the same as absence and hurts some clients."""
+        """Replace false by None: it means the same, and some clients cannot read it."""
         if not self.enable_acting_master:
             self.enable_acting_master = None
 
@@ -40,7 +40,7 @@ class QueueData(Body, kw_only=True):
 
 
 class TopicRouteData(Body, kw_only=True):
-    """Answer to 105: where a topic lives; static-topic mappings stay as they came."""
+    """Answer to 105: the route of a topic; static-topic mappings as they came."""
 
     order_topic_conf: str | None = None
     topic_queue_mapping_by_broker: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Bodies of statistics and of looks at queues and replicas, as tools read them."""
+"""Bodies of statistics, and about queues and replicas, for tools."""
 
 from msgspec import field
 
@@ -37,7 +37,7 @@ class ConsumeStatsList(Body, kw_only=True):
 
 
 class QueueTimeSpan(Body, kw_only=True):
-    """Store times of a queue and where a group is in them, ms since 1970.
+    """Store times of a queue and the position of a group in them, ms since 1970.
 
     The texts repeat the times, `2026-11-21#03:01:54:226`.
     """
@@ -65,7 +65,7 @@ class QueryCorrectionOffsetBody(Body, kw_only=True):
 
 
 class ConsumeQueueData(Body, kw_only=True):
-    """One entry of a queue; `eval`: whether the group's filter takes it."""
+    """One entry of a queue; `eval`: whether it matches the group's filter."""
 
     physic_offset: I64 = 0
     physic_size: I32 = 0
@@ -117,7 +117,7 @@ class HAConnectionRuntimeInfo(Body, kw_only=True):
 
 
 class HARuntimeInfo(Body, kw_only=True):
-    """Answer to 907: how replication is."""
+    """Answer to 907: the state of replication."""
 
     master: bool = True
     master_commit_log_max_offset: I64 = 0

@@ -10,7 +10,7 @@ from rmq.protocol.headers import I32, I64
 
 
 class TopicConfig(Body, kw_only=True):
-    """How a topic is laid out on one broker."""
+    """The configuration of a topic on one broker."""
 
     topic_name: str | None = None
     read_queue_nums: I32 = 16
@@ -50,7 +50,7 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only
 
 
 class TopicOffset(Body, kw_only=True):
-    """The ends of one queue and when it last grew."""
+    """First and end offset of one queue, and the time of its last message."""
 
     min_offset: I64 = 0
     max_offset: I64 = 0

@@ -51,7 +51,7 @@ class Header(msgspec.Struct, kw_only=True, rename="camel"):
 class RpcHeader(Header, kw_only=True):
     """Fields that every client may add. Known in Java as `RpcRequestHeader`.
 
-    ns: namespace; nsd: names already carry it; bname: the broker meant; oway: oneway.
+    ns: namespace; nsd: names already contain it; bname: target broker; oway: oneway.
     """
 
     ns: str | None = None
@@ -80,7 +80,7 @@ def _text(value: object) -> str:
 
 
 def _decode_leniently(kind: type[H], ext_fields: Mapping[str, str]) -> H:
-    """Read field by field: either Java's dialect saves it, or the culprit is named."""
+    """Read field by field as Java does; RequestRejected names the first bad field."""
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         text = ext_fields.get(field.encode_name)
@@ -92,7 +92,7 @@ def _decode_leniently(kind: type[H], ext_fields: Mapping[str, str]) -> H:
 
 
 def _parse(kind: type[Header], field: msgspec.structs.FieldInfo, text: str) -> object:
-    """One value from its text, as Java's parsers take it."""
+    """Read one value from its text like Java's parsers."""
     try:
         return msgspec.convert(text, field.type, strict=False)
     except msgspec.ValidationError as error:

@@ -74,7 +74,7 @@ class SearchOffsetRequestHeader(TopicHeader, kw_only=True):
 
     @property
     def boundary(self) -> BoundaryType:
-        """Which end of a run of equal times is meant; what is not UPPER is LOWER."""
+        """The end of a run of equal times to return: UPPER, else LOWER."""
         if self.boundary_type is not None and self.boundary_type.upper() == "UPPER":
             return BoundaryType.UPPER
         return BoundaryType.LOWER

@@ -12,8 +12,8 @@ from rmq.protocol.headers import I32, I64, Header, RpcHeader, TopicHeader
 class SendMessageRequestHeader(Header, kw_only=True):
     """Of requests 10 SEND_MESSAGE and 324 SEND_REPLY_MESSAGE.
 
-    Queue id -1 lets the broker choose. The fields that name a namespace are of no use
-    to a broker and are not read, because this header is decoded for every message.
+    Queue id -1 lets the broker choose. The fields of a namespace are useless to a
+    broker and are not read, because this header is decoded for every message.
     """
 
     producer_group: str
@@ -60,7 +60,7 @@ _LONG_NAMES: Final = (
 def decode_send_header(
     code: int, ext_fields: Mapping[str, str]
 ) -> SendMessageRequestHeader:
-    """Read the header of any send request in the form that its code demands."""
+    """Read the header of any send request in the form of its code."""
     kind: type[SendMessageRequestHeader] = SendMessageRequestHeaderV2
     if code in _LONG_NAMES:
         kind = SendMessageRequestHeader

@@ -35,8 +35,12 @@ def test_reports_are_noted_and_told(caller, clock):
     [
         ({"exporter": "../x", "offset": 0}, ResponseCode.INVALID_PARAMETER, "name"),
         ({"exporter": "x" * 128, "offset": 0}, ResponseCode.INVALID_PARAMETER, "name"),
-        ({"exporter": "x"}, ResponseCode.INVALID_PARAMETER, "no place"),
-        ({"exporter": "x", "offset": -1}, ResponseCode.INVALID_PARAMETER, "no place"),
+        ({"exporter": "x"}, ResponseCode.INVALID_PARAMETER, "is not in this log"),
+        (
+            {"exporter": "x", "offset": -1},
+            ResponseCode.INVALID_PARAMETER,
+            "is not in this log",
+        ),
         ({"exporter": "x", "offset": 1}, ResponseCode.INVALID_PARAMETER, "ends at 0"),
         ({"exporter": "x", "forget": "true"}, ResponseCode.QUERY_NOT_FOUND, "known"),
     ],
