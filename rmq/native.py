@@ -2,10 +2,12 @@
 
 A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
 contract, and subclasses `NativeHandler`.  `SendPath` is the handler of the send codes,
-`PullPath` that of the pull codes.
+`PullPath` that of the pull codes, `CommitPath` that of request 15.
 """
 
 from rmq._fastpath import (
+    CommitPath,
+    CommitTable,
     LogTail,
     NativeHandler,
     PullPath,
@@ -21,6 +23,8 @@ from rmq._fastpath import (
 )
 
 __all__ = [
+    "CommitPath",
+    "CommitTable",
     "LogTail",
     "NativeHandler",
     "PullPath",

@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from rmq._fastpath import (
+    CommitTable,
     LogTail,
     MappedFile,
     PullPath,
@@ -67,7 +68,7 @@ def reactor_with(tmp_path, size, tag_codes):
         version=513,
         on_found=lambda pulls, messages, missed: None,
         on_returned=print,
-        on_commits=lambda commits: None,
+        commits=CommitTable(lambda commits: None),
     )
     view = PullView(
         FIELDS["consumerGroup"],

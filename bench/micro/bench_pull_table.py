@@ -1,6 +1,6 @@
 """A view that changes: forgotten and shown again, among many others."""
 
-from rmq._fastpath import LogTail, PullTable, PullView, RecordEncoder
+from rmq._fastpath import CommitTable, LogTail, PullTable, PullView, RecordEncoder
 
 
 def view(n):
@@ -27,7 +27,7 @@ def bench_remove_and_add_among_10000(benchmark):
         version=513,
         on_found=print,
         on_returned=print,
-        on_commits=print,
+        commits=CommitTable(print),
     )
     views = [view(n) for n in range(10_000)]
     for each in views:

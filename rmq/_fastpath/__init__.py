@@ -5,6 +5,8 @@ Only `columns` is not here: Spark reads with it, a broker has no use for it.
 
 from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
+from rmq._fastpath.commit_path import CommitPath
+from rmq._fastpath.commit_table import CommitTable
 from rmq._fastpath.connections import Connections, EventKind
 from rmq._fastpath.decode import (
     Record,
@@ -46,6 +48,8 @@ from rmq._fastpath.watermark import Watermark
 
 __all__ = [
     "RPC_BOUNDS_MS",
+    "CommitPath",
+    "CommitTable",
     "Connections",
     "EventKind",
     "HeldPullCounts",

@@ -110,11 +110,11 @@ cdef inline uint8_t *end_value(uint8_t *start, uint8_t *end) noexcept nogil:
 cdef inline uint8_t *end_json(
     uint8_t *out, const Frame *frame, const char *remark, int32_t version
 ) noexcept nogil:
-    """Write what follows the ext fields of an answer.
+    """Write what follows the ext fields of an answer, or its code if there are none.
 
     `remark` is a whole member with its comma, or empty.
     """
-    out = put_literal(out, b'},"flag":1,"language":"PYTHON","opaque":')
+    out = put_literal(out, b',"flag":1,"language":"PYTHON","opaque":')
     out = put_signed(out, frame.opaque)
     out = put_text(out, remark, literal_size(remark))
     out = put_literal(out, b',"serializeTypeCurrentRPC":"JSON","version":')

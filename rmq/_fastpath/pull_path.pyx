@@ -38,9 +38,7 @@ from rmq._fastpath.native cimport (
     CONTRACT_VERSION, DECLINED, KEPT, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
     Text, Verdict, decline,
 )
-from rmq._fastpath.pull_table cimport (
-    COMMIT_LIMIT, Commit, PullTable, PullView, Served,
-)
+from rmq._fastpath.pull_table cimport PullTable, PullView, Served
 from rmq._fastpath.scan cimport Found, Wanted, scan_entries
 from rmq._fastpath.syscalls cimport monotonic_ns
 from rmq._fastpath.tail cimport QueueTail
@@ -194,7 +192,7 @@ cdef class PullPath(NativeHandler):
             if conn.reason == OUTSIDE and pull.offset == pulled.high:
                 return self.hold(frame, conn, &pull, &pulled)
             return DECLINED
-        if found.bytes > BODY_LIMIT or self.table.commit_count == COMMIT_LIMIT:
+        if found.bytes > BODY_LIMIT or self.table.commits.is_full():
             return decline(conn, TOO_MUCH)
         if not conn.grow(conn, REPLY_ROOM + found.bytes):
             return decline(conn, TOO_MUCH)
@@ -211,7 +209,7 @@ cdef class PullPath(NativeHandler):
         cdef HeldGroup *group
         if not pull.sys_flag & SUSPEND_FLAG:
             return decline(conn, OUTSIDE)
-        if self.table.commit_count == COMMIT_LIMIT:
+        if self.table.commits.is_full():
             return decline(conn, TOO_MUCH)
         self.table.held.connections = conn.owner
         group = self.table.group_of(pulled.view, pull.queue_id)
@@ -412,13 +410,13 @@ cdef class PullPath(NativeHandler):
 
     cdef void note_commit(self, const Pull *pull, const Pulled *pulled) noexcept nogil:
         """Note the offset that came with the request."""
-        cdef Commit *commit
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
-            commit = &self.table.commits[self.table.commit_count]
-            commit.view = pulled.view
-            commit.queue_id = <int32_t>pull.queue_id
-            commit.offset = pull.commit_offset
-            self.table.commit_count += 1
+            self.table.commits.note(
+                <void *>(<PullView>pulled.view).group,
+                <void *>(<PullView>pulled.view).topic,
+                <int32_t>pull.queue_id,
+                pull.commit_offset,
+            )
 
     cdef bint end_of_poll(self) noexcept nogil:
         """Tell what was served in this poll."""
@@ -543,6 +541,7 @@ cdef class PullPath(NativeHandler):
         out = put_text(
             out, (<PullView>view).flags.json_text, (<PullView>view).flags.json_size
         )
+        out = put_literal(out, b"}")
         return end_json(out, frame, pulled.json_remark, self.table.version)
 
     cdef uint8_t *put_binary(

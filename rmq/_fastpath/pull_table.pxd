@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from rmq._fastpath.commit_table cimport CommitTable
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport NameTable
@@ -11,15 +12,9 @@ cdef enum:
     VIEW_LIMIT = 16384          # groups times topics that are known at the same time
     SLOT_COUNT = 65536          # of the table of views
     QUEUE_LIMIT = 1024          # queues of a topic
-    COMMIT_LIMIT = 4096         # offsets that came with the pulls of one poll
     CHUNK_SIZE = 256 * 1024     # of a file whose pages are looked at together
     CHUNK_LIMIT = 1024          # chunks that are known to be in memory
     CHUNK_MS = 100              # and for how long that is believed
-
-cdef struct Commit:
-    void *view
-    int32_t queue_id
-    int64_t offset
 
 cdef struct Served:
     int64_t pulls
@@ -54,7 +49,7 @@ cdef class PullTable:
     cdef list files             # of the log, in order; somebody else's
     cdef Watermark durable      # what readers may see; None: all that is written
     cdef object on_found
-    cdef object on_commits
+    cdef CommitTable commits    # offsets that came with pulls
     cdef readonly int64_t hot_window
     cdef readonly tuple hot_limits
     cdef readonly tuple cold_limits
@@ -64,8 +59,6 @@ cdef class PullTable:
     cdef int32_t version
     cdef dict views
     cdef NameTable names        # of the views
-    cdef Commit *commits
-    cdef int32_t commit_count
     cdef Chunk *chunks
     cdef readonly HeldPulls held
     cdef int64_t found          # pulls of this poll, and their messages

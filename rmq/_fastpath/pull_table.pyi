@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Self, final
 
+from rmq._fastpath.commit_table import CommitTable
 from rmq._fastpath.held_pulls import HeldPulls
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.tail import LogTail, QueueTail
@@ -58,15 +59,14 @@ class PullTable:
         scan_bytes: int,
         version: int,
         on_found: Callable[[int, int, int], object],
-        on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+        commits: CommitTable,
         on_returned: Callable[[], object],
     ) -> Self:
         """`files` of the log stay in order; readers stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
         bytes of the log, and of one that begins before.  `on_found` gets the pulls and
-        messages of a poll and the pulls that found none, `on_commits` its offsets as
-        [(group, topic, queue id, offset)].
+        messages of a poll and the pulls that found none, `commits` their offsets.
         """
 
     held: HeldPulls

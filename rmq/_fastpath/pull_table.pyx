@@ -3,7 +3,7 @@
 A view is a group's sight of a topic, with the filter that its heartbeats announced, or
 with one that came in the request.  The Python handler shows views, one queue at a time,
 after it has served a pull; whoever changes what a view rests on has it forgotten.
-What was served is counted, and committed offsets are collected, until the poll ends.
+What was served is counted until the poll ends.
 Belongs to the thread of the reactor.
 """
 
@@ -11,6 +11,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
+from rmq._fastpath.commit_table cimport CommitTable
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls, new_group
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport (
@@ -125,22 +126,21 @@ cdef class PullTable:
         int64_t scan_bytes,
         int32_t version,
         on_found,
-        on_commits,
+        CommitTable commits not None,
         on_returned,
     ):
         """`files` of the log stay in order; readers stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
         bytes of the log, and of one that begins before.  `on_found` gets the pulls and
-        messages of a poll and the pulls that found none, `on_commits` its offsets as
-        [(group, topic, queue id, offset)].
+        messages of a poll and the pulls that found none, `commits` their offsets.
         `on_returned` is called when Python has to go on with pulls that waited.
         """
         self.log = log
         self.files = files
         self.durable = durable
         self.on_found = on_found
-        self.on_commits = on_commits
+        self.commits = commits
         self.held = HeldPulls(on_returned)
         self.hot_window = hot_window
         self.hot_limits, self.cold_limits = hot_limits, cold_limits
@@ -149,16 +149,14 @@ cdef class PullTable:
         self.scan_bytes = scan_bytes
         self.version = version
         self.views = {}
-        self.commits = <Commit *>malloc(COMMIT_LIMIT * sizeof(Commit))
         self.chunks = <Chunk *>calloc(CHUNK_LIMIT, sizeof(Chunk))
-        if self.commits == NULL or self.chunks == NULL:
+        if self.chunks == NULL:
             raise MemoryError
         if not init_names(&self.names, SLOT_COUNT):
             raise MemoryError
 
     def __dealloc__(self):
         free(self.names.slots)
-        free(self.commits)
         free(self.chunks)
 
     def __len__(self):
@@ -266,23 +264,10 @@ cdef class PullTable:
 
     cdef void tell(self) noexcept nogil:
         """Report what was served since the last call."""
-        cdef Commit *commit
-        cdef int32_t i
-        if self.found == 0 and self.missed == 0 and self.commit_count == 0:
+        self.commits.tell()
+        if self.found == 0 and self.missed == 0:
             return
         with gil:
             found, messages, missed = self.found, self.messages, self.missed
             self.found = self.messages = self.missed = 0
             self.on_found(found, messages, missed)
-            if self.commit_count:
-                commits = []
-                for i in range(self.commit_count):
-                    commit = &self.commits[i]
-                    commits.append((
-                        (<PullView>commit.view).group,
-                        (<PullView>commit.view).topic,
-                        commit.queue_id,
-                        commit.offset,
-                    ))
-                self.commit_count = 0
-                self.on_commits(commits)

@@ -266,6 +266,7 @@ cdef class SendPath(NativeHandler):
         )
         out = put_literal(out, b'"')
         out = put_text(out, self.table.facts.json_text, self.table.facts.json_size)
+        out = put_literal(out, b"}")
         return end_json(out, frame, b"", self.table.version)
 
     cdef uint8_t *put_binary(

@@ -10,7 +10,14 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from rmq._fastpath import MappedFile, PullTable, QueueScan, QueueTail, scan_queue
+from rmq._fastpath import (
+    CommitTable,
+    MappedFile,
+    PullTable,
+    QueueScan,
+    QueueTail,
+    scan_queue,
+)
 from rmq.errors import RemoteProtocolError, StoreClosed
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
@@ -153,7 +160,7 @@ class StoreReader:
     def pull_table(
         self,
         version: int,
-        on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+        commits: CommitTable,
         on_returned: Callable[[], object],
     ) -> PullTable:
         """Return a table with which compiled handlers read like `get`."""
@@ -167,7 +174,7 @@ class StoreReader:
             scan_bytes=self._config.filter_scan_bytes,
             version=version,
             on_found=self._count_found,
-            on_commits=on_commits,
+            commits=commits,
             on_returned=on_returned,
         )
 

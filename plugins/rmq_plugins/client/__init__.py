@@ -22,6 +22,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     offsets = OffsetHandler(broker)
     register.handler(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query)
     register.handler(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.update)
+    register.native(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.compiled)
     locks = LockHandler(broker)
     register.handler(RequestCode.LOCK_BATCH_MQ, locks.lock)
     register.handler(RequestCode.UNLOCK_BATCH_MQ, locks.unlock)

@@ -8,8 +8,10 @@ then reads all of it.
 from typing import Final
 
 from rmq.errors import RequestRejected
+from rmq.native import CommitPath
 from rmq.plugin import BrokerContext, Connection, QueueOffset
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import WIRE_VERSION, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.offsets import (
     QueryConsumerOffsetRequestHeader,
@@ -29,6 +31,22 @@ class OffsetHandler:
         self._groups = broker.groups
         self._offsets = broker.offsets
         self._store = broker.store
+        self._is_compiled = False
+
+    def compiled(self) -> CommitPath:
+        """Show compiled code which commits can only succeed, from the first call on."""
+        self._is_compiled = True
+        self._topics.on_change.append(self._topic_changed)
+        self._groups.on_change.append(self._group_changed)
+        return CommitPath(self._offsets.compiled, WIRE_VERSION)
+
+    def _topic_changed(self, _name: str, topic: TopicConfig | None) -> None:
+        if topic is None:
+            self._offsets.compiled.forget_all()
+
+    def _group_changed(self, name: str) -> None:
+        if self._groups.get(name) is None:
+            self._offsets.compiled.forget_all()
 
     def query(self, request: Command, connection: Connection) -> Command:
         """Answer the committed offset."""
@@ -91,4 +109,6 @@ class OffsetHandler:
             header.queue_id,
             header.commit_offset,
         )
+        if self._is_compiled:
+            self._offsets.compiled.show(group, topic, header.queue_id)
         return request.reply()

@@ -7,9 +7,7 @@ changes.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 
-from rmq.errors import RequestRejected
 from rmq.native import PullPath, PullTable, PullView
 from rmq.plugin import BrokerContext, QueueOffset
 from rmq.protocol.bodies.topics import TopicConfig
@@ -34,13 +32,14 @@ class NativePulls:
         self, broker: BrokerContext, on_returned: Callable[[], object]
     ) -> None:
         self._store = broker.store
-        self._offsets = broker.offsets
         self._topics = broker.topics
         self._consumers = broker.consumers
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count)
         self.table: PullTable = broker.store.reads.pull_table(
-            version=WIRE_VERSION, on_commits=self._commit, on_returned=on_returned
+            version=WIRE_VERSION,
+            commits=broker.offsets.compiled,
+            on_returned=on_returned,
         )
         self.path = PullPath(self.table)
         self._views: dict[ViewKey, PullView] = {}
@@ -134,9 +133,3 @@ class NativePulls:
     def _count_view(self, view: PullView) -> None:
         for queue_id, *served in view.take_served():
             self._statistics.count_get(view.group, view.topic, queue_id, *served)
-
-    def _commit(self, commits: list[tuple[str, str, int, int]]) -> None:
-        """Store offsets that came with pulls; a full table drops those of new pairs."""
-        for group, topic, queue_id, offset in commits:
-            with suppress(RequestRejected):
-                self._offsets.commit("a pull", group, topic, queue_id, offset)

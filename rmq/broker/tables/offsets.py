@@ -6,6 +6,7 @@ other parts of a Java store keep their progress here.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rmq.broker.quota import NamedQuota, Quota, host_of
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.json_table import JsonTable
+from rmq.native import CommitTable
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject
 
 SEPARATOR = "@"
@@ -41,6 +43,7 @@ class OffsetTable(JsonTable):
         self._large = {"offsetTable": self._texts}
         self._resets: dict[tuple[str, str, int], int] = {}
         self.on_reset: list[Callable[[str], None]] = []
+        self.compiled = CommitTable(self._commit_all)
         self._version_step = version_step
         self._commits = 0
         self._quota = NamedQuota(
@@ -88,6 +91,12 @@ class OffsetTable(JsonTable):
         if self._commits % self._version_step == 0:
             self.touch()
 
+    def _commit_all(self, commits: list[tuple[str, str, int, int]]) -> None:
+        """Set what compiled handlers received; a full table drops new pairs."""
+        for group, topic, queue_id, offset in commits:
+            with suppress(RequestRejected):
+                self.commit("a pull", group, topic, queue_id, offset)
+
     def _make_room(self, key: str, peer: str) -> dict[int, int]:
         """Return the offsets of a pair after a check that one queue more is allowed."""
         queues = self._offsets.get(key)
@@ -108,6 +117,7 @@ class OffsetTable(JsonTable):
         """
         self.commit("a reset", group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
+        self.compiled.forget_all()
         for listener in self.on_reset:
             listener(group)
 
@@ -173,6 +183,7 @@ class OffsetTable(JsonTable):
         self._remove(lambda key: key.partition(SEPARATOR)[2] == group)
 
     def _remove(self, matches: Any) -> None:  # noqa: ANN401 - a predicate on keys
+        self.compiled.forget_all()
         keys = [key for key in self._offsets if matches(key)]
         for key in keys:
             queues = self._offsets.pop(key)

@@ -1,0 +1,14 @@
+from libc.stdint cimport int32_t, uint8_t
+
+from rmq._fastpath.commit_table cimport CommitTable
+from rmq._fastpath.native cimport Conn, Frame, NativeHandler, Verdict
+
+cdef enum Reason:
+    HEADER = 0
+    PAIR_UNKNOWN = 1
+    TOO_MUCH = 2
+
+cdef class CommitPath(NativeHandler):
+    cdef CommitTable table
+    cdef int32_t version
+    cdef void reply(self, const Frame *frame, Conn *conn) noexcept nogil

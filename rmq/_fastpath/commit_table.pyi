@@ -1,0 +1,27 @@
+from collections.abc import Callable
+from typing import Self, final
+
+@final
+class CommitPair:
+    """A group's offsets in a topic, as far as they were shown."""
+
+    def __init__(self, group: str, topic: str) -> None: ...
+
+@final
+class CommitTable:
+    """What the handlers of all codes with offsets share."""
+
+    def __new__(
+        cls, on_commits: Callable[[list[tuple[str, str, int, int]]], object]
+    ) -> Self:
+        """`on_commits` gets those of a poll: [(group, topic, queue id, offset)]."""
+
+    def __len__(self) -> int: ...
+    def show(self, group: str, topic: str, queue_id: int) -> None:
+        """Let compiled code take further offsets of this queue.
+
+        Beyond 16,384 pairs all are forgotten first; queues from 1,024 on are ignored.
+        """
+
+    def forget_all(self) -> None:
+        """Leave all offsets to Python until their queues are shown again."""
