@@ -4,7 +4,9 @@ Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
 """
 
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import trio
 
 from rmq._fastpath import body_crc
 from rmq.config_changes import apply_changes, as_properties, read_changes
@@ -15,7 +17,7 @@ from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from rmq.namesrv.registration import DEFAULT_TIMEOUT_MS, Caller, Registration
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
-from rmq.protocol.bodies.register import RegisterBrokerBody
+from rmq.protocol.bodies.register import RegisterBrokerBody, inflate
 from rmq.protocol.bodies.route import (
     BrokerMemberGroup,
     GetBrokerMemberGroupResponseBody,
@@ -32,6 +34,9 @@ from rmq.remoting.dispatch import HandlerTable
 
 MAX_NAME_LENGTH = 255
 """Characters of broker and cluster names and addresses: they are keys of tables."""
+
+MAX_WAITING_REGISTRATIONS: Final = 64
+"""Compressed registrations that wait; one at a time is read. Brokers try again."""
 
 Answering = Coroutine[Any, Any, Command]
 """The change is made at once; the answer waits until the file holds it."""
@@ -77,7 +82,6 @@ class NameServerHandlers:
             (RequestCode.PUT_KV_CONFIG, self.put_kv),
             (RequestCode.GET_KV_CONFIG, self.get_kv),
             (RequestCode.DELETE_KV_CONFIG, self.delete_kv),
-            (RequestCode.REGISTER_BROKER, self.register_broker),
             (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
             (RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route),
             (RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info),
@@ -102,18 +106,52 @@ class NameServerHandlers:
             (RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat),
         ):
             table.register(code, handler)
+        table.register(
+            RequestCode.REGISTER_BROKER,
+            self.register_broker,
+            max_running=1,
+            max_waiting=MAX_WAITING_REGISTRATIONS,
+        )
         return table
 
     # -- brokers
 
-    def register_broker(self, request: Command, connection: Connection) -> Command:
+    def register_broker(
+        self, request: Command, connection: Connection
+    ) -> Command | Answering:
         """103: a broker and its topics."""
         header = request.header(headers.RegisterBrokerRequestHeader)
         crc = header.body_crc32
         if crc and crc != body_crc(request.body):
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         _check_names(header.cluster_name, header.broker_name, header.broker_addr)
+        if RegisterBrokerBody.is_compressed(request.body):
+            return self._register_compressed(request, header, connection)
         body = RegisterBrokerBody.decode(request.body, request.version)
+        return self._register(request, header, body, connection)
+
+    async def _register_compressed(
+        self,
+        request: Command,
+        header: headers.RegisterBrokerRequestHeader,
+        connection: Connection,
+    ) -> Command:
+        """Register after a worker thread has inflated the body; others are served."""
+        inflated = await trio.to_thread.run_sync(inflate, request.body)
+        steps = RegisterBrokerBody.steps(inflated, len(request.body))
+        while (body := next(steps)) is None:
+            await trio.lowlevel.checkpoint()
+        if not connection.is_open:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the connection ended")
+        return self._register(request, header, body, connection)
+
+    def _register(
+        self,
+        request: Command,
+        header: headers.RegisterBrokerRequestHeader,
+        body: RegisterBrokerBody,
+        connection: Connection,
+    ) -> Command:
         wrapper = body.topic_config_serialize_wrapper
         registered = self._routes.register(
             Registration(

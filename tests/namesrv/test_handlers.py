@@ -3,6 +3,7 @@
 import base64
 import inspect
 import json
+import os
 import zlib
 
 import pytest
@@ -17,7 +18,11 @@ from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import Caller as Spokesman
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
-from rmq.protocol.bodies.register import RegisterBrokerBody
+from rmq.protocol.bodies.register import (
+    MAX_PART_SIZE,
+    PARTS_OF_STEP,
+    RegisterBrokerBody,
+)
 from rmq.protocol.bodies.route import TopicRouteData
 from rmq.protocol.bodies.topics import (
     TopicConfig,
@@ -47,6 +52,7 @@ class Connected:
     """What a handler asks of a connection."""
 
     local_address = "10.0.0.9:9876"
+    is_open = True
 
 
 CALLER = Connected()
@@ -101,23 +107,80 @@ def caller(tmp_path):
     return Caller(tmp_path)
 
 
-def zipped():
+def packed(topics, servers=b"[]"):
+    """Give the body of a compressed registration."""
+
     def piece(data):
         return len(data).to_bytes(4, "big") + data
 
-    topics = [b"T 8 8 6 SINGLE_TAG {}", b"U 8 8 6 SINGLE_TAG {}"]
     plain = piece(b'{"counter":1}') + len(topics).to_bytes(4, "big")
-    return zlib.compress(plain + b"".join(map(piece, topics)) + piece(b"[]"))
+    return zlib.compress(plain + b"".join(map(piece, topics)) + piece(servers))
 
 
 @pytest.mark.parametrize(
     ("body", "version"),
-    [(BODY, 513), (zipped(), 513), (WRAPPER.encode(), 36)],
+    [
+        (BODY, 513),
+        (packed([b"T 8 8 6 SINGLE_TAG {}", b"U 8 8 6 SINGLE_TAG {}"]), 513),
+        (WRAPPER.encode(), 36),
+    ],
     ids=["document", "zlib", "bare"],
 )
 def test_each_form_of_registration_is_read(caller, body, version):
     assert caller.register(body, version, bodyCrc32=str(body_crc(body))).code == 0
     assert caller.routes.topics.names() == ["T", "U"]
+
+
+def while_others_run(caller, body):
+    """Return how often another task ran while a registration was read."""
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async def register():
+        request = Command.request(103, body=body)
+        request.ext_fields, request.version = BROKER, 513
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            answer = await caller.handlers[103](request, CALLER)
+            nursery.cancel_scope.cancel()
+        return answer
+
+    return trio.run(register), turns
+
+
+def test_others_run_while_a_compressed_registration_of_10_000_topics_is_read(caller):
+    topics = [b"Topic-%d 8 8 6 SINGLE_TAG {}" % number for number in range(10_000)]
+    answer, turns = while_others_run(caller, packed(topics))
+    assert answer.code == 0
+    assert turns >= 10_000 // PARTS_OF_STEP
+    assert len(caller.routes.topics.names()) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (zlib.compress(bytes(1 << 26), 9), "longer than"),
+        (packed([b"T 8 8 6 SINGLE_TAG {}"], os.urandom(MAX_PART_SIZE + 1)), "a part"),
+    ],
+    ids=["bomb", "a huge part"],
+)
+def test_a_compressed_registration_has_bounds(caller, body, reason):
+    answer = caller.register(body)
+    assert answer.code == 1
+    assert reason in answer.remark
+
+
+def test_who_left_while_its_registration_was_read_is_not_registered(
+    caller, monkeypatch
+):
+    monkeypatch.setattr(CALLER, "is_open", False)
+    assert caller.register(packed([b"T 8 8 6 SINGLE_TAG {}"] * 2)).code == 1
+    assert caller.routes.topics.names() == []
 
 
 def test_a_body_that_was_damaged_is_refused(caller):

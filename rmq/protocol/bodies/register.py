@@ -11,10 +11,14 @@ Java sends `compressed=false` for it (0x78 opens a zlib stream). In the zlib str
 
 The text of a topic is `name readQueues writeQueues perm filterType attributes`, the
 last as JSON; topicSysFlag and order are lost. We write only the JSON document.
+
+The compressed form is read in two parts, because a stranger may send much of it:
+`inflate`, in a worker thread, then `steps`, between which the loop serves others.
 """
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -33,14 +37,24 @@ from rmq.protocol.headers import I32
 
 T = TypeVar("T")
 
-MAX_INFLATED_SIZE: Final = 32 * 1024 * 1024
-"""Twice the largest frame."""
+MAX_INFLATED_SIZE: Final = 16 * 1024 * 1024
+"""As much as a registration that is not compressed may have: the largest frame."""
 
 MAX_INFLATION: Final = 64
 """Bytes that one byte may inflate to: tables of like topics reach 32, bombs 1000."""
 
 MAX_TEXT_TOPICS: Final = 100_000
 """Topics in a compressed body, 2 us each; distinct names need more than a byte each."""
+
+_PIECE_SIZE: Final = 64 * 1024
+_HEAD_START: Final = 1024 * 1024
+"""Bytes that the beginning may inflate to beyond `MAX_INFLATION`."""
+
+MAX_PART_SIZE: Final = 256 * 1024
+"""Bytes of one topic or mapping, and of a step: 1 ms of the loop."""
+
+PARTS_OF_STEP: Final = 500
+"""Topics or mappings of a step, 1 ms of the loop."""
 
 _ZLIB_MARK: Final = b"\x78"
 _SIZE: Final = struct.Struct(">i")
@@ -63,44 +77,52 @@ class RegisterBrokerBody(Body, kw_only=True):
         """Read any of the three forms; an empty body registers no topics."""
         if not data:
             return cls()
-        body = cls._read(data, version)
-        wrapper = body.topic_config_serialize_wrapper
-        try:
-            fastjson.check_depth(wrapper.topic_queue_mapping_info_map)
-        except RemoteProtocolError as error:
-            raise _rejected(str(error)) from error
+        if cls.is_compressed(data):
+            return next(filter(None, cls.steps(inflate(data), len(data))))
+        if version >= Version.V3_0_11:
+            body = super().decode(data)
+        else:
+            wrapper = TopicConfigAndMappingSerializeWrapper.decode(data)
+            body = cls(topic_config_serialize_wrapper=wrapper)
+        _check_depth(body.topic_config_serialize_wrapper.topic_queue_mapping_info_map)
         return body
 
-    @classmethod
-    def _read(cls, data: bytes, version: int) -> Self:
-        if data.startswith(_ZLIB_MARK):
-            return cls._inflate(data)
-        if version >= Version.V3_0_11:
-            return super().decode(data)
-        wrapper = TopicConfigAndMappingSerializeWrapper.decode(data)
-        return cls(topic_config_serialize_wrapper=wrapper)
+    @staticmethod
+    def is_compressed(data: bytes) -> bool:
+        """Whether `inflate` and `steps` read this form."""
+        return data.startswith(_ZLIB_MARK)
 
     @classmethod
-    def _inflate(cls, data: bytes) -> Self:
-        reader = _Reader(_inflate(data))
+    def steps(cls, inflated: bytes, compressed_size: int) -> Iterator[Self | None]:
+        """Read the inflated form; yield None after each step, and the body at last."""
+        reader = _Reader(inflated)
         budget = fastjson.StrangeBudget()
         data_version = DataVersion.decode(reader.take())
         count = reader.count()
-        if count > min(MAX_TEXT_TOPICS, len(data)):
+        if count > min(MAX_TEXT_TOPICS, compressed_size):
             raise _rejected(
-                f"{count} topics in {len(data)} bytes: {MAX_TEXT_TOPICS} may be in one "
-                "request, and not more than it has bytes; send them in parts"
+                f"{count} topics in {compressed_size} bytes: {MAX_TEXT_TOPICS} may be "
+                "in one request, and not more than it has bytes; send them in parts"
             )
-        topics = [_topic_from_text(reader.take(), budget) for _ in range(count)]
+        topics: dict[str, TopicConfig] = {}
+        for _ in range(count):
+            name, topic = _topic_from_text(reader.take(), budget)
+            topics[name] = topic
+            if reader.ends_step():
+                yield None
         servers = _load(reader.take(), list[str], budget)
-        count = reader.count() if reader.has_more else 0
-        mappings = [_load(reader.take(), dict[str, Any], budget) for _ in range(count)]
+        mappings: dict[str, dict[str, Any]] = {}
+        for _ in range(reader.count() if reader.has_more else 0):
+            mapping = _mapping(reader.take(), budget)
+            mappings[str(mapping.get("topic"))] = mapping
+            if reader.ends_step():
+                yield None
         wrapper = TopicConfigAndMappingSerializeWrapper(
             data_version=data_version,
-            topic_config_table=dict(topics),
-            topic_queue_mapping_info_map={str(m.get("topic")): m for m in mappings},
+            topic_config_table=topics,
+            topic_queue_mapping_info_map=mappings,
         )
-        return cls(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
+        yield cls(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
 
 
 class _Reader:
@@ -108,7 +130,7 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._position = 0
+        self._position = self._step_begin = self._step_parts = 0
 
     @property
     def has_more(self) -> bool:
@@ -125,20 +147,58 @@ class _Reader:
 
     def take(self) -> bytes:
         size = self.count()
+        if size > MAX_PART_SIZE:
+            raise _rejected(f"a part of {size} bytes: {MAX_PART_SIZE} may be in one")
         self._position += size
+        self._step_parts += 1
         return self._data[self._position - size : self._position]
 
+    def ends_step(self) -> bool:
+        """Whether others should run now; the next step begins then."""
+        size = self._position - self._step_begin
+        if size < MAX_PART_SIZE and self._step_parts < PARTS_OF_STEP:
+            return False
+        self._step_begin, self._step_parts = self._position, 0
+        return True
 
-def _inflate(data: bytes) -> bytes:
+
+def inflate(data: bytes) -> bytes:
+    """Return the text of a compressed body; RequestRejected if it is too long.
+
+    It blocks, without the GIL: call it from a worker thread.
+    """
     limit = min(MAX_INFLATED_SIZE, MAX_INFLATION * len(data))
-    inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(data, limit)
-    except zlib.error as error:
-        raise _rejected(str(error)) from error
+    inflater, pieces, size = zlib.decompressobj(), [], 0
+    for start in range(0, len(data), _PIECE_SIZE):
+        rest = data[start : start + _PIECE_SIZE]
+        allowed = min(limit, MAX_INFLATION * (start + len(rest)) + _HEAD_START)
+        while rest and not inflater.eof:
+            try:
+                pieces.append(inflater.decompress(rest, _PIECE_SIZE))
+            except zlib.error as error:
+                raise _rejected(str(error)) from error
+            rest = inflater.unconsumed_tail
+            size += len(pieces[-1])
+            if size > allowed:
+                pieces.clear()  # the traceback keeps it
+                raise _rejected(f"longer than {limit} bytes")
+    pieces.append(inflater.flush())
     if not inflater.eof:
-        raise _rejected(f"cut short, or longer than {limit} bytes")
-    return inflated
+        raise _rejected("cut short")
+    return b"".join(pieces)
+
+
+def _mapping(data: bytes, budget: fastjson.StrangeBudget) -> dict[str, Any]:
+    mapping = _load(data, dict[str, Any], budget)
+    _check_depth(mapping)
+    return mapping
+
+
+def _check_depth(value: object) -> None:
+    try:
+        fastjson.check_depth(value)
+    except RemoteProtocolError as error:
+        raise _rejected(str(error)) from error
 
 
 def _load(data: bytes, kind: type[T], budget: fastjson.StrangeBudget) -> T:
