@@ -2,14 +2,25 @@
 
 A peer is a network address; entries of the broker itself or an admin tool have no peer.
 No peer may have more than what is still free: one alone gets at most half of a table,
-and there is always room for the next one.
+and there is always room for the next one.  Nor may a peer
+add entries that cost files and texts faster than `ADDED_PER_S` for long.
 """
 
 from collections import Counter
 
+from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.remoting.connection import Connection
+
+ADDED_AT_ONCE = 5_000
+"""Entries that a peer adds without a pause: more than the groups of one client."""
+
+ADDED_PER_S = 50
+"""Entries that a peer adds afterwards: a few milliseconds of each second."""
+
+MAX_ADDERS = 10_000
+"""Peers whose pace is remembered; beyond it that of all is forgotten."""
 
 
 class Quota:
@@ -59,18 +70,60 @@ class Quota:
                 del self._of_peer[peer]
 
 
+class _Pace:
+    """How many entries a peer may add now."""
+
+    __slots__ = ("_left", "_seen_ms")
+
+    def __init__(self, left: float, now_ms: int) -> None:
+        self._left = left
+        self._seen_ms = now_ms
+
+    def take(self, now_ms: int) -> bool:
+        """Take one; False if there is none."""
+        since_s = max(0, now_ms - self._seen_ms) / 1000
+        self._left = min(ADDED_AT_ONCE, self._left + since_s * ADDED_PER_S)
+        self._seen_ms = now_ms
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class NamedQuota(Quota):
     """A quota whose entries have names; it knows which peer created each of them."""
 
-    def __init__(self, limit: int, what: str, advice: str) -> None:
+    def __init__(
+        self, limit: int, what: str, advice: str, clock: Clock | None = None
+    ) -> None:
+        """Limit the pace of each peer, too, by this clock."""
         super().__init__(limit, what, advice)
         self._made_by: dict[str, str] = {}
+        self._clock = clock
+        self._paces: dict[str, _Pace] = {}
 
     def enter(self, name: str, peer: str = "") -> None:
         """Count a new entry; RequestRejected if there is no room for it."""
-        self.take(peer)
+        self.check(peer)
         if peer:
+            if self._clock is not None:
+                self._check_pace(peer, self._clock.now_ms())
             self._made_by[name] = peer
+        self.add(peer, 1)
+
+    def _check_pace(self, peer: str, now_ms: int) -> None:
+        """Take one of the entries that a peer may add now."""
+        pace = self._paces.get(peer)
+        if pace is None:
+            if len(self._paces) >= MAX_ADDERS:
+                self._paces.clear()
+            pace = self._paces[peer] = _Pace(ADDED_AT_ONCE, now_ms)
+        if not pace.take(now_ms):
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"{peer} added {ADDED_AT_ONCE} {self._what}; now it may add "
+                f"{ADDED_PER_S} a second: try again later",
+            )
 
     def leave(self, name: str) -> None:
         """Count a removed entry."""

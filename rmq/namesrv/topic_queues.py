@@ -62,7 +62,9 @@ class TopicQueues:
 
     def check_room(self, topics: AbstractSet[str], broker_name: str) -> None:
         """Refuse topics of a broker name that would make a table too large."""
-        if len(self._topics) + len(topics - self._topics.keys()) > MAX_TOPICS:
+        # a difference of two views would look at each topic of the table
+        new = sum(topic not in self._topics for topic in topics)
+        if len(self._topics) + new > MAX_TOPICS:
             raise refused(f"more than {MAX_TOPICS} topics would be registered")
         if self._count + len(topics) > MAX_QUEUE_DATAS:
             known = sum(broker_name in self.queues(topic) for topic in topics)

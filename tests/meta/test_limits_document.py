@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker import clients, queue_locks
+from rmq.broker import clients, queue_locks, quota
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables import groups, offsets, topics
 from rmq.namesrv import kv_config, routes, topic_queues
@@ -46,6 +46,9 @@ LIMITS = {
         (held_pulls.MAX_SIZE, MIB), (held_pulls.MAX_SUSPEND_MS, 60_000),
     ],
     "topics, groups of a broker": [(topics.MAX_TOPICS, 1), (groups.MAX_GROUPS, 1)],
+    "topics, and groups, that one address creates by sends and heartbeats": [
+        (quota.ADDED_AT_ONCE, 1), (quota.ADDED_PER_S, 1),
+    ],
     "places of clients in groups": [(clients.MAX_MEMBERS, 1), (clients.MAX_GROUPS, 1)],
     "groups, subscriptions of one client": [
         (heartbeat.MAX_GROUPS, 1), (heartbeat.MAX_SUBSCRIPTIONS_IN_ALL, 1),

@@ -43,7 +43,7 @@ class GroupTable(JsonTable):
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._texts: LargeObject[SubscriptionGroupConfig] = LargeObject()
         self._large = {"subscriptionGroupTable": self._texts}
-        self._quota = NamedQuota(MAX_GROUPS, "groups", "delete some first")
+        self._quota = NamedQuota(MAX_GROUPS, "groups", "delete some first", clock)
         self.forbidden: dict[str, dict[str, int]] = {}
         self.on_change: list[Callable[[str], None]] = []
 

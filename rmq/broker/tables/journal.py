@@ -14,13 +14,13 @@ When a save begins, new lines go to the other file, whose old lines are all obso
 then: the files never hold more than the changes during two saves.
 """
 
+import io
 import logging
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from rmq.protocol import fastjson
 from rmq.protocol.bodies.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ MAX_SIZE: Final = 64 * 1024 * 1024
 """Bytes of a file: 200,000 topics.  It becomes so large only if saves fail."""
 
 
-class TopicChange(msgspec.Struct, kw_only=True):
+class TopicChange(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A line: a topic that was created, changed or deleted."""
 
     counter: int
@@ -63,10 +63,9 @@ class TopicJournal:
         """Write a change; if that fails, only the next save will hold it."""
         path = self._files[self._current]
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab", buffering=0) as file:
+            with _open(path) as file:
                 if file.tell() < MAX_SIZE:
-                    file.write(fastjson.dumps(change) + b"\n")
+                    file.write(_encode(change) + b"\n")
         except OSError as error:
             if not self._has_failed:
                 logger.error("%s: %s; a kill may lose new topics", path, error.strerror)
@@ -89,6 +88,14 @@ class TopicJournal:
         self._current = other
 
 
+def _open(path: Path) -> io.FileIO:
+    try:
+        return io.FileIO(path, "a")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return io.FileIO(path, "a")
+
+
 def _lines(path: Path) -> list[TopicChange]:
     """Return the whole lines of a file."""
     try:
@@ -105,4 +112,5 @@ def _lines(path: Path) -> list[TopicChange]:
     return lines
 
 
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(TopicChange).decode

@@ -37,7 +37,7 @@ class TopicTable(JsonTable):
         self._topics: dict[str, TopicConfig] = {}
         self._texts: LargeObject[TopicConfig] = LargeObject()
         self._large = {"topicConfigTable": self._texts}
-        self._quota = NamedQuota(MAX_TOPICS, "topics", "delete some first")
+        self._quota = NamedQuota(MAX_TOPICS, "topics", "delete some first", clock)
         self._own = {topic.topic_name for topic in self._system_topics()}
         self.on_change: list[ChangeListener] = []
         self.get = self._topics.get
