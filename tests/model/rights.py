@@ -50,6 +50,10 @@ CLUSTER_GET = {
 }  # fmt: skip
 """Get on the cluster; every other code that is not here needs Update on it."""
 
+NAMES_FREE = {105}
+NAMES_GET = {101, 106, 206, 219, 224, 304, 311, 312, 313, 319, 901}
+"""At a name server: free, and Get on the cluster; all others need Update on it."""
+
 FOUND = {33: "Get", 36: "Sub", 309: "Sub", 37: "Pub", 323: "Update"}
 """What the topic of the record needs that the request leads to."""
 
@@ -105,6 +109,17 @@ class Rights:
             if code in FOUND
         ]
         return all(allows(rules, need) for need in needs)
+
+    def may_at_names(self, user: str | None, code: int) -> bool:
+        """Whether a user may send this to the name server; it looks at no field."""
+        if code in NAMES_FREE:
+            return True
+        if user not in self.users:
+            return False
+        rules = self.users[user]
+        action = "Get" if code in NAMES_GET else "Update"
+        need = Need(f"Cluster:{self.cluster}", frozenset({action}))
+        return rules is None or allows(rules, need)
 
     def needs(
         self, code: int, fields: Mapping[str, str], body: bytes

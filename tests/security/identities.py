@@ -110,12 +110,14 @@ class Identities:
         elif sender != "unsigned":
             sign(request, sender, password_of(sender))
         user = sender if sender in USERS else None
-        if to == "namesrv":
-            return
         self.asked += 1
-        if may_not(user, request):
+        if to == "namesrv":
+            is_forbidden = not ORACLE.may_at_names(user, request.code)
+        else:
+            is_forbidden = may_not(user, request)
+        if is_forbidden:
             self.forbidden += 1
-            self._remember(f"{request.code} of {sender} {fields!r:.500}")
+            self._remember(f"{request.code} to {to} of {sender} {fields!r:.500}")
 
     def _remember(self, request: str) -> None:
         self._waiting[self._opaque] = request

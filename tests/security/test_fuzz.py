@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmq.namesrv.door import KINDS, Kind
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
+from tests.model.rights import NAMES_FREE, NAMES_GET
 from tests.security.identities import Identities
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -100,3 +102,20 @@ def test_a_refusal_is_no_hole():
         identities.hear(request.reply(16))
     assert identities.forbidden > 20
     assert not identities.holes
+
+
+def test_a_forbidden_answer_of_the_name_server_is_a_hole():
+    identities = Identities(random.Random(7))
+    for _ in range(200):
+        for code in (105, 106, 318):
+            request = Command(code, {})
+            identities.put_into(request, "namesrv")
+            identities.hear(request.reply(0))
+    assert identities.forbidden == len(identities.holes) > 50
+    assert {hole.split(" ")[2] for hole in identities.holes} == {"106", "318"}
+
+
+def test_the_oracle_of_the_name_server_agrees_with_its_door():
+    kinds = {kind: {c for c in KINDS if KINDS[c] is kind} for kind in Kind}
+    assert kinds[Kind.ROUTE] == NAMES_FREE
+    assert kinds[Kind.READ] == NAMES_GET
