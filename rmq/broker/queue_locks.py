@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from rmq.broker.quota import Quota, host_of
 from rmq.clock import Clock
 from rmq.protocol.bodies.common import MessageQueue
 
@@ -20,9 +21,10 @@ MAX_LOCKS: Final = 100_000
 
 
 class _Lock(msgspec.Struct):
-    """The holder of a queue, and the end of its time."""
+    """The holder of a queue, its address, and the end of its time."""
 
     client_id: str
+    peer: str
     expires_ms: int
 
 
@@ -32,16 +34,21 @@ class QueueLocks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
-        self._count = 0
+        self._quota = Quota(MAX_LOCKS, "queue locks", "spread groups over brokers")
 
     def lock(
-        self, group: str, client_id: str, queues: Iterable[MessageQueue]
+        self,
+        group: str,
+        client_id: str,
+        queues: Iterable[MessageQueue],
+        client: str = "",
     ) -> list[MessageQueue]:
-        """Lock the queues that nobody else holds; return those the client holds now."""
-        now_ms = self._clock.now_ms()
-        return [
-            queue for queue in queues if self._take(group, client_id, queue, now_ms)
-        ]
+        """Lock the queues that nobody else holds; return those the client holds now.
+
+        `client` is the client's address; the share of its host is limited.
+        """
+        wanted = _Lock(client_id, host_of(client), self._clock.now_ms() + LOCK_TIME_MS)
+        return [queue for queue in queues if self._take(group, queue, wanted)]
 
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
@@ -51,11 +58,10 @@ class QueueLocks:
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
+                self._quota.give_back(lock.peer)
                 del locks[queue]
-                self._count -= 1
         if not locks:
             self._groups.pop(group, None)
-        assert self._count >= 0, self._count
 
     def is_orderly(self, group: str) -> bool:
         """Whether a client of the group holds a queue now."""
@@ -63,31 +69,31 @@ class QueueLocks:
         locks = self._groups.get(group, {})
         return any(lock.expires_ms > now_ms for lock in locks.values())
 
-    def _take(
-        self, group: str, client_id: str, queue: MessageQueue, now_ms: int
-    ) -> bool:
+    def _take(self, group: str, queue: MessageQueue, wanted: _Lock) -> bool:
+        now_ms = wanted.expires_ms - LOCK_TIME_MS
         lock = self._groups.get(group, {}).get(queue)
-        if lock is None:
-            if self._count >= MAX_LOCKS:
-                self._forget_expired(now_ms)
-            if self._count >= MAX_LOCKS:
+        if lock is not None:
+            if lock.client_id != wanted.client_id and lock.expires_ms > now_ms:
                 return False
-            lock = _Lock(client_id, 0)
-            self._groups.setdefault(group, {})[queue] = lock
-            self._count += 1
-        elif lock.client_id != client_id and lock.expires_ms > now_ms:
+            if lock.client_id == wanted.client_id or lock.peer == wanted.peer:
+                lock.client_id, lock.expires_ms = wanted.client_id, wanted.expires_ms
+                return True
+        if not self._quota.has_room(wanted.peer):
+            self._forget_expired(now_ms)
+        lock = self._groups.get(group, {}).get(queue)
+        if not self._quota.has_room(wanted.peer):
             return False
-        lock.client_id = client_id
-        lock.expires_ms = now_ms + LOCK_TIME_MS
+        if lock is not None:
+            self._quota.give_back(lock.peer)
+        self._quota.add(wanted.peer, 1)
+        self._groups.setdefault(group, {})[queue] = msgspec.structs.replace(wanted)
         return True
 
     def _forget_expired(self, now_ms: int) -> None:
         for group, locks in list(self._groups.items()):
-            kept = {
-                queue: lock for queue, lock in locks.items() if lock.expires_ms > now_ms
-            }
-            self._count -= len(locks) - len(kept)
-            if kept:
-                self._groups[group] = kept
-            else:
+            for queue, lock in list(locks.items()):
+                if lock.expires_ms <= now_ms:
+                    self._quota.give_back(lock.peer)
+                    del locks[queue]
+            if not locks:
                 del self._groups[group]

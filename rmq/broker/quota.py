@@ -34,16 +34,22 @@ class Quota:
         self._advice = advice
         self._of_peer: Counter[str] = Counter()
 
+    def has_room(self, peer: str = "", count: int = 1) -> bool:
+        """Return whether there is room for `count` more of this peer."""
+        has = self._of_peer[peer] if peer else 0
+        return has + count <= self.limit - self.taken
+
     def check(self, peer: str = "", count: int = 1) -> None:
         """RequestRejected if there is no room for `count` more, or for this peer."""
+        if self.has_room(peer, count):
+            return
         left = self.limit - self.taken
         if count > left:
             raise self._refusal(f"this broker has {self.taken} of {self.limit}")
-        if peer and self._of_peer[peer] + count > left:
-            raise self._refusal(
-                f"{peer} has {self._of_peer[peer]} and this broker {self.taken} of "
-                f"{self.limit}"
-            )
+        raise self._refusal(
+            f"{peer} has {self._of_peer[peer]} and this broker {self.taken} of "
+            f"{self.limit}"
+        )
 
     def _refusal(self, finding: str) -> RequestRejected:
         return RequestRejected(

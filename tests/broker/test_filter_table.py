@@ -43,3 +43,18 @@ def test_the_dead_are_kept_and_come_back(tmp_path):
     again = table(tmp_path)
     again.register("G", [wants("a > 1", 2)])
     assert not again.get("T", "G").is_dead
+
+
+def test_one_host_takes_at_most_half_of_the_table(tmp_path, monkeypatch):
+    filters = table(tmp_path)
+    monkeypatch.setattr(filters._quota, "limit", 4)
+    for number in range(6):
+        filters.register(f"G{number}", [wants("a > 1", 1)], "10.0.0.1:1")
+    assert [bool(filters.get("T", f"G{n}")) for n in range(6)] == [True] * 2 + [
+        False
+    ] * 4
+    filters.register("H", [wants("a > 1", 1)], "10.0.0.2:1")
+    assert filters.get("T", "H")
+    filters.register("G0", [wants("a >", 2)], "10.0.0.1:1")
+    filters.register("G5", [wants("a > 1", 1)], "10.0.0.1:1")
+    assert filters.get("T", "G5"), "a selector that went makes room"

@@ -135,7 +135,7 @@ class HeartbeatHandler:
                 sys_flag=TOPIC_UNIT_SUB if consumer.unit_mode else 0,
                 client=client,
             )
-        self._filters.register(group, consumer.subscription_data_set)
+        self._filters.register(group, consumer.subscription_data_set, client)
         self._consumers.register(
             consumer,
             client_id,

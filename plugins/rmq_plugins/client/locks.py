@@ -34,7 +34,8 @@ class LockHandler:
         """Lock queues; answer the requested ones that the client holds now."""
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _check(body)
-        locked = self._locks.lock(group, client_id, body.mq_set)
+        client = connection.remote_address
+        locked = self._locks.lock(group, client_id, body.mq_set, client)
         return request.reply(body=LockBatchResponseBody(locked=locked).encode())
 
     def unlock(self, request: Command, connection: Connection) -> Command:

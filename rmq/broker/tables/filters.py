@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import field
 
 from rmq.broker.config import BrokerConfig
+from rmq.broker.quota import NamedQuota, host_of
 from rmq.clock import Clock
 from rmq.filters.bloom import bloom_positions, bloom_shape
 from rmq.filters.sql import SelectorError, compile_selector
@@ -78,25 +79,37 @@ class FilterTable(JsonTable):
         self._keep_ms = config.filter_data_clean_time_span_ms
         self._filters: dict[tuple[str, str], ConsumerFilterData] = {}
         self._topics_of: dict[str, set[str]] = {}
+        self._quota = NamedQuota(MAX_FILTERS, "selectors", "unsubscribe some first")
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
         """Return the selector of a group, dead or alive."""
         return self._filters.get((topic, group))
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Apply a heartbeat; selectors of topics that it does not contain are dead."""
+    def load(self) -> None:
+        """Read the file; its selectors count for no address."""
+        super().load()
+        self._quota.add("", len(self._filters))
+
+    def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], client: str = ""
+    ) -> None:
+        """Apply a heartbeat; selectors of topics that it does not contain are dead.
+
+        Without room in the table, or for the host of `client`, a new selector is not
+        added.
+        """
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic or "")
             if not is_tag_type(subscription.expression_type):
-                self._register_one(group, subscription)
+                self._register_one(group, subscription, host_of(client))
         self._kill(group, topics)
 
     def unregister(self, group: str) -> None:
         """Mark the selectors of a group without members as dead."""
         self._kill(group, set())
 
-    def _register_one(self, group: str, wanted: SubscriptionData) -> None:
+    def _register_one(self, group: str, wanted: SubscriptionData, peer: str) -> None:
         topic, expression = wanted.topic or "", wanted.sub_string or ""
         key = topic, group
         known = self._filters.get(key)
@@ -105,7 +118,7 @@ class FilterTable(JsonTable):
                 known.dead_time = 0
                 self.touch()
             return
-        if known is None and len(self._filters) >= MAX_FILTERS:
+        if known is None and not self._quota.has_room(peer):
             return
         try:
             compile_selector(expression)
@@ -127,6 +140,8 @@ class FilterTable(JsonTable):
                 ),
                 client_version=wanted.sub_version,
             )
+            if known is None:
+                self._quota.enter(_name(key), peer)
             self._put(key, data)
         self.touch()
 
@@ -155,6 +170,7 @@ class FilterTable(JsonTable):
     def _forget(self, key: tuple[str, str]) -> None:
         if self._filters.pop(key, None) is None:
             return
+        self._quota.leave(_name(key))
         topic, group = key
         self._topics_of[group].discard(topic)
         if not self._topics_of[group]:
@@ -173,3 +189,8 @@ class FilterTable(JsonTable):
             )
             filters.group_filter_data[group] = known
         return content
+
+
+def _name(key: tuple[str, str]) -> str:
+    """Return the name of an entry, topic and group, for the quota."""
+    return "@".join(key)
