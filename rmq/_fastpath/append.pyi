@@ -28,7 +28,7 @@ class RecordEncoder:
         body: bytes,
         properties: bytes,
     ) -> int:
-        """Encode one record behind the staged ones; its size. Sets `tags_code`."""
+        """Encode one record after the staged ones; its size. Sets `tags_code`."""
 
     def stage_blank(self, rest: int) -> None:
         """Stage the record that ends a file with `rest` bytes left."""

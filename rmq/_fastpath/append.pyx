@@ -172,7 +172,7 @@ cdef class RecordEncoder:
         bytes body,
         bytes properties,
     ) except -1:
-        """Encode one record behind the staged ones; its size. Sets `tags_code`."""
+        """Encode one record after the staged ones; its size. Sets `tags_code`."""
         cdef RecordFields fields
         fields.properties = properties
         fields.properties_size = len(properties)

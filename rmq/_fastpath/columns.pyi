@@ -76,7 +76,7 @@ def walk_chain(
 ) -> tuple[RecordStatus, int, int]:
     """Follow record sizes from `position`; (status, position, records).
 
-    Ends at the first record at or behind `stop_at`, at `end`, or where there is none.
+    Ends at the first record at or after `stop_at`, at `end`, or where there is none.
     """
 
 def find_record(data: Buffer, position: int, end: int, *, base_offset: int) -> int:

@@ -230,7 +230,7 @@ cdef inline int64_t find_byte(
 cdef inline int64_t next_pair(
     const uint8_t *p, int64_t size, int64_t at, Text *name, Text *value
 ) noexcept nogil:
-    """Read the pair at or behind `at`; the place behind it, -1 if there is none."""
+    """Read the pair at or after `at`; the place after it, -1 if there is none."""
     cdef int64_t end, split
     while at < size:
         split = find_byte(p, at, size, 1, 2)
@@ -376,7 +376,7 @@ cdef void fill_numbers(
 
 
 cdef inline Text stored_text(int kind, Row *row) noexcept nogil:
-    """The text of a column that stands in the record or its opened body as it is."""
+    """The text of a column that is in the record or its opened body."""
     if kind == TOPIC:
         return row.topic
     if kind == BODY:
@@ -883,7 +883,7 @@ def walk_chain(
 ):
     """Follow record sizes from `position`; (status, position, records).
 
-    Ends at the first record at or behind `stop_at`, at `end`, or where there is none.
+    Ends at the first record at or after `stop_at`, at `end`, or where there is none.
     """
     cdef RecordParts parts
     cdef RecordStatus status = OK
@@ -944,7 +944,7 @@ cdef inline RecordStatus checked(
 
 
 cdef bint is_chain(const uint8_t *p, int64_t readable, int64_t offset) noexcept nogil:
-    """True if a record stands here, and behind it records, a blank or the end."""
+    """True if a record is here, and after it records, a blank or the end."""
     cdef RecordParts parts
     cdef RecordStatus status = OK
     cdef int64_t at = 0

@@ -14,7 +14,7 @@ cdef enum:
 
 cdef enum State:
     OPEN = 0
-    ENDING = 1                  # no longer read; the owner has been told
+    ENDING = 1                  # no longer read; the owner was notified
 
 cpdef enum EventKind:
     FRAME = 0

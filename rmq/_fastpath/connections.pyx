@@ -187,7 +187,7 @@ cdef class Connections:
                 tokens.append(self.token(i))
         return tokens
 
-    # -- what the owner is told
+    # -- events for the owner
 
     cdef bint has_work(self) noexcept nogil:
         """True if events or frames wait for the owner."""

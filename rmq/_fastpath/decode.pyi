@@ -9,7 +9,7 @@ from rmq.offsets import PhysicalOffset, QueueOffset
 __pyx_capi__: dict[str, object]
 
 class RecordStatus(IntEnum):
-    """What stands at a place of the log."""
+    """What is at a place of the log."""
 
     OK = 0
     BLANK = 1
@@ -46,7 +46,7 @@ class Record:
 def check_record(
     data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
 ) -> tuple[RecordStatus, int]:
-    """What stands at `position`: (status, size); the size is 0 unless it is OK."""
+    """What is at `position`: (status, size); the size is 0 unless it is OK."""
 
 def decode_record(
     data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True

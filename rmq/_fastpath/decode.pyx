@@ -104,7 +104,7 @@ cdef class Record:
 
 def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
                  bint check_crc=True):
-    """Tell what stands at `position`: status and size, 0 unless it is OK."""
+    """Return what is at `position`: status and size, 0 unless it is OK."""
     cdef RecordParts parts
     cdef RecordStatus status
     if not 0 <= position <= data.shape[0]:

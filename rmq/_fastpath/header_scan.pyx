@@ -145,7 +145,7 @@ cdef const uint8_t *_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
 cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil:
-    """Read a string from behind its quote; returns behind the closing one, or NULL."""
+    """Read a string after its quote; the place after the closing one, or NULL."""
     text.data = p
     text.escaped = False
     while p < end:
@@ -239,7 +239,7 @@ cdef bint _known(const RawHeader *raw, const Text *name) noexcept nogil:
 cdef const uint8_t *_fields(
     const uint8_t *p, const uint8_t *end, RawHeader *raw
 ) noexcept nogil:
-    """Read the object of ext fields from behind its brace."""
+    """Read the object of ext fields after its brace."""
     cdef Text name
     p = _space(p, end)
     if p < end and p[0] == 125:

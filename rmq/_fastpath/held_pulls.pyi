@@ -2,13 +2,12 @@ from collections.abc import Callable
 from typing import NamedTuple, Self, final
 
 class ReturnedPull(NamedTuple):
-    """A pull that Python goes on with."""
+    """A pull that Python goes on with; no entry before `tested_offset` is for it."""
 
     token: int
     frame: bytes
     deadline_ms: int
     tested_offset: int
-    """No earlier entry is for it."""
 
 class HeldPullCounts(NamedTuple):
     """How many compiled pulls wait, and what became of the others."""
@@ -20,6 +19,8 @@ class HeldPullCounts(NamedTuple):
     expired: int
     dropped: int
     returned: int
+
+__pyx_capi__: dict[str, object]
 
 @final
 class HeldPulls:

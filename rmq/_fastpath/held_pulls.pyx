@@ -28,13 +28,12 @@ cdef enum:
 
 
 class ReturnedPull(NamedTuple):
-    """A pull that Python goes on with."""
+    """A pull that Python goes on with; no entry before `tested_offset` is for it."""
 
     token: int
     frame: bytes
     deadline_ms: int
     tested_offset: int
-    """No earlier entry is for it."""
 
 
 class HeldPullCounts(NamedTuple):

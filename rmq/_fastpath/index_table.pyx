@@ -10,7 +10,7 @@ A key text is `topic#key`, or `topic#T#tags`; slot = abs(Java hash) % slots.  A 
 gives its UNIQ_KEY, each part of KEYS between spaces, then its TAGS.
 Invariants: an entry is whole before its slot names it; the header is kept in memory and
 written by `save` only.
-Crash contract: none; a file that was not full and flushed is built anew.
+Crash contract: none; a file that was not full and flushed is built again.
 One thread adds; readers beside it see whole entries.
 """
 
@@ -165,7 +165,7 @@ def find_in_log(
     """Offsets of the last `limit` records in [position, end) that have the key.
 
     Oldest first; `only_first` looks at the record at `position` alone.  The scan runs
-    without the GIL, at a few nanoseconds a record, and ends where no record stands.
+    without the GIL, at a few nanoseconds a record, and ends where there is no record.
     """
     cdef int64_t hits[HIT_LIMIT]
     cdef int64_t count = 0, i

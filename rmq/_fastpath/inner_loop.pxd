@@ -6,7 +6,7 @@ cdef enum Outcome:
     TELL = 0                    # Python must hear of something
     TIME_OVER = 1               # and nothing came
     TRIO_READY = 2              # trio wakes up by itself
-    UNUSABLE = 3                # a descriptor is none
+    UNUSABLE = 3                # a descriptor is not open
 
 cdef class InnerLoop:
     cdef Reactor reactor

@@ -3,10 +3,10 @@
 trio calls `before_io_wait(timeout)` of its instruments before it sleeps, on its thread.
 The wait happens there instead, for the reactor's epoll set and for trio's own: what
 compiled handlers serve costs no task switch and no line of Python.  It ends when trio's
-set is ready, when the time is over, when Python must hear of something (frames for it,
-ends of connections, messages that somebody waits for, replies that wait for the disk), or
-PATIENCE_NS after the first request.  Unless trio wakes up by itself, `signal_fd` wakes it:
-the owner of the reactor waits for that descriptor.
+set is ready, when the time is over, when Python must hear of something (frames for
+it, ends of connections, messages that Python waits for, replies that wait for the
+disk), or PATIENCE_NS after the first request.  Unless trio wakes up by itself,
+`signal_fd` wakes it: the owner of the reactor waits for that descriptor.
 
 The wait itself releases the GIL; what is ready is served with it, as in `Reactor.poll`.
 A hook that cannot go on wakes its owner first, who then waits for the reactor itself.
@@ -65,7 +65,7 @@ cdef class InnerLoop:
         self.is_broken = outcome == UNUSABLE
         eventfd_wake(self.signal_fd)
         if self.is_broken:
-            raise OSError(f"descriptor {self.trio_fd} of trio is none any more")
+            raise OSError(f"descriptor {self.trio_fd} of trio is no longer open")
 
     def rest(self):
         """Take the signal back: its owner is awake."""

@@ -152,7 +152,7 @@ cdef bint string(Rewriter *r) noexcept nogil:
 cdef bint escape(Rewriter *r) noexcept nogil:
     """Rewrite what follows a backslash; ROOM_FOR_ONE is reserved."""
     cdef uint8_t byte
-    cdef int count, digit, i
+    cdef int count, digit, _i
     if r.at >= r.size:
         return fail(r, b"the rest of an escape")
     byte = r.data[r.at]
@@ -163,9 +163,9 @@ cdef bint escape(Rewriter *r) noexcept nogil:
         count = 4 if byte == c"u" else 2
         put(r, BACKSLASH)
         put(r, c"u")
-        for i in range(4 - count):
+        for _i in range(4 - count):
             put(r, c"0")
-        for i in range(count):
+        for _i in range(count):
             digit = hex_value(r.data[r.at]) if r.at < r.size else -1
             if digit < 0:
                 return fail(r, b"a hexadecimal digit")

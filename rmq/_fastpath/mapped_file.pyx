@@ -56,7 +56,7 @@ cdef extern from *:
         }
         return 0;
     }
-    /* What stands in [from, to), written once more, so that it has blocks. */
+    /* The bytes of [from, to), written once more, so that it has blocks. */
     static int rmq_rewrite(int fd, int64_t from, int64_t to) {
         uint8_t part[16384];
         while (from < to) {

@@ -6,8 +6,8 @@ serves only what it can prove plain, allocates nothing, takes no lock and calls 
 that blocks.  `end_of_poll` finishes what was served in a poll, before any reply
 leaves; False means that it was not kept: those replies are thrown away and their
 connections closed.  `take_turn` then goes on with requests that were KEPT, for half a
-millisecond at most; True asks for another turn at once.  A reply that does not fit calls `conn.grow` before it writes
-anything.
+millisecond at most; True asks for another turn at once.  A handler whose reply does not
+fit calls `conn.grow` before it writes anything.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

@@ -1,6 +1,6 @@
 """The text of a message's properties: name, 0x01, value, 0x02, for each of them.
 
-The separator behind the last pair may be missing.  What is not a pair, and a pair with
+The separator after the last pair may be missing.  What is not a pair, and a pair with
 an empty name or value, is skipped; of several values of a name the last one counts.
 """
 

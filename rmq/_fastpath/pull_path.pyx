@@ -79,7 +79,8 @@ VARYING = (
 )
 REASONS = (
     "header", "group or topic", "subscription not latest", "queue file",
-    "offset outside", "nothing matches", "not in memory", "too much", "no place to wait",
+    "offset outside", "nothing matches", "not in memory", "too much",
+    "no place to wait",
 )
 
 

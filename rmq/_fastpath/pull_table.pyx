@@ -1,4 +1,4 @@
-"""PullTable: what the compiled pulls know, and what they leave to be told.
+"""PullTable: what the compiled pulls know, and what they report.
 
 A view is a group's sight of a topic, with the filter that its heartbeats announced, or
 with one that came in the request.  The Python handler shows views, one queue at a time,

@@ -101,7 +101,7 @@ def survey_log(
     """
 
 def keep_unqueued(rows: Buffer, count: int, ends: Buffer) -> int:
-    """Keep those of the first `count` rows of `survey_log` that end behind their queue.
+    """Keep those of the first `count` rows of `survey_log` that end after their queue.
 
     `ends` has rows of topic hash, queue id and end in the log, in this order; a queue
     that is not among them keeps all.  Moves them to the front, in order; how many.

@@ -280,7 +280,7 @@ def survey_log(
 def keep_unqueued(
     int64_t[:, ::1] rows not None, int64_t count, const int64_t[:, ::1] ends not None
 ):
-    """Keep those of the first `count` rows of `survey_log` that end behind their queue.
+    """Keep those of the first `count` rows of `survey_log` that end after their queue.
 
     `ends` has rows of topic hash, queue id and end in the log, in this order; a queue
     that is not among them keeps all.  Moves them to the front, in order; how many.

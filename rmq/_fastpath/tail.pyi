@@ -71,7 +71,7 @@ class LogTail:
         stored_until_ms: int,
         store_ms: int,
     ) -> tuple[int, int] | None:
-        """Write records anew, each for the queue that its properties name.
+        """Write records again, each for the queue that its properties name.
 
         `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys.  Begins at `position`
         and ends before a record that was stored after `stored_until_ms`, has another

@@ -229,7 +229,7 @@ cdef class LogTail:
         int64_t stored_until_ms,
         int64_t store_ms,
     ):
-        """Write records anew, each for the queue that its properties name.
+        """Write records again, each for the queue that its properties name.
 
         `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys.  Begins at `position`
         and ends before a record that was stored after `stored_until_ms`, has another
@@ -273,7 +273,7 @@ cdef class LogTail:
         int64_t store_ms,
         Copy *copy,
     ) except -1:
-        """Encode one record anew behind the staged ones; False if it is not to be."""
+        """Encode one record again after the staged ones; False if it is not to be."""
         cdef uint8_t target[TARGET_LIMIT]
         cdef RecordEncoder encoder = self.encoder
         cdef RecordFields fields

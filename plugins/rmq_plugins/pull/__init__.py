@@ -1,7 +1,7 @@
 """Pulling messages: requests 11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE, long polling.
 
 Only the main port takes pulls: the fast port exists so that heartbeats and commits do
-not wait behind them.
+not wait for them.
 """
 
 from rmq.plugin import BrokerContext, Register, hookimpl

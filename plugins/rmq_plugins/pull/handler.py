@@ -396,7 +396,7 @@ class PullHandler:
             )
 
     def _watch(self, key: QueueKey, is_watched: bool) -> None:
-        """Have the arrival of messages told at once while pulls wait for them."""
+        """Have the reactor report new messages at once while pulls wait for them."""
         queue = self._store.queues.get(*key)
         if queue is not None:
             queue.is_watched = is_watched

@@ -2,7 +2,7 @@
 
 A queue is shown to it after a first pull went through the Python handler, which has
 asked every table by then. A topic, group or subscription that changes is forgotten, and
-so is what is told to go on from another offset; all of them if the configuration
+so is a group whose offset was reset; all views are forgotten when the configuration
 changes.
 """
 
@@ -17,7 +17,7 @@ from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.pull.checks import PullPlan
 
 VIEW_LIMIT = 16_384
-"""More are not served at the same time; then all begin anew."""
+"""More are not served at the same time; then all are shown again."""
 
 QUEUE_LIMIT = 1_024
 """Topics with more queues are left to the Python handler."""
