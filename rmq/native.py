@@ -2,12 +2,14 @@
 
 A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
 contract, and subclasses `NativeHandler`.  `SendPath` is the handler of the send codes,
-`PullPath` that of the pull codes, `CommitPath` that of request 15.
+`PullPath` that of the pull codes, `CommitPath` that of request 15,
+`HeartbeatPath` that of request 34.
 """
 
 from rmq._fastpath import (
     CommitPath,
     CommitTable,
+    HeartbeatPath,
     LogTail,
     NativeHandler,
     PullPath,
@@ -25,6 +27,7 @@ from rmq._fastpath import (
 __all__ = [
     "CommitPath",
     "CommitTable",
+    "HeartbeatPath",
     "LogTail",
     "NativeHandler",
     "PullPath",

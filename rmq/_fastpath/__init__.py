@@ -16,6 +16,7 @@ from rmq._fastpath.decode import (
     decode_record,
 )
 from rmq._fastpath.hashing import java_hash, tags_code
+from rmq._fastpath.heartbeat_path import HeartbeatPath
 from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.inner_loop import InnerLoop
@@ -52,6 +53,7 @@ __all__ = [
     "CommitTable",
     "Connections",
     "EventKind",
+    "HeartbeatPath",
     "HeldPullCounts",
     "IndexTable",
     "InnerLoop",

@@ -258,17 +258,20 @@ class ConsumerTable:
 
     def _subscribe(self, group: ConsumerGroup, data: ConsumerData, peer: str) -> bool:
         """Update the group's subscriptions; True if a topic was added or removed."""
-        is_other_model = group.message_model != data.message_model
-        group.consume_type = data.consume_type
-        group.message_model = data.message_model
-        group.consume_from_where = data.consume_from_where
+        kind = data.consume_type, data.message_model, data.consume_from_where
+        is_other_kind = kind != (
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        group.consume_type, group.message_model, group.consume_from_where = kind
         topics = group.subscriptions.keys()
         came = {each.topic or "" for each in data.subscription_data_set} ^ topics
         if _update(group.subscriptions, data.subscription_data_set):
             self._sizes.give_back(group.peer, group.size)
             group.peer, group.size = peer, sum(map(_size, group.subscriptions.values()))
             self._sizes.add(peer, group.size)
-        elif not is_other_model:
+        elif not is_other_kind:
             return False
         self._subscriptions_changed(group.name)
         return bool(came)
@@ -277,12 +280,20 @@ class ConsumerTable:
         self, group: str, client_id: str, connection: Connection, now_ms: int
     ) -> bool:
         """Renew a member's time limit; False if its subscriptions are not known."""
+        return self.renew(group, client_id, connection, now_ms) and bool(
+            self._groups[group].subscriptions
+        )
+
+    def renew(
+        self, group: str, client_id: str, connection: Connection, now_ms: int
+    ) -> bool:
+        """Renew a member's time limit; False if it is not a member."""
         known = self._groups.get(group)
         member = known.members.get(connection) if known else None
-        if known is None or member is None or member.client_id != client_id:
+        if member is None or member.client_id != client_id:
             return False
         member.last_heartbeat_ms = now_ms
-        return bool(known.subscriptions)
+        return True
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
         """Remove a consumer that unregisters."""

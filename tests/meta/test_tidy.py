@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 21_200, ".pyx": 6_500}
+BUDGET = {".py": 21_200, ".pyx": 6_800}
 NOT_COUNTED = (
     "rmq/client", "rmq/cli/admin", "rmq/cli/diagnosis", "rmq/testing", "rmq/tools",
     "rmq/http",

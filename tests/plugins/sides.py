@@ -66,6 +66,7 @@ class Side:
         self.token = self.reactor.connections.add(
             ours.detach(), MAIN, self.connection.remote_host
         )
+        self.connection.token = self.token
         self.decoder = FrameDecoder()
         self.replies = {}
 

@@ -16,6 +16,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers for requests of every client except messages."""
     heartbeat = HeartbeatHandler(broker)
     register.handler(RequestCode.HEART_BEAT, heartbeat.heartbeat)
+    register.native(RequestCode.HEART_BEAT, heartbeat.compiled)
+    register.on_close(heartbeat.forget)
     register.handler(RequestCode.UNREGISTER_CLIENT, heartbeat.unregister)
     register.handler(RequestCode.CHECK_CLIENT_CONFIG, heartbeat.check_config)
     register.handler(RequestCode.GET_CONSUMER_LIST_BY_GROUP, heartbeat.members)

@@ -7,6 +7,7 @@ as they are unchanged; IS_SUB_CHANGE in the answer asks for them again.
 from typing import Final
 
 from rmq.errors import RequestRejected
+from rmq.native import HeartbeatPath
 from rmq.plugin import BrokerContext, Connection, compile_selector, is_tag_type
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -20,6 +21,7 @@ from rmq.protocol.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB
 from rmq.protocol.headers.client import UnregisterClientRequestHeader
 from rmq.protocol.headers.groups import GetConsumerListByGroupRequestHeader
 from rmq.protocol.topics import retry_topic, validate_group, validate_topic
+from rmq_plugins.client.native import KnownHeartbeat, NativeHeartbeats
 
 MAX_GROUPS: Final = 4_096
 """Groups of one client: each costs a table entry and perhaps a topic."""
@@ -31,6 +33,10 @@ MAX_SUBSCRIPTIONS_IN_ALL: Final = 16_384
 """Topics of all groups of one client."""
 
 MAX_CLIENT_ID_LENGTH: Final = 1_024
+
+
+ANSWER: Final = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+"""Ext fields of the answer to the first form."""
 
 
 class HeartbeatHandler:
@@ -45,36 +51,56 @@ class HeartbeatHandler:
         self._filters = broker.filters
         self._config = broker.config
         self._broker = broker
+        self._native: NativeHeartbeats | None = None
+
+    def compiled(self) -> HeartbeatPath:
+        """Show what repeats itself to compiled code from the first call on."""
+        if self._native is None:
+            self._native = NativeHeartbeats(self._broker, ANSWER)
+        return self._native.path
+
+    def forget(self, connection: Connection) -> None:
+        """Leave the next heartbeat of a connection to Python."""
+        if self._native is not None:
+            self._native.forget(connection)
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
         """Register a client with all its groups."""
+        self.forget(connection)
         data = HeartbeatData.decode(request.body)
         client_id = _check(data)
         user = self._broker.rights.user_of(request)
         groups = [each.group_name or "" for each in data.producer_data_set]
         self._producers.check_user(user, client_id, groups)
         wants_subscriptions = False
+        is_registered = True
         for consumer in data.consumer_data_set:
             if data.without_sub and data.heartbeat_fingerprint:
                 is_known = self._refresh(consumer, client_id, connection)
                 wants_subscriptions = wants_subscriptions or not is_known
-            else:
-                self._register(consumer, client_id, request, connection)
+            elif not self._register(consumer, client_id, request, connection):
+                is_registered = False
         if self._config.enable_register_producer:
             self._register_producers(data, client_id, request, connection)
-        is_first_form = not data.heartbeat_fingerprint
-        return request.reply(
-            ext_fields={
-                "IS_SUPPORT_HEART_BEAT_V2": "true",
-                "IS_SUB_CHANGE": (
-                    "true" if is_first_form or wants_subscriptions else "false"
-                ),
-            }
-        )
+        if data.heartbeat_fingerprint and not wants_subscriptions:
+            return request.reply(ext_fields={**ANSWER, "IS_SUB_CHANGE": "false"})
+        if self._native is not None and is_registered and _is_repeatable(data):
+            consumers = [each.group_name or "" for each in data.consumer_data_set]
+            beat = KnownHeartbeat(
+                client_id,
+                connection,
+                request.language,
+                request.version,
+                consumers,
+                groups,
+            )
+            self._native.show(request, beat)
+        return request.reply(ext_fields=ANSWER)
 
     def unregister(self, request: Command, connection: Connection) -> Command:
         """Remove a client from the groups in the request."""
         header = request.header(UnregisterClientRequestHeader)
+        self.forget(connection)
         if header.producer_group:
             self._producers.unregister(
                 header.producer_group, header.client_id, connection
@@ -120,13 +146,16 @@ class HeartbeatHandler:
         client_id: str,
         request: Command,
         connection: Connection,
-    ) -> None:
-        """Register a consumer; create its group and the group's retry topic."""
+    ) -> bool:
+        """Register a consumer; create its group and the group's retry topic.
+
+        False if there is no such group, and clients may not create it.
+        """
         group = consumer.group_name or ""
         client = connection.remote_address
         settings = self._groups.find(group, client)
         if settings is None:
-            return
+            return False
         if settings.retry_queue_nums > 0:
             self._topics.ensure(
                 retry_topic(group),
@@ -144,6 +173,7 @@ class HeartbeatHandler:
             request.version,
             self._clock.now_ms(),
         )
+        return True
 
     def _register_producers(
         self,
@@ -171,6 +201,18 @@ class HeartbeatHandler:
         return self._consumers.refresh(
             consumer.group_name or "", client_id, connection, self._clock.now_ms()
         )
+
+
+def _is_repeatable(data: HeartbeatData) -> bool:
+    """Return whether the same heartbeat again has the same answer and does nothing new.
+
+    Selectors are compiled again, which may need room in their table.
+    """
+    return not data.heartbeat_fingerprint and all(
+        is_tag_type(subscription.expression_type)
+        for consumer in data.consumer_data_set
+        for subscription in consumer.subscription_data_set
+    )
 
 
 def _check(data: HeartbeatData) -> str:

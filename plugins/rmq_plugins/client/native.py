@@ -1,0 +1,99 @@
+"""Compiled heartbeats: those that say again what the Python handler has processed.
+
+They renew the time limits of the members and change nothing else. A group, topic or
+subscription that changes ends that for the connections of the group, and so does a
+member that leaves.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rmq.errors import RequestRejected
+from rmq.native import HeartbeatPath
+from rmq.plugin import BrokerContext, Connection
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import WIRE_VERSION
+from rmq.protocol.command import Command
+from rmq.protocol.topics import RETRY_PREFIX
+
+
+class KnownHeartbeat(NamedTuple):
+    """What a heartbeat renews: a client in its groups."""
+
+    client_id: str
+    connection: Connection
+    language: int | str | None
+    version: int
+    consumers: Sequence[str]
+    producers: Sequence[str]
+
+
+class NativeHeartbeats:
+    """Which heartbeats compiled code answers, and what they renew."""
+
+    def __init__(self, broker: BrokerContext, answer: dict[str, str]) -> None:
+        """`answer` has the ext fields of every answer."""
+        self.path = HeartbeatPath(self._renew, answer, WIRE_VERSION)
+        self._clock = broker.clock
+        self._config = broker.config
+        self._consumers = broker.consumers
+        self._producers = broker.producers
+        self._tokens: dict[str, set[int]] = {}
+        self._groups: dict[int, set[str]] = {}
+        broker.topics.on_change.append(self._forget_topic)
+        broker.groups.on_change.append(self.forget_group)
+        broker.consumers.on_change.append(self.forget_group)
+
+    def show(self, request: Command, beat: KnownHeartbeat) -> None:
+        """Answer the same heartbeat of this connection from now on."""
+        token = beat.connection.token
+        self.path.show(token, request.version, request.body, beat)
+        self._groups.setdefault(token, set()).update(beat.consumers)
+        for group in beat.consumers:
+            self._tokens.setdefault(group, set()).add(token)
+
+    def forget(self, connection: Connection) -> None:
+        """Leave a connection's next heartbeat to Python."""
+        self._forget(connection.token)
+
+    def forget_group(self, group: str) -> None:
+        """Leave the next heartbeats of a group's members to Python."""
+        for token in list(self._tokens.get(group, ())):
+            self._forget(token)
+
+    def _forget_topic(self, name: str, topic: TopicConfig | None) -> None:
+        if topic is None and name.startswith(RETRY_PREFIX):
+            self.forget_group(name.removeprefix(RETRY_PREFIX))
+
+    def _forget(self, token: int) -> None:
+        self.path.forget(token)
+        for group in self._groups.pop(token, ()):
+            self._tokens[group].discard(token)
+            if not self._tokens[group]:
+                del self._tokens[group]
+
+    def _renew(self, beats: list[KnownHeartbeat]) -> None:
+        """Renew what was heard of; a member that is gone must be registered anew."""
+        now_ms = self._clock.now_ms()
+        for beat in beats:
+            try:
+                is_known = self._renew_one(beat, now_ms)
+            except RequestRejected:  # its next heartbeat is told
+                is_known = False
+            if not is_known:
+                self._forget(beat.connection.token)
+
+    def _renew_one(self, beat: KnownHeartbeat, now_ms: int) -> bool:
+        """Renew a client in its groups; False if it is not in one of them."""
+        client_id, connection, language, version, consumers, producers = beat
+        if not connection.is_open:
+            return False
+        for group in consumers:
+            if not self._consumers.renew(group, client_id, connection, now_ms):
+                return False
+        if self._config.enable_register_producer:
+            for group in producers:
+                self._producers.register(
+                    group, client_id, connection, language, version, now_ms
+                )
+        return True

@@ -1,0 +1,37 @@
+from collections.abc import Callable
+from typing import Any, final
+
+from rmq._fastpath.native import NativeHandler
+
+REASONS: tuple[str, ...]
+
+@final
+class HeartbeatPath(NativeHandler):
+    """Serves request 34 HEART_BEAT."""
+
+    def __init__(
+        self,
+        on_beats: Callable[[list[Any]], object],
+        fields: dict[str, str],
+        version: int,
+    ) -> None:
+        """`on_beats` gets what was shown with the heartbeats of a poll, as a list.
+
+        `fields` are the ext fields of every answer.
+        """
+
+    def __len__(self) -> int: ...
+    def show(self, token: int, version: int, body: bytes, value: object) -> None:
+        """Answer this heartbeat of a connection, and no others of it.
+
+        `value`, an object of its own, is for `on_beats`.
+
+        Beyond 16,384 heartbeats, or 32 MiB, all are forgotten first; one of more than
+        16 KiB is ignored.
+        """
+
+    def forget(self, token: int) -> None:
+        """Leave the next heartbeat of a connection to Python."""
+
+    def forget_all(self) -> None:
+        """Leave all heartbeats to Python until they are shown again."""
