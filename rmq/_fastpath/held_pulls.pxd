@@ -83,6 +83,7 @@ cdef class HeldPulls:
     cdef uint32_t slot_capacity
     cdef HeldPull **ticks
     cdef int64_t tick           # the last one that is over
+    cdef int64_t now_ms         # of the last turn
     cdef bint is_over           # nothing is held any more
     cdef int64_t total_limit, connection_limit, view_limit
     cdef int64_t suspend_limit_ms
@@ -106,6 +107,7 @@ cdef class HeldPulls:
         uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
     ) noexcept nogil
     cdef bint has_work(self) noexcept nogil
+    cdef void expire(self, int64_t now_ms) noexcept nogil
     cdef void look_again(self) noexcept nogil
     cdef HeldGroup *take_ready(self) noexcept nogil
     cdef void hide(self, HeldGroup *group) noexcept nogil

@@ -2,11 +2,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Self, final
 
 class ReturnedPull(NamedTuple):
-    """A pull that Python goes on with; no entry before `tested_offset` is for it."""
+    """A pull that Python goes on with, for `left_ms`, from `tested_offset` on."""
 
     token: int
     frame: bytes
-    deadline_ms: int
+    left_ms: int
     tested_offset: int
 
 class HeldPullCounts(NamedTuple):
@@ -56,9 +56,6 @@ class HeldPulls:
 
     def drop(self, token: int) -> None:
         """Forget the pulls of a connection that closed."""
-
-    def expire(self, now_ms: int) -> None:
-        """Make the pulls due whose time is over by then."""
 
     def end_all(self) -> None:
         """Make every pull due and hold no others, because the broker stops."""

@@ -28,11 +28,11 @@ cdef enum:
 
 
 class ReturnedPull(NamedTuple):
-    """A pull that Python goes on with; no entry before `tested_offset` is for it."""
+    """A pull that Python goes on with, for `left_ms`, from `tested_offset` on."""
 
     token: int
     frame: bytes
-    deadline_ms: int
+    left_ms: int
     tested_offset: int
 
 
@@ -281,12 +281,13 @@ cdef class HeldPulls:
         """A pull whose time is over; it stays in its lists."""
         return self.due
 
-    def expire(self, int64_t now_ms):
-        """Make the pulls due whose time is over by then."""
+    cdef void expire(self, int64_t now_ms) noexcept nogil:
+        """Make the pulls due whose time is over by then, on the clock of the polls."""
         cdef int64_t until = now_ms // TICK_MS
         cdef int64_t first = max(self.tick + 1, until - TICK_COUNT + 1)
         cdef int64_t tick
-        if until <= self.tick:
+        self.now_ms = now_ms
+        if until <= self.tick or self.waiting == 0:
             return
         self.tick = until
         for tick in range(first, until + 1):
@@ -320,8 +321,8 @@ cdef class HeldPulls:
         """Let Python go on with a pull."""
         with gil:
             self.returned_pulls.append(ReturnedPull(
-                held.token, held.frame[:held.frame_size], held.deadline_ms,
-                tested_offset,
+                held.token, held.frame[:held.frame_size],
+                max(<int64_t>0, held.deadline_ms - self.now_ms), tested_offset,
             ))
             self.returned += 1
             self.forget(held)

@@ -232,6 +232,7 @@ cdef class PullPath(NativeHandler):
         cdef int64_t returned = self.table.held.returned
         cdef int64_t until_ns
         cdef HeldGroup *group
+        self.table.held.expire(now_ms)
         if not self.table.held.has_work():
             return False
         until_ns = monotonic_ns() + TURN_NS

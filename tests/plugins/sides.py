@@ -20,6 +20,8 @@ from tests.plugins.conftest import (
 )
 
 MAIN = 0
+LOOP_EPOCH_MS = 1_000_000_000
+"""The clock of polls has another zero than that of the wall."""
 
 
 MADE_KEY = re.compile(rb"(7F000001[0-9A-F]{4})[0-9A-F]{8}(?=[0-9A-F]{12})")
@@ -76,7 +78,7 @@ class Side:
         for chunk in chunks:
             if chunk:
                 self.peer.sendall(chunk)
-            while self.reactor.poll(self.broker.clock.now_ms()):
+            while self.reactor.poll(self.broker.clock.now_ms() - LOOP_EPOCH_MS):
                 self.broker.arrivals.flush()
                 for kind, token, frame in self.reactor.take_events():
                     assert kind == EventKind.FRAME, EventKind(kind)

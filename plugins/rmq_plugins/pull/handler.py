@@ -170,10 +170,8 @@ class PullHandler:
     def sweep(self) -> None:
         """End the pulls whose time is over."""
         self.held.sweep()
-        if self._native is not None:
-            self._native.table.held.expire(self._now_ms())
-            if self._native.table.held.wants_turn:
-                self._broker.poll_soon()
+        if self._native is not None and self._native.table.held.waiting:
+            self._broker.poll_soon()
 
     def _note_returned(self) -> None:
         """Have the service go on with what the compiled path gave back."""
@@ -191,8 +189,9 @@ class PullHandler:
         request = decode(returned.frame)
         header = request.header(PullMessageRequestHeader)
         header.queue_offset = max(header.queue_offset, returned.tested_offset)
-        pull = HeldPull(request, header, connection, returned.deadline_ms)
-        answer = self.resume(pull, pull.deadline_ms <= self._now_ms())
+        deadline_ms = self._now_ms() + returned.left_ms
+        pull = HeldPull(request, header, connection, deadline_ms)
+        answer = self.resume(pull, returned.left_ms == 0)
         if answer is None and not self.held.hold(pull):
             answer = _busy(request, header)
         if answer is not None:

@@ -3,13 +3,16 @@
 import random
 
 import pytest
+import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
+from rmq.testing import BrokerThread, RawClient
 from rmq_plugins.pull.handler import PullHandler
 from tests.plugins.pull.test_compiled_pulls import PLAIN, fill, request, subscribe
 from tests.plugins.sides import sides
@@ -301,3 +304,24 @@ def play(waiter, step, *arguments):
             waiter.side.broker.groups.find("G")
         ) if waiter.side.broker.groups.get("G") else None
         waiter.turn()
+
+
+@pytest.mark.slow
+def test_a_real_broker_holds_a_pull_as_long_as_it_asks(tmp_path):
+    """The wall's clock and that of the polls have nothing in common."""
+    with BrokerThread(tmp_path) as broker:
+        broker.send("T", b"first")
+        took = broker.run(second_wait_s, broker.address)
+    assert 1.4 < took < 3
+
+
+async def second_wait_s(address):
+    """Return how long a compiled pull waits that asks for 1.5 s."""
+    fields = {**WAITS, "subscription": "*"}
+    async with RawClient.connect(address) as client:
+        await client.call(Command(11, {**fields, "sysFlag": "4"}), 5)
+        ends = {**fields, "queueOffset": "1", "suspendTimeoutMillis": "1500"}
+        began = trio.current_time()
+        answer = await client.call(Command(11, ends), 5)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        return trio.current_time() - began
