@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 
 from rmq.logs import SparseLog
-from tests.duration_gate import Stopwatch
+from tests.duration_gate import GENERATED, Stopwatch
 from tests.golden.recordings import unpacked
 
 FEW_EXAMPLES = 25
@@ -36,7 +36,8 @@ def disk_path() -> Iterator[Path]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Fail a test of the default selection that takes long; its set-up is not it."""
-    watch = Stopwatch()
+    is_generated = hypothesis.is_hypothesis_test(getattr(item, "obj", None))
+    watch = Stopwatch(GENERATED if is_generated else 1)
     result = yield
     is_default = item.config.option.markexpr.startswith("not slow")
     if is_default and EXAMPLES <= FEW_EXAMPLES and (complaint := watch.complaint()):
