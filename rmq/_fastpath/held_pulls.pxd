@@ -111,7 +111,6 @@ cdef class HeldPulls:
     cdef void look_again(self) noexcept nogil
     cdef HeldGroup *take_ready(self) noexcept nogil
     cdef void hide(self, HeldGroup *group) noexcept nogil
-    cdef HeldPull *take_due(self) noexcept nogil
     cdef void forget(self, HeldPull *held) noexcept nogil
     cdef void give_back(self, HeldPull *held, int64_t tested_offset) noexcept nogil
     cdef void give_back_group(self, HeldGroup *group) noexcept nogil

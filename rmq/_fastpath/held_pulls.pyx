@@ -277,10 +277,6 @@ cdef class HeldPulls:
             group.ready = &self.hidden
             mark_ready(group)
 
-    cdef HeldPull *take_due(self) noexcept nogil:
-        """A pull whose time is over; it stays in its lists."""
-        return self.due
-
     cdef void expire(self, int64_t now_ms) noexcept nogil:
         """Make the pulls due whose time is over by then, on the clock of the polls."""
         cdef int64_t until = now_ms // TICK_MS

@@ -13,6 +13,7 @@ from libc.string cimport memcmp
 from rmq._fastpath.connections cimport LISTENER_LIMIT, Connections, Slot
 from rmq._fastpath.endian cimport get32
 from rmq._fastpath.header_scan cimport RawHeader, scan_header
+from rmq._fastpath.header_text cimport ONEWAY_FLAG, RESPONSE_FLAG
 from rmq._fastpath.held_replies cimport HeldReplies
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
@@ -26,8 +27,6 @@ from rmq._fastpath.template cimport (
 
 cdef enum:
     LEARN_TRIES = 32
-    RESPONSE_FLAG = 1           # bits of the header's flag
-    ONEWAY_FLAG = 2
     SUCCESS = 0                 # what compiled handlers answer
 
 
