@@ -16,8 +16,9 @@ SECONDS ?= 600
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
 
-run: $(VENV)/.ready  ## compile and start a broker with its own name server on loopback
-	$(BIN)/python -m rmq broker
+run: $(VENV)/.ready  ## compile and start a broker with its own name server on loopback; ARGS="-c my.conf"
+	@echo '  $$ $(BIN)/rmq broker $(ARGS)     . $(VENV)/bin/activate makes it rmq'; echo
+	@exec $(BIN)/rmq broker $(ARGS)
 
 dev: $(VENV)/.dev  ## make .venv with everything a contributor needs
 
@@ -44,6 +45,9 @@ fix: $(VENV)/.dev  ## format and mend what can be mended by itself
 
 crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more
 	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
+
+distribution: $(VENV)/.dev  ## a fresh clone and `make run`, wheels in clean environments
+	$(BIN)/pytest -q -s -m "slow or distribution" -o faulthandler_timeout=0 tests/distribution
 
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
 	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/interop/test_smoke.py
@@ -95,9 +99,7 @@ $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 	@set -- $${CC:-cc}; command -v "$$1" >/dev/null || { echo "No C compiler found: install gcc or clang, or name one with CC=." >&2; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || { echo "Python.h is missing: install the development package of $$($(PYTHON) --version)." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment: install its venv package." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check "setuptools>=77" "cython>=3.1"
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e .
+	@$(PYTHON) packaging/first_run.py $(VENV)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.ready

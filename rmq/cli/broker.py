@@ -11,6 +11,7 @@ import trio
 
 from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
+from rmq.cli import greeting
 from rmq.cli.config_reload import reload_config
 from rmq.cli.options import (
     check_platform,
@@ -117,6 +118,7 @@ def _run(
     """Serve until a signal; if it ends otherwise, report the reason."""
 
     async def main() -> None:
+        started = trio.current_time()
         async with trio.open_nursery() as nursery:
             node: nodes.Node = await nursery.start(run)
 
@@ -129,6 +131,7 @@ def _run(
             _report_start(node)
             await node.finished.wait()
             nursery.cancel_scope.cancel()
+        logger.info(greeting.goodbye(node, trio.current_time() - started))
 
     run_to_end(main)
 
@@ -146,9 +149,13 @@ def _report_start(node: nodes.Node) -> None:
             broker.fast_port,
             config.bind_address,
         )
+    if greeting.is_wanted():
+        click.echo("\n" + greeting.before_ready(node), err=True)
     click.echo(
         f"ready broker={config.broker_name} address={advertised.address} "
         f"namesrv={';'.join(node.name_servers)}",
         err=True,
     )
+    if greeting.is_wanted():
+        click.echo(greeting.after_ready(), err=True)
     notify("READY=1")

@@ -30,16 +30,27 @@ class Environment:
         self.run("-m", "pip", "install", "-q", "--disable-pip-version-check", *what)
 
 
-def run(command: Sequence[str], cwd: Path, *, is_good: bool = True) -> str:
-    clean = {
+def clean_environment() -> dict[str, str]:
+    """The variables of this process without those that point to this checkout."""
+    return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "PYTEST", "RMQ_", "VIRTUAL_ENV"))
+        if not name.startswith(("PYTHON", "PYTEST", "RMQ_", "VIRTUAL_ENV", "MAKE"))
+        and name not in ("NAMESRV_ADDR", "PATH")
+    } | {
+        "PATH": os.pathsep.join(
+            part
+            for part in os.environ["PATH"].split(os.pathsep)
+            if not Path(part, "rmq").exists()
+        )
     }
+
+
+def run(command: Sequence[str], cwd: Path, *, is_good: bool = True) -> str:
     done = subprocess.run(
         command,
         cwd=cwd,
-        env=clean,
+        env=clean_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -69,3 +80,9 @@ def environment(tmp_path_factory) -> Environment:
     made = Environment(folder)
     made.install(str(built), "pytest", "setuptools>=77", "cython>=3.1")
     return made
+
+
+@pytest.fixture
+def own_environment() -> dict[str, str]:
+    """The variables for a process that shall not find this checkout."""
+    return clean_environment()

@@ -1,0 +1,89 @@
+"""What a person at a terminal sees around the line `ready`.
+
+Scripts read that line alone, so the rest is written to terminals only.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from rmq import __version__
+from rmq.node import Node
+
+_NEXT = (
+    ('admin sendMessage -t Hello -p "hello, rmq"', "send; the topic is made"),
+    ("admin consumeMessage -t Hello", "see it"),
+    ("doctor", "what is wrong, and what to do"),
+)
+"""Commands to type next, with what they do."""
+
+
+def is_wanted() -> bool:
+    """Whether a person reads standard error."""
+    return sys.stderr.isatty()
+
+
+def before_ready(node: Node) -> str:
+    """Return one line: version, store and who may come in."""
+    broker = node.broker
+    assert broker is not None
+    store = broker.context.store
+    root = store.config.root
+    figures = store.statistics()
+    stored = figures.end_offset - max(figures.min_physical_offset, 0)
+    content = "empty" if stored <= 0 else f"{size(stored)} of messages"
+    free = size(shutil.disk_usage(root).free)
+    host = broker.config.bind_address
+    where = "loopback only" if host.startswith("127.") else f"open on {host}"
+    who = "users sign" if broker.is_guarded else "nobody signs in"
+    return (
+        f"rmq {__version__}  store {_short(root)}, {content}, {free} free  "
+        f"{where}, {who}"
+    )
+
+
+def after_ready() -> str:
+    """Return the lines that say what to type next."""
+    rmq = "rmq" if shutil.which("rmq") else _short(Path(sys.argv[0]))
+    commands = [(f"{rmq} {command}", what) for command, what in _NEXT]
+    width = max(len(command) for command, _ in commands)
+    lines = [f"    {command:<{width}}  {what}" for command, what in commands]
+    return "\n".join(
+        ("", "  in another shell:", *lines, "  Ctrl-C stops it. Nothing is lost.", "")
+    )
+
+
+def goodbye(node: Node, seconds: float) -> str:
+    """Return one line for the end: how long it served, and how much."""
+    assert node.broker is not None
+    figures = node.broker.context.store.statistics()
+    return (
+        f"stopped after {duration(seconds)}: {figures.put_messages:,} messages in, "
+        f"{figures.transferred_messages:,} out"
+    )
+
+
+def _short(path: Path) -> str:
+    """Return the path as people write it: below the working folder, or home."""
+    for start, shown in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_absolute() and path.is_relative_to(start):
+            return shown + str(path.relative_to(start))
+    return str(path)
+
+
+def size(count: float) -> str:
+    """Return a number of bytes with three digits and a unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
