@@ -1,14 +1,21 @@
-"""Time as a parameter: code that needs the time takes a `Clock`; no test sleeps."""
+"""Time as a parameter: code that needs the time takes a `Clock`; no test sleeps.
+
+The date jumps when somebody sets it: deadlines are on `steady_ms`.
+"""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """A source of wall-clock time."""
+    """A source of time."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
+        ...
+
+    def steady_ms(self) -> int:
+        """Milliseconds since some moment; never goes back and never jumps."""
         ...
 
 
@@ -18,3 +25,7 @@ class SystemClock:
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        """Milliseconds since some moment; never goes back and never jumps."""
+        return time.monotonic_ns() // 1_000_000

@@ -36,6 +36,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_READ, PERM_WRITE
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
+from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held, Later
 from rmq.store.cold import NotInMemory
@@ -57,6 +58,7 @@ __all__ = [
     "ROLLBACK_NUMS",
     "SNDBCK2DLQ_TIMES",
     "TOPIC_PUT_NUMS",
+    "Alarm",
     "ArrivalListener",
     "BatchPutResult",
     "Boundary",

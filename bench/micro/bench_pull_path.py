@@ -67,7 +67,7 @@ def reactor_with(tmp_path, size, tag_codes):
         scan_bytes=16_000,
         version=513,
         on_found=lambda pulls, messages, missed: None,
-        on_returned=print,
+        on_work=print,
         commits=CommitTable(lambda commits: None),
     )
     view = PullView(

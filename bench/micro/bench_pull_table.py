@@ -26,7 +26,7 @@ def bench_remove_and_add_among_10000(benchmark):
         scan_bytes=16_000,
         version=513,
         on_found=print,
-        on_returned=print,
+        on_work=print,
         commits=CommitTable(print),
     )
     views = [view(n) for n in range(10_000)]

@@ -21,10 +21,13 @@ class Connections:
     begun_ns: int
     def __new__(cls, epfd: int, max_buffer_bytes: int) -> Self: ...
     def __len__(self) -> int: ...
-    def add(self, fd: int, listener: int = 0, peer: bytes = b"") -> int:
+    def add(
+        self, fd: int, listener: int = 0, peer: bytes = b"", now_ms: int = 0
+    ) -> int:
         """Own a connected, non-blocking descriptor; the token of its connection.
 
-        `peer` is the other end as a record stores it, for compiled handlers.
+        `peer` is the other end as a record stores it, for compiled handlers.  `now_ms`
+        is the time of polls, whose last one may be long ago.
         """
 
     def close(self, token: int) -> bool:

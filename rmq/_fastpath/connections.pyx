@@ -63,10 +63,11 @@ cdef class Connections:
 
     # -- slots
 
-    def add(self, int fd, int listener=0, bytes peer=b""):
+    def add(self, int fd, int listener=0, bytes peer=b"", int64_t now_ms=0):
         """Own a connected, non-blocking descriptor; the token of its connection.
 
-        `peer` is the other end as a record stores it, for compiled handlers.
+        `peer` is the other end as a record stores it, for compiled handlers.  `now_ms`
+        is the time of polls, whose last one may be long ago.
         """
         cdef uint32_t index
         cdef Slot *slot
@@ -83,7 +84,7 @@ cdef class Connections:
         slot.declined_poll = -1
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
-        slot.active_ms = slot.frame_ms = self.now_ms
+        slot.active_ms = slot.frame_ms = max(self.now_ms, now_ms)
         slot.armed = EPOLLIN | EPOLLRDHUP
         if epoll_set(self.epfd, EPOLL_CTL_ADD, fd, slot.armed, self.token(index)):
             slot.fd = -1

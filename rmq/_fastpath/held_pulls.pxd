@@ -84,6 +84,7 @@ cdef class HeldPulls:
     cdef HeldPull **ticks
     cdef int64_t tick           # the last one that is over
     cdef int64_t now_ms         # of the last turn
+    cdef int64_t wake_ms        # Python looks at deadlines then
     cdef bint is_over           # nothing is held any more
     cdef int64_t total_limit, connection_limit, view_limit
     cdef int64_t suspend_limit_ms
@@ -97,7 +98,7 @@ cdef class HeldPulls:
     cdef readonly int64_t dropped
     cdef readonly int64_t returned
     cdef list returned_pulls
-    cdef object on_returned
+    cdef object on_work
 
     cdef bint has_room(
         self, const HeldGroup *group, uint64_t token, int64_t size
@@ -114,6 +115,7 @@ cdef class HeldPulls:
     cdef void forget(self, HeldPull *held) noexcept nogil
     cdef void give_back(self, HeldPull *held, int64_t tested_offset) noexcept nogil
     cdef void give_back_group(self, HeldGroup *group) noexcept nogil
+    cdef void link_tick(self, HeldPull *held, int64_t now_ms) noexcept nogil
     cdef void unlink_tick(self, HeldPull *held) noexcept nogil
     cdef bint has_slot(self, uint32_t slot) noexcept nogil
     cdef void make_due(self, int64_t tick) noexcept nogil

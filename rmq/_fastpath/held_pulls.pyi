@@ -37,8 +37,10 @@ class HeldPulls:
     def wants_turn(self) -> bool:
         """Whether a turn may have something to do."""
 
-    def __new__(cls, on_returned: Callable[[], object]) -> Self:
-        """`on_returned` is called when `take_returned` has something."""
+    def __new__(cls, on_work: Callable[[], object]) -> Self:
+        """`on_work` is called when `take_returned` has something, and for a pull that
+        ends before `next_end`.
+        """
 
     def limit(
         self,
@@ -56,6 +58,12 @@ class HeldPulls:
 
     def drop(self, token: int) -> None:
         """Forget the pulls of a connection that closed."""
+
+    def next_end(self, now_ms: int) -> int:
+        """Make pulls due; milliseconds until the next one is, -1 if there is none.
+
+        `on_work` is called for each that comes and ends before it.
+        """
 
     def end_all(self) -> None:
         """Make every pull due and hold no others, because the broker stops."""

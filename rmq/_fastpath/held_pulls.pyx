@@ -16,7 +16,7 @@ Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -52,9 +52,12 @@ class HeldPullCounts(NamedTuple):
 cdef class HeldPulls:
     """All pulls that wait compiled."""
 
-    def __cinit__(self, on_returned):
-        """`on_returned` is called when `take_returned` has something."""
-        self.on_returned = on_returned
+    def __cinit__(self, on_work):
+        """`on_work` is called when `take_returned` has something, and for a pull that
+        ends before `next_end`.
+        """
+        self.on_work = on_work
+        self.wake_ms = INT64_MAX
         self.returned_pulls = []
         self.total_limit = self.connection_limit = self.view_limit = 0
         self.suspend_limit_ms = (TICK_COUNT - 2) * TICK_MS
@@ -113,11 +116,13 @@ cdef class HeldPulls:
         self, HeldGroup *group, const Pull *pull, uint64_t token, int32_t opaque,
         uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
     ) noexcept nogil:
-        """Keep a pull that found nothing; False leaves it to Python."""
+        """Keep a pull that found nothing; False leaves it to Python.
+
+        It lowers `wake_ms` and calls Python for one that ends before.
+        """
         cdef uint32_t slot = <uint32_t>token
         cdef int64_t size = sizeof(HeldPull) + frame_size
         cdef int64_t suspend_ms = pull.suspend_ms
-        cdef int64_t tick
         cdef HeldPull *held
         if self.short_poll_ms:
             suspend_ms = self.short_poll_ms
@@ -153,14 +158,7 @@ cdef class HeldPulls:
         if held.next_of_slot != NULL:
             held.next_of_slot.previous_of_slot = held
         self.slots[slot] = held
-        if self.waiting == 0:
-            self.tick = pull.now_ms // TICK_MS
-        tick = _tick_of(held) % TICK_COUNT
-        held.previous_of_tick = NULL
-        held.next_of_tick = self.ticks[tick]
-        if held.next_of_tick != NULL:
-            held.next_of_tick.previous_of_tick = held
-        self.ticks[tick] = held
+        self.link_tick(held, pull.now_ms)
         group.count += 1
         self.slot_counts[slot] += 1
         self.waiting += 1
@@ -218,6 +216,23 @@ cdef class HeldPulls:
         self.waiting -= 1
         self.size -= sizeof(HeldPull) + held.frame_size
         free(held)
+
+    cdef void link_tick(self, HeldPull *held, int64_t now_ms) noexcept nogil:
+        """Put a pull where time finds it; call Python if it ends before all others."""
+        cdef int64_t tick = _tick_of(held)
+        if self.waiting == 0:
+            self.tick = now_ms // TICK_MS
+        else:
+            self.expire(now_ms)     # the ring holds no tick of an older round
+        held.previous_of_tick = NULL
+        held.next_of_tick = self.ticks[tick % TICK_COUNT]
+        if held.next_of_tick != NULL:
+            held.next_of_tick.previous_of_tick = held
+        self.ticks[tick % TICK_COUNT] = held
+        if tick * TICK_MS < self.wake_ms:
+            self.wake_ms = tick * TICK_MS
+            with gil:
+                self.on_work()
 
     cdef void unlink_tick(self, HeldPull *held) noexcept nogil:
         if held.previous_of_tick != NULL:
@@ -289,6 +304,21 @@ cdef class HeldPulls:
         for tick in range(first, until + 1):
             self.make_due(tick % TICK_COUNT)
 
+    def next_end(self, int64_t now_ms):
+        """Make pulls due; milliseconds until the next one is, -1 if there is none.
+
+        `on_work` is called for each that comes and ends before it.
+        """
+        cdef int64_t i
+        self.expire(now_ms)
+        self.wake_ms = INT64_MAX
+        if self.waiting:
+            for i in range(1, TICK_COUNT):
+                if self.ticks[(self.tick + i) % TICK_COUNT] != NULL:
+                    self.wake_ms = (self.tick + i) * TICK_MS
+                    return max(<int64_t>0, self.wake_ms - now_ms)
+        return -1
+
     def end_all(self):
         """Make every pull due and hold no others, because the broker stops."""
         cdef int64_t tick
@@ -322,7 +352,7 @@ cdef class HeldPulls:
             ))
             self.returned += 1
             self.forget(held)
-            self.on_returned()
+            self.on_work()
 
     cdef void give_back_group(self, HeldGroup *group) noexcept nogil:
         """Give all pulls of a group back, and free it.

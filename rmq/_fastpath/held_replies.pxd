@@ -26,6 +26,7 @@ cdef class HeldReplies:
     cdef Held *head
     cdef Held *tail
     cdef readonly int64_t count
+    cdef readonly int64_t earliest_ms   # no deadline of those that are held is before
     cdef readonly int64_t size
 
     cdef bint has_room(self, int64_t size) noexcept nogil

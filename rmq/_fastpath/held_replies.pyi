@@ -10,6 +10,9 @@ class HeldReplies:
 
     count: int
     size: int
+    earliest_ms: int
+    """No deadline is before it; exact after `Reactor.expire_held`."""
+
     timeout_ms: int
     def __new__(cls, connections: Connections, rpc_times: RpcTimes) -> Self: ...
     def attach(self, watermark: Watermark, timeout_ms: int = 5_000) -> None:

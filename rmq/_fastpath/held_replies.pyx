@@ -6,7 +6,7 @@ its place from the end.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -33,6 +33,7 @@ cdef class HeldReplies:
         self.rpc_times = rpc_times
         self.watermark_fd = -1
         self.timeout_ms = TIMEOUT_MS
+        self.earliest_ms = INT64_MAX
 
     def __dealloc__(self):
         while self.head != NULL:
@@ -138,12 +139,15 @@ cdef class HeldReplies:
         cdef list late = []
         self.release()          # what is durable is not late
         held = self.head
+        self.earliest_ms = INT64_MAX
         while held != NULL:
             following = held.next
             if held.deadline_ms <= now_ms:
                 if held.timeout_size == 0:
                     late.append((held.token, held.data[:held.size]))
                 self.answer(held, True)
+            else:
+                self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
             held = following
         return late
 
@@ -177,6 +181,7 @@ cdef class HeldReplies:
             self.head = held
         self.count += 1
         self.size += held.size + held.timeout_size
+        self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
 
     cdef void forget(self, Held *held) noexcept nogil:
         """Unlink one and free it."""

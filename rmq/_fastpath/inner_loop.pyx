@@ -5,7 +5,8 @@ The wait happens there instead, for the reactor's epoll set and for trio's own: 
 compiled handlers serve costs no task switch and no line of Python.  It ends when trio's
 set is ready, when the time is over, when Python must hear of something (frames for
 it, ends of connections, messages that Python waits for, replies that wait for the
-disk), or PATIENCE_NS after the first request.  Unless trio wakes up by itself,
+disk), or PATIENCE_NS after the first request; sooner, once TELL_BYTES came in, because
+Python makes room in the store ahead of them.  Unless trio wakes up by itself,
 `signal_fd` wakes it: the owner of the reactor waits for that descriptor.
 
 The wait itself releases the GIL; what is ready is served with it, as in `Reactor.poll`.
@@ -27,7 +28,9 @@ from rmq._fastpath.syscalls cimport (
 )
 
 cdef enum:
-    PATIENCE_NS = 20_000_000        # what Python need not hear of at once waits so long
+    PATIENCE_NS = 200_000_000       # what Python need not hear of at once waits so long
+    LOADED_PATIENCE_NS = 20_000_000     # after TELL_BYTES
+    TELL_BYTES = 64 * 1024
     TIMEOUT_LIMIT_S = 3_600
 
 
@@ -75,7 +78,8 @@ cdef class InnerLoop:
         cdef epoll_event ready[READY_LIMIT]
         cdef pollfd both[2]
         cdef int count
-        cdef int64_t now_ns, left_ns
+        cdef int64_t now_ns, left_ns, begun_ns = 0, tell_bytes = 0
+        cdef int64_t bytes_in = self.reactor.bytes_in
         cdef bint has_served = False
         both[0].fd, both[0].events = self.reactor.epfd, POLLIN
         both[1].fd, both[1].events = self.trio_fd, POLLIN
@@ -121,5 +125,9 @@ cdef class InnerLoop:
             self.rounds += 1
             if not has_served:
                 has_served = True
-                end_ns = min(end_ns, now_ns + PATIENCE_NS)
+                begun_ns = now_ns
+                tell_bytes = bytes_in + TELL_BYTES
+                end_ns = min(end_ns, begun_ns + PATIENCE_NS)
+            if self.reactor.bytes_in >= tell_bytes:
+                end_ns = min(end_ns, begun_ns + LOADED_PATIENCE_NS)
         return TELL

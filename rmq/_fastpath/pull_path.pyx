@@ -207,6 +207,7 @@ cdef class PullPath(NativeHandler):
     ) noexcept nogil:
         """Keep a pull that has come to the end of its queue until messages come."""
         cdef void *queue = (<PullView>pulled.view).tails[pull.queue_id]
+        cdef int64_t wake_ms = self.table.held.wake_ms
         cdef HeldGroup *group
         if not pull.sys_flag & SUSPEND_FLAG:
             return decline(conn, OUTSIDE)
@@ -221,6 +222,8 @@ cdef class PullPath(NativeHandler):
             return decline(conn, NO_PLACE)
         if (<QueueTail>queue).next_offset > pulled.high:
             self.table.held.hide(group)
+        if self.table.held.wake_ms < wake_ms:
+            self.is_urgent = True
         self.table.missed += 1
         self.note_commit(pull, pulled)
         return KEPT

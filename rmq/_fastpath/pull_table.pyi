@@ -60,7 +60,7 @@ class PullTable:
         version: int,
         on_found: Callable[[int, int, int], object],
         commits: CommitTable,
-        on_returned: Callable[[], object],
+        on_work: Callable[[], object],
     ) -> Self:
         """`files` of the log stay in order; readers stop at `durable`.
 

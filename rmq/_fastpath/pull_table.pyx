@@ -127,21 +127,21 @@ cdef class PullTable:
         int32_t version,
         on_found,
         CommitTable commits not None,
-        on_returned,
+        on_work,
     ):
         """`files` of the log stay in order; readers stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
         bytes of the log, and of one that begins before.  `on_found` gets the pulls and
         messages of a poll and the pulls that found none, `commits` their offsets.
-        `on_returned` is called when Python has to go on with pulls that waited.
+        `on_work` is called when Python has to go on with pulls that waited.
         """
         self.log = log
         self.files = files
         self.durable = durable
         self.on_found = on_found
         self.commits = commits
-        self.held = HeldPulls(on_returned)
+        self.held = HeldPulls(on_work)
         self.hot_window = hot_window
         self.hot_limits, self.cold_limits = hot_limits, cold_limits
         self.hot_messages, self.hot_bytes = hot_limits

@@ -94,11 +94,10 @@ class Reactor:
         """
 
     def expire_held(self, now_ms: int) -> list[tuple[int, bytes]]:
-        """Answer those whose deadline is over; to be called now and then.
+        """Answer those whose deadline is over; to be called while replies are held.
 
         Returns [(token, reply)] of compiled handlers: their time-out reply is made from
-        the reply that would have been sent.  Also tells the time to a reactor that is
-        not polled because nothing happens.
+        the reply that would have been sent.
         """
 
     def statistics(self) -> ReactorStatistics:

@@ -436,11 +436,10 @@ cdef class Reactor:
         return True
 
     def expire_held(self, int64_t now_ms):
-        """Answer those whose deadline is over; to be called now and then.
+        """Answer those whose deadline is over; to be called while replies are held.
 
         Returns [(token, reply)] of compiled handlers: their time-out reply is made from
-        the reply that would have been sent.  Also tells the time to a reactor that is
-        not polled because nothing happens.
+        the reply that would have been sent.
         """
         self.connections.now_ms = now_ms
         late = self.held.expire(now_ms)

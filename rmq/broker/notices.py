@@ -30,6 +30,7 @@ class MemberNotices:
         self._members = members
         self._notified: set[str] = set()
         self._changed: set[str] = set()
+        self._has_notified = trio.Event()
         self.sent = 0
 
     def change(self, group: str) -> None:
@@ -38,19 +39,23 @@ class MemberNotices:
             self._changed.add(group)
             return
         self._notified.add(group)
+        self._has_notified.set()
         frame = _frame(group)
         for member in list(self._members(group)):
             self._send(member, frame)
 
     async def run(self, next_turn: Callable[[], Awaitable[None]]) -> None:
-        """Run until cancelled: end a round each second."""
+        """Run until cancelled: end a round a second after its first notice."""
         while True:
+            await self._has_notified.wait()
             await trio.sleep(ROUND_S)
             await self.end_round(next_turn)
 
     async def end_round(self, next_turn: Callable[[], Awaitable[None]]) -> None:
         """Notify the groups that changed since they were notified."""
         self._notified, self._changed = self._changed, set()
+        if not self._notified:
+            self._has_notified = trio.Event()
         sent = 0
         for group in list(self._notified):
             frame = _frame(group)

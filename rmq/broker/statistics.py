@@ -5,8 +5,8 @@ every 10 s, 10 minutes and hour; a window is the difference between now and its 
 sample (one minute, one hour, one day ago).
 
 Puts cost one dictionary update per poll: new messages are counted from the queues'
-entries, once a second and before each reading. Gets are counted once per pull. Call
-everything from the trio thread.
+entries, a second after they came and before each reading. Gets are counted once per
+pull. Call everything from the trio thread.
 """
 
 from array import array
@@ -111,6 +111,7 @@ class BrokerStatistics:
         self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
         self._of_pull: dict[PullKey, tuple[StatsItem, ...]] = {}
         self._pulled: dict[PullKey, int] = {}
+        self._has_arrived = trio.Event()
         self._sizes: dict[str, array[int]] = {}
         self.open_transactions: Counter[str] = Counter()
         """Open half messages, by topic."""
@@ -124,6 +125,7 @@ class BrokerStatistics:
     def on_arrivals(self, ends: Mapping[QueueKey, int]) -> None:
         """Remember the new ends of queues: a listener of arrivals."""
         self._arrived.update(ends)
+        self._has_arrived.set()
 
     def count_up(self) -> None:
         """Count the messages in and out since the last call."""
@@ -281,9 +283,12 @@ class BrokerStatistics:
         """Run until cancelled: the service that takes samples."""
         task_status.started()
         while True:
-            for _ in range(SAMPLE_INTERVAL_S):
-                await trio.sleep(1)
-                self.count_up()
+            with trio.move_on_after(SAMPLE_INTERVAL_S):
+                while True:
+                    await self._has_arrived.wait()
+                    self._has_arrived = trio.Event()
+                    await trio.sleep(1)
+                    self.count_up()
             self.sample()
 
     def sample(self) -> None:

@@ -118,8 +118,10 @@ class HandlerTable:
 class Dispatcher:
     """Runs handlers for all listeners of one reactor."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, on_held: Callable[[], None]) -> None:
+        """`on_held` is called after an answer began to wait for the disk."""
         self._reactor = reactor
+        self._on_held = on_held
         self._nursery: trio.Nursery | None = None
         self._idle = trio.Event()
         self.running = 0
@@ -205,7 +207,9 @@ class Dispatcher:
             command.code,
             begun_ns,
         )
-        if not is_held and connection.is_open:
+        if is_held:
+            self._on_held()
+        elif connection.is_open:
             busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
             self._reactor.send(connection.token, encode(busy))
 

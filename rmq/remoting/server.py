@@ -34,6 +34,7 @@ from rmq.remoting.admission import (
     AdmissionStatistics,
     Guest,
 )
+from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.listener import (
@@ -52,12 +53,11 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 MAX_BUFFER_BYTES = 512 * 1024 * 1024
-SCAN_INTERVAL_S = 0.5
+IDLE_SCAN_INTERVAL_S = 5.0
+"""How often idle connections are looked for."""
+
 LOOPBACK = "127.0.0.0/8, ::1"
 """Addresses whose PROXY headers are trusted by default."""
-
-IDLE_SCANS = 10
-"""Every tenth scan for expired held replies also searches idle connections."""
 
 _FRAME = int(EventKind.FRAME)
 _REASONS = {
@@ -124,7 +124,8 @@ class RemotingServer:
         self.tls = server_context(tls or TlsConfig())
         self._tls_mode = (tls or TlsConfig()).mode
         self._is_own = is_own
-        self.after_poll: list[Callable[[], None]] = []
+        self.after_poll: list[Callable[[], None]] = [self._time_held]
+        self._alarm = Alarm(now_ms)
         self._reactor = Reactor(
             max_frame_size=max_frame_size,
             max_buffer_bytes=max_buffer_bytes,
@@ -136,7 +137,7 @@ class RemotingServer:
             max_per_address=max_connections_per_address,
         )
         self._balancers = Balancers(proxy_protocol_from)
-        self._dispatcher = Dispatcher(self._reactor)
+        self._dispatcher = Dispatcher(self._reactor, self._time_held)
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
         self._guests: dict[int, Guest] = {}
@@ -154,7 +155,8 @@ class RemotingServer:
                 nursery.start_soon(
                     serve_reactor, self._reactor, self._handle_events, self.after_poll
                 )
-                nursery.start_soon(self._scan)
+                nursery.start_soon(self._expire_held)
+                nursery.start_soon(self._end_idle)
                 if self.tls is not None:
                     nursery.start_soon(self.tls.follow)
                 task_status.started()
@@ -270,7 +272,9 @@ class RemotingServer:
         guest, remote = sniffed.guest, sniffed.remote
         try:
             host = host_bytes(*remote)
-            token = self._reactor.connections.add(plain.fileno(), listener.index, host)
+            token = self._reactor.connections.add(
+                plain.fileno(), listener.index, host, now_ms()
+            )
         except OSError as error:
             plain.close()
             self._admission.leave(guest)
@@ -321,16 +325,23 @@ class RemotingServer:
         if connection.listener.on_close is not None:
             connection.listener.on_close(connection)
 
-    async def _scan(self) -> None:
-        """Answer expired held replies; close idle connections."""
-        scans = 0
+    def _time_held(self) -> None:
+        """Wake `_expire_held` in time for what is held now."""
+        if self._reactor.held.count:
+            self._alarm.ask(self._reactor.held.earliest_ms)
+
+    async def _expire_held(self) -> None:
+        """Answer held replies that the disk kept waiting for too long."""
         while True:
-            await trio.sleep(SCAN_INTERVAL_S)
+            await self._alarm.wait()
             for token, reply in self._reactor.expire_held(now_ms()):
                 self._reactor.send(token, _too_late(reply))
-            scans += 1
-            if scans % IDLE_SCANS:
-                continue
+            self._time_held()
+
+    async def _end_idle(self) -> None:
+        """Close connections that are silent for too long."""
+        while True:
+            await trio.sleep(IDLE_SCAN_INTERVAL_S)
             for listener in self._listeners:
                 before = now_ms() - listener.idle_timeout_ms
                 idle = self._reactor.connections.idle_since(before, listener.index)

@@ -3,8 +3,10 @@
 Under SYNC_FLUSH one thread flushes the log and does nothing else: an append wakes it
 through the watermark, without trio.  While one fdatasync runs, messages collect, and
 the next one covers them all.  Otherwise the log is flushed by time and size.
+A loop that has nothing to flush sleeps until messages are stored.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -15,6 +17,9 @@ from rmq.store.worker import Worker
 
 CHECKPOINT_DISTANCE = 128 << 20
 """Bytes of log after which the checkpoint moves: a start after a crash reads them."""
+
+WaitForMessages = Callable[[], Awaitable[None]]
+"""Returns after messages were stored."""
 
 
 async def flush_on_demand(
@@ -41,7 +46,9 @@ async def flush_on_demand(
             durability.durable.end_demand()
 
 
-async def flush_periodically(store: MessageStore) -> None:
+async def flush_periodically(
+    store: MessageStore, wait_for_messages: WaitForMessages
+) -> None:
     """Flush the log when enough pages are dirty, or for long enough.
 
     Known in Java as `FlushRealTimeService`.
@@ -49,6 +56,8 @@ async def flush_periodically(store: MessageStore) -> None:
     config, durability, worker = store.config, store.durability, Worker()
     last = trio.current_time()
     while True:
+        if not durability.dirty_size:
+            await wait_for_messages()
         await trio.sleep(config.flush_interval_ms / 1000)
         least = config.flush_least_pages * PAGE_SIZE
         thorough_s = config.flush_thorough_interval_ms / 1000
@@ -59,7 +68,9 @@ async def flush_periodically(store: MessageStore) -> None:
             last = trio.current_time()
 
 
-async def commit_periodically(store: MessageStore) -> None:
+async def commit_periodically(
+    store: MessageStore, wait_for_messages: WaitForMessages
+) -> None:
     """Move staged bytes to the files when they are enough, or old enough.
 
     Known in Java as `CommitRealTimeService`.
@@ -69,6 +80,8 @@ async def commit_periodically(store: MessageStore) -> None:
     thorough_s = config.commit_thorough_interval_ms / 1000
     last = trio.current_time()
     while True:
+        if not durability.uncommitted_size:
+            await wait_for_messages()
         await trio.sleep(config.commit_interval_ms / 1000)
         size = durability.uncommitted_size
         is_due = trio.current_time() - last >= thorough_s
@@ -77,19 +90,34 @@ async def commit_periodically(store: MessageStore) -> None:
             last = trio.current_time()
 
 
-async def flush_queues_periodically(store: MessageStore) -> None:
+async def flush_queues_periodically(
+    store: MessageStore, wait_for_messages: WaitForMessages
+) -> None:
     """Flush queues by their dirty pages; from time to time all, with the checkpoint.
+
+    Only a thorough flush has work while no messages come.
 
     Known in Java as `FlushConsumeQueueService`.
     """
     config, worker = store.config, Worker()
     thorough_s = config.queue_flush_thorough_interval_ms / 1000
     last = trio.current_time()
-
+    seen_offset = -1
     while True:
-        await trio.sleep(config.queue_flush_interval_ms / 1000)
+        interval_s = config.queue_flush_interval_ms / 1000
+        await trio.sleep(interval_s)
         is_due = trio.current_time() - last >= thorough_s
         is_due |= store.checkpoint_distance >= CHECKPOINT_DISTANCE
+        if store.is_flushed:
+            await wait_for_messages()
+            continue
+        if not is_due and store.log.end_offset == seen_offset:
+            with trio.move_on_at(last + thorough_s - interval_s):
+                await wait_for_messages()
+            continue
+        seen_offset = store.log.end_offset
         flush = partial(store.flush_queues, thorough=is_due)
-        if await worker.attempt("flushing the queues", flush) and is_due:
+        if not await worker.attempt("flushing the queues", flush):
+            seen_offset = -1
+        elif is_due:
             last = trio.current_time()

@@ -8,6 +8,10 @@ from rmq.store.index import BUILD_SIZE, MessageIndex
 from rmq.store.worker import Worker
 
 INDEX_INTERVAL_S = 0.05
+QUIET_INTERVAL_S = 0.2
+"""How long a lag below QUIET_SIZE may grow: a query reads what has no entries yet."""
+
+QUIET_SIZE = 64 << 10
 FIRST_INDEXING_S = 1.0
 """Pause before the first step, which after a crash would slow down the start."""
 
@@ -27,6 +31,8 @@ async def follow_log(
             if index.is_complete:
                 await wait_for_messages()
             await trio.sleep(INDEX_INTERVAL_S)
+            if index.lag < QUIET_SIZE:
+                await trio.sleep(QUIET_INTERVAL_S - INDEX_INTERVAL_S)
         if index.lag:  # else the new messages are not visible yet
             await worker.attempt(
                 "indexing (queries read the log)", index.build, here=index.is_too_late

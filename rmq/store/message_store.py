@@ -182,6 +182,12 @@ class MessageStore:
         """Bytes of the log that recovery would read after a crash."""
         return self.log.end_offset - self.checkpoint.logics_physical_offset
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether a thorough flush would have nothing to do."""
+        is_indexed = self.checkpoint.index_msg_ms == self.index.full_end_ms
+        return is_indexed and not self.checkpoint_distance
+
     def save_checkpoint(self) -> None:
         """Write the checkpoint as it is."""
         self.checkpoint.physic_msg_ms = self.durability.durable_ms

@@ -161,7 +161,7 @@ class StoreReader:
         self,
         version: int,
         commits: CommitTable,
-        on_returned: Callable[[], object],
+        on_work: Callable[[], object],
     ) -> PullTable:
         """Return a table with which compiled handlers read like `get`."""
         return PullTable(
@@ -175,7 +175,7 @@ class StoreReader:
             version=version,
             on_found=self._count_found,
             commits=commits,
-            on_returned=on_returned,
+            on_work=on_work,
         )
 
     def _count_found(self, pulls: int, messages: int, missed: int = 0) -> None:

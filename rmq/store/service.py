@@ -1,6 +1,7 @@
 """StoreService: the background work of one store.
 
-The loops that follow the log (look-ahead, index) sleep until messages are stored.
+The loops that follow the log (flushes, look-ahead, index) sleep until
+messages are stored.
 """
 
 import trio
@@ -12,6 +13,8 @@ from rmq.store.message_store import MessageStore
 from rmq.store.worker import Worker
 
 ALLOCATE_INTERVAL_S = 0.05
+"""Pause after a look-ahead, which the writer may have outrun meanwhile."""
+
 DISK_CHECK_INTERVAL_S = 10.0
 
 
@@ -21,29 +24,32 @@ class StoreService:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._new_messages = trio.Event()
+        self._look_ahead_wanted = trio.Event()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Run every loop until cancelled; LogFailed if the log cannot be written."""
-        store = self._store
+        store, wait = self._store, self._wait_for_messages
         async with trio.open_nursery() as nursery:
             store.writes.on_new_messages = self._note_new_messages
             if store.config.is_sync_flush:
                 await nursery.start(flush.flush_on_demand, store)
             else:
-                nursery.start_soon(flush.flush_periodically, store)
+                nursery.start_soon(flush.flush_periodically, store, wait)
             if store.config.uses_staging:
-                nursery.start_soon(flush.commit_periodically, store)
-            nursery.start_soon(flush.flush_queues_periodically, store)
+                nursery.start_soon(flush.commit_periodically, store, wait)
+            nursery.start_soon(flush.flush_queues_periodically, store, wait)
             nursery.start_soon(self._look_ahead)
-            nursery.start_soon(follow_log, store.index, self._wait_for_messages)
+            nursery.start_soon(follow_log, store.index, wait)
             nursery.start_soon(self._watch_disk)
             nursery.start_soon(clean_periodically, store)
             task_status.started()
 
     def _note_new_messages(self) -> None:
         self._new_messages.set()
+        if self._store.log.wants_look_ahead:
+            self._look_ahead_wanted.set()
         durability = self._store.durability
         if self._store.config.is_sync_flush and durability.dirty_size:
             durability.durable.demand()
@@ -61,10 +67,10 @@ class StoreService:
         log, worker = self._store.log, Worker()
         while True:
             if not log.wants_look_ahead:
-                await self._wait_for_messages()
+                self._look_ahead_wanted = trio.Event()
+                await self._look_ahead_wanted.wait()
             await trio.sleep(ALLOCATE_INTERVAL_S)
-            if log.wants_look_ahead:
-                await worker.attempt("allocating ahead", log.allocate_ahead)
+            await worker.attempt("allocating ahead", log.allocate_ahead)
 
     async def _watch_disk(self) -> None:
         worker = Worker()

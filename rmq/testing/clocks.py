@@ -13,9 +13,15 @@ class ManualClock:
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.ms = now_ms
+        self.set_back_ms = 0
+        """How far the date was set back, which a steady clock does not see."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
+        return self.ms - self.set_back_ms
+
+    def steady_ms(self) -> int:
+        """Milliseconds since some moment; never goes back and never jumps."""
         return self.ms
 
 
@@ -33,3 +39,7 @@ class TrioClock:
         with suppress(RuntimeError):
             self._ms = START_MS + int(trio.current_time() * 1_000)
         return self._ms
+
+    def steady_ms(self) -> int:
+        """Milliseconds since some moment; never goes back and never jumps."""
+        return self.now_ms()

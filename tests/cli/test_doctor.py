@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from rmq.cli import diagnosis, main
 from rmq.cli.diagnosis import _differences, _duration_ms
+from rmq.clock import SystemClock
 from rmq.testing import running_node
 
 
@@ -147,7 +148,7 @@ async def test_few_file_handles(doctor, monkeypatch):
 
 
 async def test_a_clock_that_is_wrong(doctor, tmp_path):
-    class Ahead:
+    class Ahead(SystemClock):
         def now_ms(self):
             import time
 

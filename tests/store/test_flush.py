@@ -86,12 +86,37 @@ async def test_queues_are_flushed_each_second_and_all_each_minute(
     open_store, make_message, run_for, autojump_clock
 ):
     store = open_store()
-    end = store.writes.put(make_message()).end_offset
-    watch = await run_for(store, 60.9)
+
+    async def put_each_second():
+        await trio.sleep(0.5)
+        for _ in range(60):
+            store.writes.put(make_message())
+            store.writes.end_batch()
+            await trio.sleep(1)
+
+    watch = await run_for(store, 60.9, at=put_each_second)
+    end = store.log.end_offset
     assert watch.times("flush_queues", False) == list(range(1, 60))
     assert watch.times("flush_queues", True) == [60]
     saved = Checkpoint.load(store.directory.checkpoint)
     assert saved.logics_physical_offset == saved.confirm_offset == end
+
+
+async def test_queues_are_flushed_only_after_messages_and_all_within_a_minute(
+    open_store, make_message, run_for, autojump_clock
+):
+    store = open_store()
+    store.writes.put(make_message())
+
+    async def put_later():
+        await trio.sleep(200)
+        store.writes.put(make_message())
+        store.writes.end_batch()
+
+    watch = await run_for(store, 300, at=put_later)
+    assert watch.times("flush_queues", False) == [1]
+    assert watch.times("flush_queues", True) == [60, 201]
+    assert store.is_flushed
 
 
 async def test_intervals_are_settings(
@@ -100,9 +125,15 @@ async def test_intervals_are_settings(
     store = open_store(
         flush_interval_ms=100, flush_least_pages=0, queue_flush_interval_ms=200
     )
-    store.writes.put(make_message())
-    watch = await run_for(store, 1.05)
-    assert watch.times("flush") == [0.1]
+
+    async def put_often():
+        for _ in range(100):
+            store.writes.put(make_message())
+            store.writes.end_batch()
+            await trio.sleep(0.011)
+
+    watch = await run_for(store, 1.05, at=put_often)
+    assert watch.times("flush")[0] == 0.1
     assert watch.times("flush_queues", False) == [0.2, 0.4, 0.6, 0.8, 1.0]
 
 

@@ -26,6 +26,36 @@ async def test_the_index_follows_the_log(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(
+    ("body", "most", "least"), [(b"x", 5, 4), (b"x" * 32_000, 20, 15)]
+)
+async def test_it_follows_by_time_and_bytes_not_by_message(
+    open_store, make_message, run_for, autojump_clock, monkeypatch, body, most, least
+):
+    """100 messages a second take 5 steps, or 20 if there is more to read."""
+    monkeypatch.setattr(index_worker, "FIRST_INDEXING_S", 0.0)
+    store = open_store()
+    steps = []
+    build = store.index.build
+
+    def counted():
+        steps.append(trio.current_time())
+        build()
+
+    monkeypatch.setattr(store.index, "build", counted)
+
+    async def put_regularly():
+        for number in range(100):
+            keys = f"KEYS\x01k{number}\x02"
+            store.writes.put(make_message(body, properties_text=keys))
+            store.writes.end_batch()
+            await trio.sleep(0.01)
+        assert len(store.reads.query("Topic", "k99", 1, 0, 2**62)) == 1
+
+    await run_for(store, 1.01, at=put_regularly)
+    assert least <= len(steps) <= most
+
+
 async def test_an_index_that_cannot_be_written_is_tried_again(
     open_store, make_message, nursery, tmp_path, monkeypatch, caplog
 ):

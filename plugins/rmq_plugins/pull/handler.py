@@ -5,7 +5,6 @@ client what to do next: take them (0), ask again later (19) or at once (20), or 
 from another offset (21); the remark names the store's status.
 """
 
-import math
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -40,9 +39,6 @@ from rmq_plugins.pull.native import NativePulls
 
 MASTER_ID: Final = "0"
 """Slaves do not serve pulls, so the master is always suggested."""
-
-SWEEP_INTERVAL_MS: Final = 500
-"""How often pulls are looked for whose time is over; Java looks each 5 s."""
 
 COLD_READERS: Final = 2
 """Threads that read from the disk at the same time; other cold pulls wait for one."""
@@ -80,7 +76,7 @@ class PullHandler:
     def __init__(self, broker: BrokerContext) -> None:
         store = broker.store
         access = QueueAccess(store.reads.max_offset, store.reads.tag_codes, self._watch)
-        self.held = HeldPulls(self.resume, access, self._limits, broker.clock.now_ms)
+        self.held = HeldPulls(self.resume, access, self._limits, broker.clock.steady_ms)
         self._broker = broker
         self._next_turn = broker.next_turn
         self._checks = PullChecks(broker)
@@ -90,7 +86,7 @@ class PullHandler:
         self._offsets = broker.offsets
         self._statistics = broker.statistics
         self._max_examined = broker.store_config.filter_scan_entries
-        self._now_ms = broker.clock.now_ms
+        self._now_ms = broker.clock.steady_ms
         self._config = broker.config
 
     @property
@@ -102,7 +98,7 @@ class PullHandler:
     def compiled(self) -> PullPath:
         """Show what is plain to compiled handlers from the first call on."""
         if self._native is None:
-            self._native = NativePulls(self._broker, self._note_returned)
+            self._native = NativePulls(self._broker, self._wake_service)
             self._limit_compiled(self._native)
         return self._native.path
 
@@ -156,26 +152,31 @@ class PullHandler:
     async def serve_held_pulls(self) -> None:
         """Run until cancelled: the service that ends pulls, a turn at a time."""
         while True:
-            interval_ms = min(SWEEP_INTERVAL_MS, self._short_poll_ms or math.inf)
-            with trio.move_on_after(interval_ms / 1_000):
-                await self.held.has_more.wait()
-            self.sweep()
+            await self.held.alarm.wait()
+            self.held.sweep()
+            self._sweep_compiled()
             for returned in self.take_returned():
                 self.go_on(returned)
                 await self._next_turn()
-            while self.held.has_more.is_set():
+            while self.held.has_more:
                 await self._next_turn()
                 self.held.run_turn()
+            self.held.set_alarm()
 
-    def sweep(self) -> None:
-        """End the pulls whose time is over."""
-        self.held.sweep()
-        if self._native is not None and self._native.table.held.waiting:
+    def _sweep_compiled(self) -> None:
+        """Have the compiled path end the pulls whose time is over on its clock."""
+        if self._native is None:
+            return
+        compiled = self._native.table.held
+        left_ms = compiled.next_end(int(trio.current_time() * 1_000))
+        if left_ms >= 0:
+            self.held.alarm.ask(self._now_ms() + left_ms)
+        if compiled.wants_turn:
             self._broker.poll_soon()
 
-    def _note_returned(self) -> None:
-        """Have the service go on with what the compiled path gave back."""
-        self.held.has_more.set()
+    def _wake_service(self) -> None:
+        """Hear that compiled pulls came back, or that one ends before all others."""
+        self.held.alarm.ask(0)
 
     def take_returned(self) -> list[ReturnedPull]:
         """Return the pulls that the compiled path gave back."""

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
-import trio
 
-from rmq.plugin import Connection, QueueKey, QueueOffset
+from rmq.plugin import Alarm, Connection, QueueKey, QueueOffset
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 
@@ -200,8 +199,8 @@ class HeldPulls:
         self._is_over = False
         self._waiting = self._size = self._held = self._refused = 0
         self._woken = self._expired = self._dropped = 0
-        self.has_more = trio.Event()
-        """Set while pulls are left to run after a turn."""
+        self.alarm = Alarm(now_ms)
+        """Wakes who calls `sweep` and `run_turn` when there is something to do."""
 
     def hold(self, pull: HeldPull) -> bool:
         """Keep a pull; False if there is no room, or the broker stops."""
@@ -264,6 +263,16 @@ class HeldPulls:
         while self._to_run:
             self.run_turn()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether pulls are left to run after a turn."""
+        return bool(self._to_run)
+
+    def set_alarm(self) -> None:
+        """Ask for the time at which the next pull ends."""
+        if self._by_tick:
+            self.alarm.ask(min(self._by_tick) * TICK_MS)
+
     def run_turn(self) -> None:
         """Run pulls for one turn."""
         until_ns = self._timer_ns() + TURN_NS
@@ -273,8 +282,6 @@ class HeldPulls:
                 self._run(pull)
             if self._timer_ns() >= until_ns:
                 break
-        if not self._to_run and self.has_more.is_set():
-            self.has_more = trio.Event()
 
     def statistics(self) -> HeldPullStatistics:
         """Return a picture of the counters."""
@@ -310,7 +317,7 @@ class HeldPulls:
         if self._to_run and is_first:
             self.run_turn()
         if self._to_run:
-            self.has_more.set()
+            self.alarm.ask(0)
 
     def _run(self, pull: HeldPull) -> None:
         if pull.connection not in self._by_connection:
@@ -336,6 +343,7 @@ class HeldPulls:
         """Put a pull where arrivals and time find it."""
         self._by_queue[pull.queue].add(pull)
         self._by_tick.setdefault(pull.tick, {})[pull] = None
+        self.alarm.ask(pull.tick * TICK_MS)
 
     def _forget(self, pull: HeldPull) -> None:
         """Take a pull out of all tables; empty places go away."""

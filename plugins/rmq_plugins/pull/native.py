@@ -28,9 +28,7 @@ ViewKey = tuple[str, str, str | None]
 class NativePulls:
     """The table behind the compiled handlers of both pull codes."""
 
-    def __init__(
-        self, broker: BrokerContext, on_returned: Callable[[], object]
-    ) -> None:
+    def __init__(self, broker: BrokerContext, on_work: Callable[[], object]) -> None:
         self._store = broker.store
         self._topics = broker.topics
         self._consumers = broker.consumers
@@ -39,7 +37,7 @@ class NativePulls:
         self.table: PullTable = broker.store.reads.pull_table(
             version=WIRE_VERSION,
             commits=broker.offsets.compiled,
-            on_returned=on_returned,
+            on_work=on_work,
         )
         self.path = PullPath(self.table)
         self._views: dict[ViewKey, PullView] = {}

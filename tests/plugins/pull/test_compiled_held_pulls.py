@@ -1,5 +1,6 @@
 """Held pulls of the compiled handler: kept, woken and ended as Python does."""
 
+import math
 import random
 
 import pytest
@@ -14,8 +15,9 @@ from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq.testing import BrokerThread, RawClient
 from rmq_plugins.pull.handler import PullHandler
+from rmq_plugins.pull.held_pulls import MAX_SUSPEND_MS
 from tests.plugins.pull.test_compiled_pulls import PLAIN, fill, request, subscribe
-from tests.plugins.sides import sides
+from tests.plugins.sides import LOOP_EPOCH_MS, sides
 
 __all__ = ["sides"]
 
@@ -66,13 +68,13 @@ class Waiter:
         self.side.play([b""])
         for returned in self.pulls.take_returned():
             self.pulls.go_on(returned)
-        while self.pulls.held.has_more.is_set():
+        while self.pulls.held.has_more:
             self.pulls.held.run_turn()
 
     def pass_time(self, ms):
         """Let time pass, and end the pulls whose time is over."""
         self.side.broker.clock.ms += ms
-        self.pulls.sweep()
+        self.pulls.held.sweep()
         self.turn()
 
     def answers(self):
@@ -151,6 +153,32 @@ def test_time_over_answers_not_found(pair):
         assert waiter.answer(opaque).code == ResponseCode.PULL_NOT_FOUND
     assert pair[0].answers() == pair[1].answers()
     assert pair[1].compiled.counts().expired == 1
+
+
+def test_after_a_long_silence_a_pull_waits_as_long_as_it_says(compiled):
+    """No poll had told the ring of deadlines how late it was: it went round."""
+    clock, wait_ms = compiled.side.broker.clock, MAX_SUSPEND_MS
+    first = compiled.pull(4, suspendTimeoutMillis=wait_ms)
+    clock.ms += wait_ms - 1_000
+    second = compiled.pull(4, suspendTimeoutMillis=wait_ms)
+    compiled.pass_time(1_100)
+    assert compiled.answer(first).code == ResponseCode.PULL_NOT_FOUND
+    compiled.pass_time(wait_ms - 1_200)
+    assert compiled.answer(second) is None
+    compiled.pass_time(200)
+    assert compiled.answer(second).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_python_hears_of_a_pull_that_ends_before_all_others(compiled):
+    alarm, held = compiled.pulls.held.alarm, compiled.compiled
+    for suspend_ms, is_heard in ((5_000, True), (9_000, False), (2_000, True)):
+        alarm.at_ms = math.inf
+        compiled.pull(4, suspendTimeoutMillis=suspend_ms)
+        assert (alarm.at_ms == 0) == is_heard
+    now_ms = compiled.side.broker.clock.now_ms() - LOOP_EPOCH_MS
+    assert [held.next_end(now_ms + ms) for ms in (0, 2_000, 9_000)] == [
+        2_000, 3_000, -1,
+    ]  # fmt: skip
 
 
 def test_time_over_after_other_tags_moves_the_offset(pair):

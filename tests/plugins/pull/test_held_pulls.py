@@ -33,7 +33,7 @@ def arrive(caller, held):
 
 def finish(held):
     """Run what the first turn left."""
-    while held.has_more.is_set():
+    while held.has_more:
         held.run_turn()
 
 
@@ -233,17 +233,53 @@ def test_one_connection_or_group_leaves_places_to_others(make_caller, make_conne
     assert caller.pull(**SUSPEND, connection=make_connection()) is None
 
 
-async def test_service_sweeps(caller, clock, autojump_clock):
-    caller.pull(sysFlag=6, suspendTimeoutMillis=0)
-    clock.ms += 1_000
+@pytest.fixture
+def sweeps(caller, clock, monkeypatch):
+    """Return when the service swept; the clock of the broker follows that of trio."""
+    held, times = caller.find(PullHandler).held, []
+    zero_ms, sweep = clock.ms, held.sweep
+
+    def swept():
+        times.append(round(trio.current_time(), 1))
+        sweep()
+
+    monkeypatch.setattr(held, "sweep", swept)
+    monkeypatch.setattr(
+        held, "_now_ms", lambda: zero_ms + round(trio.current_time() * 1_000)
+    )
+    monkeypatch.setattr(held.alarm, "_now_ms", held._now_ms)
+    return times
+
+
+async def test_the_service_wakes_when_a_pull_ends(
+    caller, sweeps, nursery, autojump_clock
+):
+    """Once for each end; a pull that ends sooner than all others is not late."""
     (service,) = caller.services("pull")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(service)
-        await trio.sleep(0.49)
+    nursery.start_soon(service)
+    await trio.sleep(100)
+    assert sweeps == []
+    caller.pull(sysFlag=6, suspendTimeoutMillis=120_000)
+    caller.pull(sysFlag=6, suspendTimeoutMillis=110_000)
+    await trio.sleep(5)
+    caller.pull(sysFlag=6, suspendTimeoutMillis=107_000)
+    await trio.sleep(20)
+    assert sweeps == [107, 110, 120]
+    assert len(caller.connection.sent) == 3
+    await trio.sleep(100)
+    assert sweeps == [107, 110, 120]
+
+
+async def test_a_date_that_jumps_ends_no_pull_and_delays_none(caller, clock, held):
+    caller.pull(**SUSPEND)
+    for jump_ms in (-86_400_000, 86_400_000):
+        clock.set_back_ms += jump_ms
+        held.sweep()
         assert caller.connection.sent == []
-        await trio.sleep(0.02)
-        assert len(caller.connection.sent) == 1
-        nursery.cancel_scope.cancel()
+    clock.set_back_ms += 86_400_000
+    clock.ms += 15_000
+    held.sweep()
+    assert [answer.code for answer in caller.connection.sent] == [19]
 
 
 def test_a_changed_subscription_reads_what_the_old_one_passed_over(
@@ -294,7 +330,7 @@ def test_no_turn_of_ten_thousand_pulls_is_a_pause(caller, clock, held, arrive):
     began = time.perf_counter()
     held.sweep()
     longest_s = max(longest_s, time.perf_counter() - began)
-    while held.has_more.is_set():
+    while held.has_more:
         began = time.perf_counter()
         held.run_turn()
         longest_s = max(longest_s, time.perf_counter() - began)
@@ -388,7 +424,7 @@ def test_ten_thousand_pulls_end_in_turns(tag_codes):
     work.held.sweep()
     turns = 1
     assert work.ran == held_pulls.TURN_NS // 50_000
-    while work.held.has_more.is_set():
+    while work.held.has_more:
         before = work.ran
         work.held.run_turn()
         assert work.ran - before <= held_pulls.TURN_NS // 50_000

@@ -1,0 +1,38 @@
+"""Alarm: the next time at which a task has something to do.
+
+Several parts ask for times; the task that owns the alarm wakes up for the earliest one
+and finds out by itself what is due.  While nobody asks, it sleeps.
+"""
+
+import math
+from collections.abc import Callable
+
+import trio
+
+
+class Alarm:
+    """One task waits; anybody in the thread of its run may ask."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is a clock that never goes back."""
+        self.at_ms: float = math.inf
+        """The earliest time that was asked for since the last wake-up."""
+        self._now_ms = now_ms
+        self._earlier = trio.Event()
+
+    def ask(self, at_ms: float) -> None:
+        """Wake the task at this time, or sooner if somebody asked for it."""
+        if at_ms < self.at_ms:
+            self.at_ms = at_ms
+            self._earlier.set()
+
+    async def wait(self) -> None:
+        """Return at the earliest time that is asked for, and forget it."""
+        is_over = False
+        while not is_over:
+            left_s = max(self.at_ms - self._now_ms(), 0) / 1_000
+            with trio.move_on_after(left_s) as scope:
+                await self._earlier.wait()
+            self._earlier = trio.Event()
+            is_over = scope.cancelled_caught
+        self.at_ms = math.inf
