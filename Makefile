@@ -46,6 +46,13 @@ fix: $(VENV)/.dev  ## format and mend what can be mended by itself
 crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more
 	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
 
+wheels: $(VENV)/.dev  ## dist/: a source archive, and a manylinux wheel for each CPython 3.11 to 3.14 found here
+	$(BIN)/python packaging/wheels.py dist
+
+release: $(VENV)/.dev  ## changelog, commit and tag, then the wheels; VERSION=0.2.0
+	$(BIN)/python packaging/release.py $(VERSION)
+	$(MAKE) wheels
+
 distribution: $(VENV)/.dev  ## a fresh clone and `make run`, wheels in clean environments
 	$(BIN)/pytest -q -s -m "slow or distribution" -o faulthandler_timeout=0 tests/distribution
 

@@ -1,0 +1,65 @@
+"""`make release` up to the tag, in a clone: version, changelog, commit."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    folder = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
+    for key, value in (("user.name", "a"), ("user.email", "a@b")):
+        subprocess.run(["git", "config", key, value], cwd=folder, check=True)
+    return folder
+
+
+def release(folder: Path, version: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "packaging/release.py"), version],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_a_release_is_a_commit_with_notes_and_a_tag(clone):
+    done = release(clone, "7.8.9")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert git(clone, "tag", "--points-at", "HEAD") == "v7.8.9\n"
+    assert git(clone, "status", "--porcelain") == ""
+    assert '__version__ = "7.8.9"' in (clone / "rmq/__init__.py").read_text()
+    notes = (clone / "CHANGELOG.md").read_text()
+    assert "## 7.8.9 (" in notes
+    assert "make run" in notes
+    assert not list((clone / "newsfragments").glob("*.feature.md"))
+    again = release(clone, "7.8.9")
+    assert "v7.8.9 is there already" in again.stderr
+    assert "older than 7.8.9" in release(clone, "7.8.8").stderr
+
+
+@pytest.mark.parametrize("version", ["", "1.2", "v1.2.3", "1.2.3rc1"])
+def test_what_is_no_version_changes_nothing(clone, version):
+    done = release(clone, version)
+    assert done.returncode == 1
+    assert "is no version" in done.stderr
+    assert git(clone, "status", "--porcelain") == ""
+
+
+def test_a_tree_with_changes_is_not_released(clone):
+    (clone / "README.md").write_text("")
+    assert "the tree has changes" in release(clone, "7.8.9").stderr
