@@ -95,6 +95,8 @@ class _ServerState(msgspec.Struct):
     is_registered: bool = False
     error: str = ""
     has_tried: trio.Event = msgspec.field(default_factory=trio.Event)
+    one_at_a_time: trio.Lock = msgspec.field(default_factory=trio.Lock)
+    """Held while a registration waits for its answer."""
 
 
 class NameServers:
@@ -140,15 +142,19 @@ class NameServers:
             is_periodic = scope.cancelled_caught
             is_flood = len(server.changed) > TOPICS_ONE_BY_ONE
             began = trio.current_time()
-            await self._send_due(server, is_periodic=is_periodic)
+            await self._register_with(server, is_periodic=is_periodic)
             server.has_tried.set()
             if server.is_registered and is_flood:
                 took_s = trio.current_time() - began
                 await trio.sleep(min(took_s * PAUSE_FACTOR, period_s))
 
-    async def _send_due(
+    async def _register_with(
         self, server: _ServerState, *, is_periodic: bool = False
     ) -> None:
+        async with server.one_at_a_time:
+            await self._send_due(server, is_periodic=is_periodic)
+
+    async def _send_due(self, server: _ServerState, *, is_periodic: bool) -> None:
         """Send what is due; log once if the name server fails, once if it is back."""
         changed, server.changed = server.changed, {}
         is_full = server.is_full_wanted or not server.is_registered
@@ -236,7 +242,7 @@ class NameServers:
         async with trio.open_nursery() as nursery:
             for server in self._servers:
                 server.is_full_wanted = True
-                nursery.start_soon(self._send_due, server)
+                nursery.start_soon(self._register_with, server)
 
     async def unregister_all(self) -> None:
         """Unregister from every name server."""

@@ -124,7 +124,8 @@ class MessageIndex:
         newest = self.tables[-1] if self.tables else None
         if newest and newest.entry_count > 1 and newest.end_offset >= start:
             start = newest.end_offset
-            if was_clean:
+            # a full file may have only the first keys of its last record
+            if was_clean and not newest.is_full:
                 start += self._log.record_size_at(start)
         self.next_offset = start
 
@@ -213,7 +214,12 @@ class MessageIndex:
         table = IndexTable(file, self._slot_count, self._entry_limit)
         if last is not None:
             table.follow(last)
-        self._allocator.ensure(file, table.used_end)
+        try:
+            self._allocator.ensure(file, table.used_end)
+        except StoreError:  # the next attempt starts another file
+            file.close()
+            path.unlink()
+            raise
         self.tables.append(table)
 
     def _finish(self, table: IndexTable) -> None:

@@ -6,6 +6,7 @@ thread with the GIL is the store's lock.  Worker threads may call `flush_queues`
 `save_checkpoint`, and the functions of the parts that are marked so.
 """
 
+import logging
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -14,6 +15,7 @@ import msgspec
 
 from rmq._fastpath import RecordEncoder
 from rmq.clock import Clock
+from rmq.errors import DiskFull
 from rmq.protocol.topics import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
@@ -35,6 +37,8 @@ from rmq.store.staging_pool import StagingPool
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
 from rmq.store.writer import StoreWriter
+
+logger = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -162,11 +166,15 @@ class MessageStore:
 
     def flush_queues(self, *, thorough: bool) -> None:
         """Flush queues; a thorough flush includes all and moves the checkpoint."""
-        if not thorough:
-            self.queues.flush(self.config.queue_flush_least_pages)
-            if self.checkpoint.index_msg_ms != self.index.full_end_ms:
-                self.save_checkpoint()  # a full index file is not rebuilt
+        if thorough:
+            self._flush_thoroughly()
+            self.save_checkpoint()
             return
+        self.queues.flush(self.config.queue_flush_least_pages)
+        if self.checkpoint.index_msg_ms != self.index.full_end_ms:
+            self.save_checkpoint()  # a full index file is not rebuilt
+
+    def _flush_thoroughly(self) -> None:
         self.durability.flush()
         end_offset = self.durability.durable.value
         store_ms = self.durability.durable_ms
@@ -175,7 +183,6 @@ class MessageStore:
             return  # the next start rebuilds them from here on
         self.checkpoint.logics_msg_ms = store_ms
         self.checkpoint.logics_physical_offset = end_offset
-        self.save_checkpoint()
 
     @property
     def checkpoint_distance(self) -> int:
@@ -223,13 +230,11 @@ class MessageStore:
             if self.durability.has_flush_failed:
                 return
             if self.log.files.files:
-                self.flush_queues(thorough=True)
-                while self.index.lag:
-                    self.index.build()
-                self.index.flush()
-            self.save_checkpoint()
-            if not self.durability.keeps_abort and not self.queues.has_lost_entries:
-                QueueEnds.save(self.directory.config, self.queues, self.log.end_offset)
+                self._flush_thoroughly()
+                self._finish_index()
+            is_clean = not (self.durability.keeps_abort or self.queues.has_lost_entries)
+            self._save_ends(is_clean=is_clean)
+            if is_clean:
                 self.directory.abort.clear()
         finally:
             self.index.close()
@@ -237,6 +242,24 @@ class MessageStore:
             self.log.close()
             self.reserve.close()
             self.directory.release()
+
+    def _finish_index(self) -> None:
+        try:
+            while self.index.lag:
+                self.index.build()
+        except DiskFull as error:
+            logger.error("the next start completes the index: %s", error)
+        self.index.flush()
+
+    def _save_ends(self, *, is_clean: bool) -> None:
+        """Save where log and queues end; the files of before are lower bounds."""
+        try:
+            self.save_checkpoint()
+            if is_clean:
+                ends = self.queues, self.log.end_offset
+                QueueEnds.save(self.directory.config, *ends)
+        except OSError as error:
+            logger.error("the next start reads more of the log: %s", error)
 
 
 def _make_log(

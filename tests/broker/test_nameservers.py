@@ -74,7 +74,7 @@ async def test_a_name_server_that_returns_is_told_everything(tmp_path, monkeypat
             routes = server.name_server.routes
             await until(lambda: routes.group("broker-test") is not None)
             await until(lambda: names.statistics()[0].is_registered)
-            assert len(routes.topics()) >= 14
+            assert len(routes.topics.names()) >= 14
 
 
 @pytest.mark.slow
@@ -139,15 +139,29 @@ def direct(tmp_path):
 
 
 @pytest.fixture
-async def told(direct, tmp_path, nursery):
-    """A table of topics whose changes a name server is told, with its periods."""
-    config = BrokerConfig(
+def config():
+    return BrokerConfig(
         broker_name="b", namesrv_addr="n:1", register_name_server_period_ms=10_000
     )
+
+
+@pytest.fixture
+def topics(config, tmp_path):
     topics = TopicTable(tmp_path, ManualClock(), config)
     topics.load()
+    return topics
+
+
+@pytest.fixture
+def names(config, topics, direct):
     names = NameServers(config, topics, direct)
     names.address = "10.0.0.1:10911"
+    return names
+
+
+@pytest.fixture
+async def told(names, topics, nursery):
+    """A table of topics whose changes a name server is told, with its periods."""
     topics.on_change.append(names.topic_changed)
     await nursery.start(names.run)
     return topics
@@ -187,6 +201,18 @@ async def test_changes_of_a_moment_go_one_by_one_and_many_as_a_whole(
     await trio.sleep(1)
     assert direct.topics == [set(told.all())]
     assert direct.routes.route("U0") is not None
+
+
+@pytest.mark.parametrize("pauses", range(4))
+async def test_a_registration_of_all_waits_for_one_that_is_on_its_way(
+    direct, names, told, pauses
+):
+    """It found nothing to send and returned before the name server had answered."""
+    told.update(TopicConfig(topic_name="New"))
+    for _ in range(pauses):
+        await trio.lowlevel.checkpoint()
+    await names.register_all()
+    assert direct.routes.route("New") is not None
 
 
 async def test_a_name_server_that_forgot_is_told_everything(

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from rmq.protocol.codes import ResponseCode
 from tests.crash.laboratory import (
-    HERE,
     Load,
     broker,
     damages_of,
@@ -20,25 +18,6 @@ from tests.crash.laboratory import (
 )
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="session")
-def preload(tmp_path_factory):
-    target = tmp_path_factory.mktemp("faults") / "faults.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", str(HERE / "faults.c"), "-o", str(target), "-ldl"],
-        check=True,
-        timeout=120,
-    )
-    return target
-
-
-@pytest.fixture
-def fault(tmp_path, preload):
-    """A control file, and the environment in which a broker obeys it."""
-    control = tmp_path / "fault"
-    environment = {"LD_PRELOAD": str(preload), "RMQ_FAULT": str(control)}
-    return control, environment
 
 
 def check(root, load, tmp_path):

@@ -308,6 +308,8 @@ async def replay(name: str, rows: list[Row], folder: Path, report: Report) -> No
                         answer = await link.ask_again(request)
                     log.learn(java.command)
                     compare(name, request, answer, java.command, report)
+        context = node.broker.context
+        await context.consumers.notices.end_round(context.next_turn)
         await compare_pushes(name, rows, links, report)
 
 

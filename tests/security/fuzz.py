@@ -144,6 +144,9 @@ async def serve(folder: Path, *, has_policies: bool) -> None:
         while line := await trio.to_thread.run_sync(sys.stdin.readline):
             if line.strip() == "end":
                 await node.server.drain(20)  # relayed requests take some seconds
+                with trio.move_on_after(5):  # the ends of connections arrive
+                    while state_of(node)["connections"]:
+                        await trio.sleep(0.01)
             state = state_of(node) | {"outside": sorted(watch.found)}
             print(json.dumps(state), flush=True)  # noqa: T201
 

@@ -3,7 +3,8 @@
 import pytest
 
 from rmq._fastpath import decode_record
-from rmq.errors import StoreError
+from rmq.errors import DiskFull, StoreError
+from rmq.store.allocate import FileAllocator
 from tests.golden.recordings import copy_store, read_rows
 
 FOREVER = {"begin_ms": 0, "end_ms": 2**63 - 1}
@@ -211,6 +212,37 @@ def test_abort_stays_if_the_index_cannot_catch_up(open_store, put_keyed, tmp_pat
     with pytest.raises(StoreError, match="index file"):
         store.close()
     assert (tmp_path / "store" / "abort").exists()
+
+
+def test_a_stop_on_a_full_disk_leaves_the_end_of_the_index_to_the_next_start(
+    open_store, put_keyed, tmp_path, monkeypatch
+):
+    """A full file has only the first keys of its last record; the rest is not lost."""
+    sizes = {"index_slots": 10, "index_entries": 12}
+    store = open_store(**sizes)
+    put_keyed(store, range(20))
+    ensure = FileAllocator.ensure
+
+    def only_one_file(allocator, file, end):
+        if store.index.tables and file is not store.index.tables[0].file:
+            raise DiskFull("no disk space for the test")
+        ensure(allocator, file, end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileAllocator, "ensure", only_one_file)
+        for _ in range(3):
+            with pytest.raises(DiskFull):
+                index_all(store)
+        store.close()
+    assert not store.directory.abort.is_set
+    assert len(list((tmp_path / "store" / "index").iterdir())) == 1
+    store = open_store(**sizes)
+    assert store.index.lag
+    index_all(store)
+    assert len(store.index.tables) > 2
+    for number in range(20):
+        assert len(find(store, f"k{number}")) == 1
+    assert len(find(store, "all")) == 20
 
 
 def test_records_are_served_as_stored(open_store, put_keyed):

@@ -1,0 +1,180 @@
+"""A broker that refuses messages is stopped or killed: its kind of refusal decides.
+
+The text of a refusal comes from the disk's error. Each kind meets several errors, also
+those whose text says what another kind is about: a write that fails with "No space left
+on device" is a failed write, not a full disk.
+"""
+
+import errno
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from rmq.protocol.codes import ResponseCode
+from rmq.store.durability import RefusalKind
+from tests.crash.laboratory import (
+    Load,
+    broker,
+    damages_of,
+    lost_and_repeated,
+    messages_of,
+    open_copy,
+)
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+CALLS = {
+    RefusalKind.DISK_FULL: ("fallocate", (errno.ENOSPC, errno.EDQUOT)),
+    RefusalKind.WRITE_FAILED: ("pwrite", (errno.EIO, errno.ENOSPC, errno.EDQUOT)),
+    RefusalKind.FLUSH_FAILED: ("fdatasync", (errno.EIO, errno.ENOSPC)),
+}
+each_kind = pytest.mark.parametrize(
+    ("kind", "fails"),
+    [
+        pytest.param(
+            kind, f"{call} {error}", id=f"{kind.name}-{errno.errorcode[error]}"
+        )
+        for kind, (call, errors) in CALLS.items()
+        for error in errors
+    ],
+)
+FILE_SYSTEM_SIZE = 4 << 20
+
+
+def send_until_refused(load, address):
+    """Send until messages are refused, or the broker ends."""
+    end = time.monotonic() + 30
+    while not load.refused and time.monotonic() < end:
+        try:
+            load.run(address, 0.1)
+        except OSError:
+            return
+    codes = {answer.code for answer in load.refused}
+    assert codes == {ResponseCode.SERVICE_NOT_AVAILABLE}
+
+
+def resumes(load, address):
+    """Whether messages are acknowledged again; the disk is measured each 10 s."""
+    before, end = len(load.acknowledged), time.monotonic() + 15
+    while len(load.acknowledged) == before and time.monotonic() < end:
+        try:
+            load.run(address, 0.1)
+        except OSError:
+            return False
+    return len(load.acknowledged) > before
+
+
+def check(root, load, copy):
+    store = open_copy(root, copy)
+    try:
+        found = messages_of(store)
+    finally:
+        store.close()
+    assert lost_and_repeated(found, load.acknowledged) == ([], [])
+    assert not damages_of(copy)
+
+
+def check_next_start(root, load, tmp_path):
+    """Nothing was lost, and the next broker accepts messages."""
+    check(root, load, tmp_path / "copy")
+    with broker(root, "SYNC_FLUSH") as (_, address):
+        assert resumes(load, address)
+    check(root, load, tmp_path / "later copy")
+
+
+@each_kind
+def test_messages_are_accepted_again_or_not(tmp_path, fault, kind, fails):
+    control, environment = fault
+    root, load = tmp_path / "store", Load()
+    with broker(root, "SYNC_FLUSH", environment=environment) as (_, address):
+        load.run(address, 0.2)
+        assert not load.refused
+        control.write_text(fails)
+        send_until_refused(load, address)
+        control.unlink()
+        assert resumes(load, address) == kind.resumes
+    check_next_start(root, load, tmp_path)
+
+
+@each_kind
+def test_a_stop_keeps_abort_or_not(tmp_path, fault, kind, fails):
+    control, environment = fault
+    root, load = tmp_path / "store", Load()
+    with broker(root, "SYNC_FLUSH", environment=environment) as (child, address):
+        load.run(address, 0.2)
+        control.write_text(fails)
+        send_until_refused(load, address)
+        child.send_signal(signal.SIGTERM)
+        has_failed = kind is RefusalKind.FLUSH_FAILED
+        assert child.wait(30) == int(has_failed), child.stderr.read()
+    assert (root / "abort").exists() == kind.keeps_abort
+    control.unlink()
+    check_next_start(root, load, tmp_path)
+
+
+@each_kind
+def test_a_kill_while_messages_are_refused_loses_nothing(tmp_path, fault, kind, fails):
+    control, environment = fault
+    root, load = tmp_path / "store", Load()
+    with broker(root, "SYNC_FLUSH", environment=environment) as (child, address):
+        load.run(address, 0.2)
+        control.write_text(fails)
+        send_until_refused(load, address)
+        child.send_signal(signal.SIGKILL)
+        child.wait(30)
+    assert (root / "abort").exists(), kind
+    control.unlink()
+    check_next_start(root, load, tmp_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of a few megabytes; it goes away with the process that holds it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = f"mount -t tmpfs -o size={FILE_SYSTEM_SIZE} none {folder} && echo && cat"
+    with subprocess.Popen(
+        ["unshare", "-rm", "sh", "-c", mount],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        if holder.stdout.readline() != "\n":
+            pytest.skip(f"no file system can be mounted here: {holder.stderr.read()}")
+        yield Path(f"/proc/{holder.pid}/root") / folder.relative_to("/")
+        holder.stdin.close()
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, end):
+    """Stopped or killed while it is full; later there is room again."""
+    root, load = small_disk / "store", Load()
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(FILE_SYSTEM_SIZE // 2))
+    with broker(root, flush) as (child, address):
+        send_until_refused(load, address)
+        assert load.acknowledged
+        child.send_signal(end)
+        code = child.wait(30)
+        text = child.stderr.read()
+        assert code == (0 if end == signal.SIGTERM else -end), text
+    assert (root / "abort").exists() == (end == signal.SIGKILL), text
+    check(root, load, tmp_path / "full copy")
+    ballast.unlink()
+    check_next_start(root, load, tmp_path)
+
+
+def test_room_on_a_full_disk_ends_the_refusal(tmp_path, small_disk):
+    root, load = small_disk / "store", Load()
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(FILE_SYSTEM_SIZE // 2))
+    with broker(root) as (_, address):
+        send_until_refused(load, address)
+        ballast.unlink()
+        assert resumes(load, address)
+    check(root, load, tmp_path / "copy")
