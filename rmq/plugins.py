@@ -21,6 +21,7 @@ from rmq.errors import ConfigError, PluginError, RmqError
 GROUP = "rmq.plugins"
 ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"
 HOOK_PREFIX = "rmq_"
+OWN_PACKAGE = "rmq_plugins."
 BROKER_PACKAGES = ("rmq.broker.", "rmq.store.")
 SETUP = "rmq_setup"
 MARK = "rmq_impl"
@@ -76,30 +77,12 @@ class PluginSet:
 
     def add(self, module: object, *, name: str) -> None:
         """Add a module or object with `rmq_setup`; PluginError if it is not valid."""
-        for problem in hook_problems(module):
+        for problem in (*hook_problems(module), *key_problems(module, name)):
             raise PluginError(name, problem)
-        classes = list(config_classes_of(module))
-        for kind in classes:
-            self._check_keys(kind, name)
         if name in self._plugins:
             raise PluginError(name, "another plugin has this name")
         self._plugins[name] = module
-        self._config_classes[name] = classes
-
-    def _check_keys(self, kind: type[Any], name: str) -> None:
-        holders = {
-            mark.key: plugin
-            for plugin, classes in self._config_classes.items()
-            for other in classes
-            for _, mark in options(other)
-        }
-        for _, mark in options(kind):
-            if mark.key in holders:
-                raise PluginError(
-                    name,
-                    f"the configuration key {mark.key} belongs to plugin "
-                    f"{holders[mark.key]}; a key starts with plugin.{name}.",
-                )
+        self._config_classes[name] = list(config_classes_of(module))
 
     def get(self, name: str) -> object | None:
         """Return the plugin of this name; None if it is not loaded."""
@@ -214,6 +197,20 @@ def config_classes_of(module: object) -> Iterator[type[Any]]:
             and any(options(value))
         ):
             yield value
+
+
+def key_problems(module: object, name: str) -> Iterator[str]:
+    """Yield the problems of a plugin's configuration keys.
+
+    A key with the plugin's name belongs neither to rmq nor to another plugin.
+    """
+    if getattr(module, "__name__", "").startswith(OWN_PACKAGE):
+        return  # its keys are Java's, or began before there were plugins
+    prefix = f"plugin.{name}."
+    for kind in config_classes_of(module):
+        for _, mark in options(kind):
+            if not mark.key.startswith(prefix):
+                yield f"the configuration key {mark.key} must start with {prefix}"
 
 
 def installed_plugins() -> tuple[EntryPoint, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from rmq import native
 from rmq.broker.register import Register, Registrations
+from rmq.broker.rights import AllRights
 from rmq.errors import ConfigError, PluginError, RequestRejected
 from rmq.native import NativeHandler
 from rmq.plugin import Configuration, hookimpl, option
@@ -216,12 +217,6 @@ class Depth(Configuration):
     depth: int = option(5, key="plugin.b.depth", doc="a number", low=1, high=9)
 
 
-class SameDepth(Configuration):
-    """The same key."""
-
-    depth: int = option(5, key="plugin.b.depth", doc="a number")
-
-
 def test_a_plugin_gets_its_keys_with_their_types():
     depths = []
 
@@ -243,13 +238,13 @@ def test_classes_of_one_name_are_two_configurations():
     assert {name for name, _ in configs} == {"b", "c"}
 
 
-def test_two_plugins_with_one_key_are_refused():
-    plugins = PluginSet()
-    plugins.add(plugin(lambda: None, Depth=Depth), name="b")
-    text = r"plugin c: the configuration key plugin\.b\.depth belongs to plugin b"
-    with pytest.raises(PluginError, match=text):
-        plugins.add(plugin(lambda: None, Depth=SameDepth), name="c")
-    assert plugins.config_classes() == [Depth]
+@pytest.mark.parametrize("key", ["plugin.b.depth", "maxMessageSize", "depth"])
+def test_a_key_of_somebody_else_is_refused(key):
+    class Depth(Configuration):
+        depth: int = option(5, key=key, doc="a number")
+
+    with pytest.raises(PluginError, match=rf"plugin c: .* {key} .* plugin\.c\."):
+        PluginSet().add(plugin(lambda: None, Depth=Depth), name="c")
 
 
 # -- errors name the plugin
@@ -304,6 +299,15 @@ def test_a_function_that_fails_later_names_its_plugin(register_it, call):
     registered = set_up(broken=plugin(lambda register: register_it(register)))
     with pytest.raises(PluginError, match=r"plugin broken: .*LookupError\('gone'\)"):
         call(registered)
+
+
+def test_two_plugins_with_rights_are_refused():
+    def rmq_setup(register):
+        register.guard(print, rights=AllRights())
+
+    assert set_up(a=plugin(rmq_setup)).rights is not None
+    with pytest.raises(PluginError, match="plugin b: the rights belong to plugin a"):
+        set_up(a=plugin(rmq_setup), b=plugin(rmq_setup))
 
 
 def test_a_refusal_is_no_failure():

@@ -109,6 +109,8 @@ def set_up_plugins(
     registered = context.registered = Registrations(values)
     registered.set_up(plugins, context)
     context.put.intercept(registered.interceptors)
+    if registered.rights is not None:
+        _, context.rights = registered.rights
     context.arrivals.listen(tuple(registered.listeners))
     if registered.holds:
         context.store.cleaner.needed_from = registered.needed_from

@@ -61,7 +61,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     boot_ms: int
     statistics: BrokerStatistics
     rights: RequestRights = field(default_factory=AllRights)
-    """The rights of users.  Read it per request: a plugin may replace it."""
+    """The rights of users, for handlers; a guard brings them."""
     native_counts: Callable[[], NativeCounts] = dict
     """Requests that compiled handlers served and declined, by port and code."""
     next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint

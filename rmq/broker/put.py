@@ -44,13 +44,13 @@ class PutPipeline:
         self.triggers.clear()
         self.triggers.update(*(each.triggers for each in self._interceptors))
 
-    def put(self, message: Message, passed: str = "") -> PutResult:
-        """Store one message; skip interceptors of the property `passed`."""
+    def put(self, message: Message, *, without: str = "") -> PutResult:
+        """Store one message; skip the interceptors of the property `without`."""
         self._check_served(message.topic)
         present = message.properties.keys()  # the view walks through the fewer names
         if self._interceptors and not present.isdisjoint(self.triggers):
             for triggers, intercept in self._interceptors:
-                if passed not in triggers and not present.isdisjoint(triggers):
+                if without not in triggers and not present.isdisjoint(triggers):
                     intercept(message)
         return self.append(message)
 

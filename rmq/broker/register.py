@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 from rmq.broker.arrivals import ArrivalListener
 from rmq.broker.housekeeping import SAVE_INTERVAL_S
 from rmq.broker.put import PutInterceptor
+from rmq.broker.rights import RequestRights
 from rmq.config import build
 from rmq.errors import PluginError, RequestRejected
 from rmq.json_table import JsonTable
@@ -87,6 +88,7 @@ class Registrations:
         self.interceptors: list[PutInterceptor] = []
         self.first_count = 0
         self.guards: list[Guard] = []
+        self.rights: tuple[str, RequestRights] | None = None
         self.services: list[PluginService] = []
         self.listeners: list[ArrivalListener] = []
         self.tables: list[tuple[JsonTable, float]] = []
@@ -247,12 +249,18 @@ class Register:
         interceptors.insert(place, PutInterceptor(names, named))
         self._all.first_count += first
 
-    def guard(self, check: Guard) -> None:
+    def guard(self, check: Guard, *, rights: RequestRights | None = None) -> None:
         """Check requests before any handler; every request of every code pays for it.
 
         `check(request, connection)` raises `RequestRejected` to refuse a request.
+        `rights` answer handlers that ask `broker.rights` about a topic that the request
+        does not name.
         """
         self._check_call("guard", check)
+        if rights is not None and self._all.rights is not None:
+            raise self._error(f"the rights belong to plugin {self._all.rights[0]}")
+        if rights is not None:
+            self._all.rights = self.plugin, rights
         self._all.guards.append(self._named("a guard", check))
 
     def service(self, run: Service, *, restart: bool = False) -> None:

@@ -14,7 +14,7 @@ from rmq.remoting.connection import Connection
 
 
 class RequestRights(Protocol):
-    """The rights of users; a plugin of access control puts its own into the context."""
+    """The rights of users; `register.guard` takes those of access control."""
 
     def user_of(self, request: Command) -> str:
         """Return the user who signed the request; empty without access control."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from lark import Lark, Token, Transformer, UnexpectedToken
 
 from rmq.filters.values import (
+    MAX_DEPTH,
     MAX_INT,
     MAX_LONG,
     Long,
@@ -67,8 +68,6 @@ class InvalidSelectorError(Exception):
 
 class _Builder(Transformer[Token, Node]):
     """Makes nodes bottom-up, with the checks that Java makes when it compiles."""
-
-    max_depth = 0
 
     def string(self, items: list[Any]) -> Node:
         return _constant(_unquote(items[0]), str(items[0]))
@@ -259,17 +258,12 @@ class _Builder(Transformer[Token, Node]):
         return Node(kind, evaluate, _short(text), depth)
 
     def _check(self, depth: int) -> None:
-        if depth > self.max_depth:
-            raise InvalidSelectorError(
-                f"more than {self.max_depth} levels of operators"
-            )
+        if depth > MAX_DEPTH:
+            raise InvalidSelectorError(f"more than {MAX_DEPTH} levels of operators")
 
 
-def parse(
-    tokens: Iterator[tuple[str, str]], max_depth: int, reject: Reject
-) -> Evaluate:
+def parse(tokens: Iterator[tuple[str, str]], reject: Reject) -> Evaluate:
     """Read one expression from the front of `tokens`."""
-    _BUILDER.max_depth = max_depth
     state = _PARSER.parse_interactive()
     try:
         for kind, text in tokens:

@@ -13,14 +13,11 @@ from functools import lru_cache
 from typing import Final
 
 from rmq.errors import RequestRejected
-from rmq.filters.values import NotComparableError
+from rmq.filters.values import MAX_DEPTH, NotComparableError
 from rmq.protocol.codes import ResponseCode
 
 MAX_LENGTH: Final = 16_384
 """Characters; the longest takes some tens of milliseconds to compile."""
-
-MAX_DEPTH: Final = 200
-"""Levels of parentheses or operators: each is a Python call of the evaluation."""
 
 _CACHED: Final = 128
 
@@ -83,7 +80,7 @@ def _compile(expression: str) -> Predicate:
     # imported on use: brokers without such a subscription start without the parser
     from rmq.filters.parser import parse
 
-    evaluate = parse(tokens(expression), MAX_DEPTH, SelectorError)
+    evaluate = parse(tokens(expression), SelectorError)
 
     def matches(properties: Mapping[str, str]) -> bool:
         try:

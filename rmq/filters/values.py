@@ -11,6 +11,8 @@ from typing import Final
 
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
+MAX_DEPTH: Final = 200
+"""Levels of parentheses or operators: each is a Python call of the evaluation."""
 INTEGER_DIGITS: Final = 4_000
 """Most digits that Python converts; Java's numbers have 19 digits."""
 

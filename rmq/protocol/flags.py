@@ -51,17 +51,3 @@ def is_readable(perm: int) -> bool:
 def is_writable(perm: int) -> bool:
     """Whether producers may send."""
     return perm & PERM_WRITE != 0
-
-
-def is_inherited(perm: int) -> bool:
-    """Whether topics created by sends inherit this topic's settings."""
-    return perm & PERM_INHERIT != 0
-
-
-def perm_text(perm: int) -> str:
-    """Render as Java does in remarks and tools: `RWX`, a dash for each bit not set."""
-    return (
-        ("R" if perm & PERM_READ else "-")
-        + ("W" if perm & PERM_WRITE else "-")
-        + ("X" if perm & PERM_INHERIT else "-")
-    )

@@ -10,7 +10,7 @@ deletes it. It runs before any other part uses the store.
 import os
 import time
 from array import array
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -45,7 +45,6 @@ _NOT_QUEUED = (
 _INNER_BATCH = 0x80
 _COPY_SIZE = 1 << 20
 _BLOCK_RECORDS = 4096
-_ROW_FIELDS = 8
 _NO_QUEUE = (-1 << 63, -1, -1)
 """A row that sorts before all others: a table of ends needs at least one row."""
 
@@ -53,6 +52,19 @@ CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
 _ZEROS_OF_A_RECORD = 2
 """A record without properties ends with their length, 0."""
+
+
+class _Row(NamedTuple):
+    """What `survey_log` writes of a record."""
+
+    physical_offset: int
+    size: int
+    store_ms: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    tags_code: int
+    topic_hash: int
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -145,8 +157,9 @@ class Recovery:
         self._unqueued = directory.foreign.batch_topics
         self._deleted = deleted_topics.ends
         self._deleted_by_hash: dict[int, int] = {}
-        rows = bytearray(_BLOCK_RECORDS * _ROW_FIELDS * 8)
-        self._rows = memoryview(rows).cast("q", (_BLOCK_RECORDS, _ROW_FIELDS))
+        shape = _BLOCK_RECORDS, len(_Row._fields)
+        rows = bytearray(8 * _BLOCK_RECORDS * len(_Row._fields))
+        self._rows = memoryview(rows).cast("q", shape)
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
@@ -324,15 +337,16 @@ class Recovery:
         count = keep_unqueued(self._rows, count, ends)
         rows = cast("list[list[int]]", self._rows[:count].tolist() if count else [])
         deleted = self._deleted_by_hash
-        for offset, _, store_ms, *_, topic in rows:
-            if offset < deleted.get(topic, -1):
+        for row in map(_Row._make, rows):
+            if row.physical_offset < deleted.get(row.topic_hash, -1):
                 continue
+            position = row.physical_offset - file.base_offset
             _, _, records = walk_log(
-                file, offset - file.base_offset, file.size, check_crc=False, limit=1
+                file, position, file.size, check_crc=False, limit=1
             )
             if not self._dispatch(records[0]):
                 return False
-            self._log.last_store_ms = store_ms
+            self._log.last_store_ms = row.store_ms
         return True
 
     def _dispatch(self, record: WalkedRecord) -> bool:

@@ -22,14 +22,11 @@ from typing import Final
 import trio
 
 from rmq.broker.register import PluginInfo
-from rmq.config import options
 from rmq.errors import PeerClosed, PluginError
-from rmq.plugins import config_classes_of, hook_problems, installed_plugins
+from rmq.plugins import hook_problems, installed_plugins, key_problems
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.testing.peer import RawClient
 from rmq.testing.threads import BrokerThread
-
-OWN_PACKAGE: Final = "rmq_plugins."
 
 ANSWER_LIMIT_S: Final = 0.25
 """A handler without an answer for this long has held the request, which is allowed."""
@@ -67,7 +64,7 @@ def check_plugin(
     Call it from a function that is not async: it runs a broker in a thread.
     """
     name = name or _name_of(module)
-    problems = [*hook_problems(module), *_problems_of_keys(module, name)]
+    problems = [*hook_problems(module), *key_problems(module, name)]
     if problems:
         raise PluginError(name, "; ".join(problems))
     info, answers, problems = _try_out(module, name, settings or {})
@@ -85,17 +82,6 @@ def _name_of(module: object) -> str:
     own = str(getattr(module, "__name__", "checked"))
     names = [point.name for point in installed_plugins() if point.value == own]
     return names[0] if names else own.rpartition(".")[2]
-
-
-def _problems_of_keys(module: object, name: str) -> Iterator[str]:
-    """Check the keys of the plugin."""
-    prefix = f"plugin.{name}."
-    if str(getattr(module, "__name__", "")).startswith(OWN_PACKAGE):
-        return
-    for kind in config_classes_of(module):
-        for field, mark in options(kind):
-            if not mark.key.startswith(prefix):
-                yield f"the key {mark.key} of {field.name} does not start with {prefix}"
 
 
 def _try_out(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rmq.filters.sql import MAX_DEPTH, MAX_LENGTH, SelectorError, compile_selector
+from rmq.filters.sql import MAX_LENGTH, SelectorError, compile_selector
+from rmq.filters.values import MAX_DEPTH
 
 P = {
     "a": "5",

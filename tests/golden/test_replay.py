@@ -272,7 +272,8 @@ async def replay(name: str, rows: list[Row], folder: Path, report: Report) -> No
         held: dict[int, Command] = {}
         places = {id(row): place for place, row in answers.items()}
         asked = questions(rows)
-        log = Places(node.broker.context.store)
+        context = node.broker.context
+        log = Places(context.store)
 
         async def link_to(connection: Connection) -> Link:
             if connection not in links:
@@ -308,8 +309,8 @@ async def replay(name: str, rows: list[Row], folder: Path, report: Report) -> No
                         answer = await link.ask_again(request)
                     log.learn(java.command)
                     compare(name, request, answer, java.command, report)
-        context = node.broker.context
-        await context.consumers.notices.end_round(context.next_turn)
+            # a second of notices for each row: minutes are played in a moment
+            await context.consumers.notices.end_round(context.next_turn)
         await compare_pushes(name, rows, links, report)
 
 

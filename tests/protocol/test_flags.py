@@ -1,13 +1,4 @@
-import pytest
-
 from rmq.protocol import flags
-
-
-@pytest.mark.parametrize(
-    ("perm", "text"), [(6, "RW-"), (7, "RWX"), (4, "R--"), (2, "-W-"), (0, "---")]
-)
-def test_perm_text(perm, text):
-    assert flags.perm_text(perm) == text
 
 
 def test_permissions():
@@ -15,8 +6,6 @@ def test_permissions():
     assert not flags.is_readable(2)
     assert flags.is_writable(2)
     assert not flags.is_writable(4)
-    assert flags.is_inherited(7)
-    assert not flags.is_inherited(6)
 
 
 def test_transaction_states_lie_in_their_mask():

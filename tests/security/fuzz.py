@@ -146,7 +146,7 @@ async def serve(folder: Path, *, has_policies: bool) -> None:
                 await node.server.drain(20)  # relayed requests take some seconds
                 with trio.move_on_after(5):  # the ends of connections arrive
                     while state_of(node)["connections"]:
-                        await trio.sleep(0.01)
+                        await trio.lowlevel.checkpoint()
             state = state_of(node) | {"outside": sorted(watch.found)}
             print(json.dumps(state), flush=True)  # noqa: T201
 

@@ -76,6 +76,6 @@ class Options(Configuration):
 
 
 def test_a_key_without_the_name_of_its_plugin():
-    text = r"the key plugin\.many of many does not start with plugin\.good\."
+    text = r"the configuration key plugin\.many must start with plugin\.good\."
     with pytest.raises(PluginError, match=text):
         check_plugin(plugin(lambda: None, Options=Options), name="good")

@@ -171,7 +171,7 @@ class ReplyHandler:
     def _store(self, message: Message) -> dict[str, str] | None:
         """Store the reply; return the fields with its id and offsets."""
         queue_id = message.queue_id
-        result = self._put(message, names.TRAN_MSG)
+        result = self._put(message, without=names.TRAN_MSG)
         if result.status is not PutStatus.PUT_OK:
             return None
         self._arrivals.flush()

@@ -18,7 +18,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.properties import MSG_REGION, TRACE_ON
 
 
-class Answers:
+class SendAnswers:
     """Builds the answers; their code tells producers whether to try another broker."""
 
     def __init__(self, broker: BrokerContext) -> None:

@@ -24,7 +24,7 @@ from rmq.protocol.properties import (
 )
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
-from rmq_plugins.send.answers import Answers
+from rmq_plugins.send.answers import SendAnswers
 from rmq_plugins.send.checks import SendChecks, stored_flags
 
 MAX_TOPIC_LENGTH: Final = 127
@@ -34,7 +34,7 @@ class BatchHandler:
     """The batch part of Java's `SendMessageProcessor`."""
 
     def __init__(
-        self, broker: BrokerContext, checks: SendChecks, answers: Answers
+        self, broker: BrokerContext, checks: SendChecks, answers: SendAnswers
     ) -> None:
         self._put_batch = broker.put.put_batch
         self._checks = checks

@@ -24,7 +24,7 @@ from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
-from rmq_plugins.send.answers import Answers
+from rmq_plugins.send.answers import SendAnswers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
 from rmq_plugins.send.native import NativeSends
@@ -44,7 +44,7 @@ class SendHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._put = broker.put.put
         self._triggers = broker.put.triggers
-        self._answers = Answers(broker)
+        self._answers = SendAnswers(broker)
         self._checks = SendChecks(broker)
         self._batch = BatchHandler(broker, self._checks, self._answers)
         self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)

@@ -82,7 +82,7 @@ class SendBackHandler:
             message.queue_id = random.randrange(group.retry_queue_nums)
             message.set_property(names.DELAY, str(level))
         assert message.reconsume_times == record.reconsume_times + 1
-        status = self._put.put(message, names.TRAN_MSG).status
+        status = self._put.put(message, without=names.TRAN_MSG).status
         if status is not PutStatus.PUT_OK:
             return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
         topic = message.properties[names.RETRY_TOPIC]

@@ -153,7 +153,7 @@ class TransactionHandler:
     def _commit(
         self, request: Command, record: StoredMessage, live: int
     ) -> Command | Held | None:
-        result = self._put(self._final(record), names.TRAN_MSG)
+        result = self._put(self._final(record), without=names.TRAN_MSG)
         if result.status is not PutStatus.PUT_OK:
             unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))

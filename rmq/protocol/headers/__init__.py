@@ -12,7 +12,7 @@ leaves out None.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar, get_args
 
 import msgspec
 
@@ -96,8 +96,8 @@ def _parse(kind: type[Header], field: msgspec.structs.FieldInfo, text: str) -> o
     try:
         return msgspec.convert(text, field.type, strict=False)
     except msgspec.ValidationError as error:
-        if "bool" in str(error):
-            return False
+        if bool in (field.type, *get_args(field.type)):
+            return False  # Java takes every other text for it
         if _JAVA_INTEGER.fullmatch(text):
             return _parse_padded(kind, field, text)
         raise _rejected(kind, f"the field {field.encode_name} is {text!r}") from error
