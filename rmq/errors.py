@@ -52,12 +52,28 @@ class ConnectFailed(PeerError):
     """No connection to the address."""
 
 
+class NotTrusted(ConnectFailed):
+    """A server's certificate is refused; `kind` is expired, early, name or signer."""
+
+    def __init__(self, address: str, kind: str, reason: str) -> None:
+        super().__init__(f"the certificate of {address} is refused: {reason}")
+        self.kind = kind
+
+
 class InvokeTimeout(PeerError):
     """No answer came in time."""
 
 
 class PeerClosed(PeerError):
     """The connection was closed before the answer came."""
+
+
+class CertificateWanted(PeerClosed):
+    """The server closed a TLS connection on which no certificate was shown."""
+
+
+class TlsWanted(PeerClosed):
+    """The server closed a plain connection, and takes TLS."""
 
 
 class StoreError(RmqError):

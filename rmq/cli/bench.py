@@ -1,216 +1,248 @@
-"""`rmq bench`: send messages over a few connections, and print rate and latency.
+"""`rmq bench`: send or read messages over a few connections; print rate and latency.
 
-One thread and one selector: each connection has a window of unanswered requests and
-sends one more for every answer. This sender is in Python and limits the rate itself;
-`bench/load` in the source tree is a sender in C.
+Each connection has a window of unanswered requests and sends one more for every answer.
+This program is in Python and limits the rate itself; `bench/load` in the source tree is
+a sender in C.
 """
 
 import os
-import selectors
 import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import click
 
-from rmq.cli.admin.sends import writable_queues
-from rmq.cli.options import FAILED
-from rmq.client.admin import AdminClient, Queue, send_fields
-from rmq.client.link import connect
+from rmq.cli.failures import FAILED, Subject, end
+from rmq.cli.progress import Progress
+from rmq.cli.tool_settings import ToolSettings, with_settings
+from rmq.client.admin import AdminClient, Queue, pull_fields, request, send_fields
+from rmq.client.link import Link
+from rmq.client.window import Window
 from rmq.errors import RmqError
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.properties import encode_properties
 
-RECEIVE_SIZE: Final = 1 << 18
+GROUP: Final = "rmq-bench"
 TIMEOUT_S: Final = 10.0
-PROGRESS_S: Final = 1.0
+RECORD_COUNT: Final = 32
+"""Messages that one pull asks for, as clients do."""
 
 
 class Outcome(NamedTuple):
     """The result of a run."""
 
     latencies_ms: list[float]
+    messages: int
     refused: Counter[str]
     seconds: float
 
 
-class _Connection:
-    """A window of sends to one queue."""
+class Worker(NamedTuple):
+    """A connection with what it does: `make` returns the next request, or None.
 
-    def __init__(self, topic: str, queue: Queue, body: bytes) -> None:
-        self._topic = topic
-        self._queue = queue
-        self._body = body
-        self._prefix = os.urandom(10).hex().upper()
-        self._decoder = FrameDecoder()
-        self._sent = 0
-        self._out = bytearray()
-        self._started: dict[int, float] = {}
-        self.socket = connect(queue.address, TIMEOUT_S)
-        self.socket.setblocking(False)
+    `count` returns how many messages an answer stands for.
+    """
 
-    @property
-    def waits_to_write(self) -> bool:
-        return bool(self._out)
-
-    @property
-    def pending(self) -> int:
-        return len(self._started)
-
-    def send_one(self) -> None:
-        """Add one request to the bytes to send."""
-        self._sent += 1
-        properties = {"UNIQ_KEY": f"{self._prefix}{self._sent:012X}", "WAIT": "true"}
-        fields = send_fields(
-            "rmq-bench", self._topic, self._queue.queue_id,
-            encode_properties(properties), int(time.time() * 1_000),
-        )  # fmt: skip
-        request = Command(
-            RequestCode.SEND_MESSAGE, fields, self._body, opaque=self._sent
-        )
-        self._started[self._sent] = time.perf_counter()
-        self._out += encode(request)
-
-    def write(self) -> None:
-        """Send as many bytes as the socket takes."""
-        try:
-            del self._out[: self.socket.send(self._out)]
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise RmqError(f"{self._queue.address}: {error}") from error
-
-    def read(self) -> Iterator[tuple[float, str]]:
-        """Yield latency in ms and reason of refusal, or "", of every answer."""
-        try:
-            data = self.socket.recv(RECEIVE_SIZE)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise RmqError(f"{self._queue.address}: {error}") from error
-        if not data:
-            raise RmqError(f"{self._queue.address} closed the connection")
-        now = time.perf_counter()
-        for answer in self._decoder.feed(data):
-            if answer.is_response and answer.opaque in self._started:
-                started = self._started.pop(answer.opaque)
-                is_stored = answer.code == ResponseCode.SUCCESS
-                why = "" if is_stored else f"code {answer.code}: {answer.remark}"
-                yield (now - started) * 1_000, why
-
-
-def _ready(
-    selector: selectors.BaseSelector, connections: list[_Connection]
-) -> list[_Connection]:
-    """Send as many bytes as possible, then wait for answers or room."""
-    for each in connections:
-        wanted = selectors.EVENT_READ
-        if each.waits_to_write:
-            each.write()
-        if each.waits_to_write:
-            wanted |= selectors.EVENT_WRITE
-        selector.modify(each.socket, wanted, each)
-    return [key.data for key, _ in selector.select(0.1)]
+    link: Link
+    make: Callable[[], Command | None]
+    count: Callable[[Command], int]
 
 
 def run(
-    connections: list[_Connection], window: int, seconds: float, messages: int | None
+    workers: Sequence[Worker], window: int, seconds: float, messages: int | None
 ) -> Outcome:
-    """Keep the windows full until the time has passed or all messages are sent."""
+    """Keep the windows full until the time has passed or all messages are done."""
     latencies_ms: list[float] = []
     refused: Counter[str] = Counter()
-    left = messages if messages is not None else sys.maxsize
-    began = shown = last = time.perf_counter()
-    with selectors.DefaultSelector() as selector:
-        for each in connections:
-            selector.register(each.socket, selectors.EVENT_READ, each)
-            for _ in range(min(window, left)):
-                each.send_one()
-                left -= 1
-        while any(each.pending for each in connections):
-            ready = _ready(selector, connections)
+    limit = messages if messages is not None else sys.maxsize
+    done = asked = 0
+    began = last = time.perf_counter()
+    with Window() as open_requests, Progress("messages", messages) as progress:
+
+        def ask(worker: Worker) -> None:
+            nonlocal asked
+            wanted = worker.make() if asked < limit else None
+            if wanted is not None:
+                asked += 1
+                open_requests.send(worker.link, wanted, worker)
+
+        for _ in range(window):
+            for each in workers:
+                ask(each)
+        while open_requests.pending:
+            arrivals = open_requests.arrivals(0.1)
             now = time.perf_counter()
-            for each in ready:
-                for latency_ms, why in each.read():
-                    last = now
-                    latencies_ms.append(latency_ms)
-                    if why:
-                        refused[why] += 1
-                    if left > 0 and now - began < seconds:
-                        each.send_one()
-                        left -= 1
+            for _, answer, worker, took_s in arrivals:
+                if worker is None:
+                    continue
+                last = now
+                latencies_ms.append(1_000 * took_s)
+                count = worker.count(answer)
+                done += max(count, 0)
+                if count < 0:
+                    refused[f"code {answer.code}: {answer.remark}"] += 1
+                if now - began < seconds and done < limit:
+                    ask(worker)
             if now - last > TIMEOUT_S:
                 raise RmqError(f"no answer for {TIMEOUT_S:.0f} s")
-            if now - shown > PROGRESS_S and sys.stderr.isatty():
-                shown = now
-                click.echo(f"\r{len(latencies_ms):,} messages", nl=False, err=True)
-    return Outcome(latencies_ms, refused, last - began)
+            progress.show(done)
+    return Outcome(latencies_ms, done, refused, last - began)
+
+
+def _sends(link: Link, topic: str, queue: Queue, body: bytes) -> Worker:
+    """Return a worker that sends one body to one queue."""
+    prefix = os.urandom(10).hex().upper()
+    sent = 0
+
+    def make() -> Command:
+        nonlocal sent
+        sent += 1
+        properties = {"UNIQ_KEY": f"{prefix}{sent:012X}", "WAIT": "true"}
+        fields = send_fields(
+            GROUP, topic, queue.queue_id, encode_properties(properties),
+            int(time.time() * 1_000),
+        )  # fmt: skip
+        return request(RequestCode.SEND_MESSAGE, fields, body)
+
+    def count(answer: Command) -> int:
+        return 1 if answer.code == ResponseCode.SUCCESS else -1
+
+    return Worker(link, make, count)
+
+
+def _pulls(link: Link, topic: str, queue: Queue, start: int, end: int) -> Worker:
+    """Return a worker that reads one queue, one pull after another as clients do."""
+    offset, is_open = start, False
+
+    def make() -> Command | None:
+        nonlocal is_open
+        if is_open or offset >= end:
+            return None
+        is_open = True
+        fields = pull_fields(topic, queue, offset, count=RECORD_COUNT, group=GROUP)
+        return request(RequestCode.PULL_MESSAGE, fields)
+
+    def count(answer: Command) -> int:
+        nonlocal offset, is_open
+        is_open = False
+        before = offset
+        if answer.code != ResponseCode.SUCCESS:
+            offset = end
+            return -1
+        offset = max(offset, int(answer.ext_fields["nextBeginOffset"]))
+        return offset - before
+
+    return Worker(link, make, count)
 
 
 @click.command()
-@click.option(
-    "-n", "--namesrvAddr", "namesrv", envvar="NAMESRV_ADDR", default="127.0.0.1:9876",
-    show_default=True, metavar="HOST:PORT;…", help="Name servers to ask.",
-)  # fmt: skip
 @click.option("-t", "--topic", default="BenchmarkTest", show_default=True)
-@click.option("-c", "--connections", type=click.IntRange(1, 1_000), default=4)
 @click.option(
-    "-w", "--window", type=click.IntRange(1, 10_000), default=64,
-    help="Unanswered requests on each connection.",
+    "-c", "--connections", type=click.IntRange(1, 1_000), default=4, show_default=True
+)
+@click.option(
+    "-w", "--window", type=click.IntRange(1, 10_000), default=64, show_default=True,
+    help="Unanswered sends on each connection.",
 )  # fmt: skip
-@click.option("-s", "--size", type=click.IntRange(1, 4 << 20), default=128,
-              help="Bytes of a body.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=5.0)
+@click.option(
+    "-s", "--size", type=click.IntRange(1, 4 << 20), default=128, show_default=True,
+    help="Bytes of a body.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 3_600), default=5.0, show_default=True
+)
 @click.option(
     "--messages", type=click.IntRange(1), help="End after this number of messages."
 )
+@click.option(
+    "--consume", is_flag=True, help="Read what the topic holds, and commit nothing."
+)
+@with_settings
 def bench(
-    namesrv: str,
+    settings: ToolSettings,
     topic: str,
     connections: int,
     window: int,
     size: int,
     seconds: float,
     messages: int | None,
+    *,
+    consume: bool,
 ) -> None:
-    """Send messages as fast as answers arrive; print rate and latency.
+    """Send messages as fast as answers arrive, or read them; print rate and latency.
 
-    Exit code 1 if a message was refused.
-    """
-    made: list[_Connection] = []
+    Exit code 1 if a request was refused. The messages stay in the topic until they
+    expire: rmq admin deleteTopic -t BenchmarkTest -c CLUSTER removes them.
+
+    \b
+    rmq bench                               4 connections, 128 bytes, 5 seconds
+    rmq bench --consume                     read these messages
+    """  # noqa: D301 - click wants the character itself
+    links: list[Link] = []
     try:
-        with AdminClient([each for each in namesrv.split(";") if each]) as admin:
-            queues = list(writable_queues(admin, topic))
-        for number in range(connections):
-            queue = queues[number % len(queues)]
-            made.append(_Connection(topic, queue, b"b" * size))
-        outcome = run(made, window, seconds, messages)
-    except (RmqError, IndexError) as error:
-        text = error if isinstance(error, RmqError) else f"{topic} cannot be written"
-        click.echo(f"rmq: {text}", err=True)
-        sys.exit(FAILED)
+        with settings.admin() as admin:
+            workers = _workers(
+                admin, topic, links, connections, b"b" * size, consume=consume
+            )
+        outcome = run(workers, window, seconds, messages)
+    except RmqError as error:
+        end(error, subject=Subject(topic, action="Sub" if consume else "Pub"))
     finally:
-        for each in made:
-            each.socket.close()
-    _show(outcome, connections, window, size)
+        for link in links:
+            link.close()
+    _show(outcome, connections, None if consume else (window, size))
     if outcome.refused:
         sys.exit(FAILED)
 
 
-def _show(outcome: Outcome, connections: int, window: int, size: int) -> None:
-    count = len(outcome.latencies_ms)
-    stored = count - outcome.refused.total()
-    click.echo(f"{connections} connections x {window}, {size} bytes")
-    click.echo(f"{stored:,} messages in {outcome.seconds:.2f} s: "
-               f"{stored / max(outcome.seconds, 1e-9):,.0f}/s")  # fmt: skip
-    points = statistics.quantiles([*outcome.latencies_ms] * 2, n=1_000)
-    texts = (f"{name} {points[at]:.2f} ms"
-             for name, at in (("p50", 499), ("p99", 989), ("p99.9", 998)))  # fmt: skip
-    click.echo(", ".join(texts))
+def _workers(
+    admin: AdminClient,
+    topic: str,
+    links: list[Link],
+    connections: int,
+    body: bytes,
+    *,
+    consume: bool,
+) -> list[Worker]:
+    """Open the connections, and give each of them queues."""
+    queues = list(admin.queues(topic) if consume else admin.writable_queues(topic))
+    if not queues:
+        raise RmqError(f"{topic} has no queue that this can use")
+
+    def link_to(queue: Queue) -> Link:
+        links.append(Link(queue.address, TIMEOUT_S, admin.identity))
+        return links[-1]
+
+    if not consume:
+        chosen = (queues[number % len(queues)] for number in range(connections))
+        return [_sends(link_to(each), topic, each, body) for each in chosen]
+    shared: dict[tuple[int, str], Link] = {}
+    workers = []
+    for number, queue in enumerate(queues):
+        place = number % connections, queue.address
+        if place not in shared:
+            shared[place] = link_to(queue)
+        start = admin.offset(RequestCode.GET_MIN_OFFSET, topic, queue)
+        stop = admin.offset(RequestCode.GET_MAX_OFFSET, topic, queue)
+        workers.append(_pulls(shared[place], topic, queue, start, stop))
+    return workers
+
+
+def _show(outcome: Outcome, connections: int, sends: tuple[int, int] | None) -> None:
+    if sends is None:
+        click.echo(f"{connections} connections, {RECORD_COUNT} messages a pull")
+    else:
+        click.echo(f"{connections} connections x {sends[0]}, {sends[1]} bytes")
+    click.echo(f"{outcome.messages:,} messages in {outcome.seconds:.2f} s: "
+               f"{outcome.messages / max(outcome.seconds, 1e-9):,.0f}/s")  # fmt: skip
+    if outcome.latencies_ms:
+        points = statistics.quantiles(outcome.latencies_ms * 2, n=1_000)
+        places = ("p50", 499), ("p99", 989), ("p99.9", 998)
+        texts = (f"{name} {points[at]:.2f} ms" for name, at in places)
+        click.echo(", ".join(texts))
     for why, times in outcome.refused.most_common(5):
         click.echo(f"refused {times:,} times: {why}", err=True)

@@ -14,17 +14,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rmq.access.config import AuthConfig
 from rmq.broker.config import BrokerConfig
 from rmq.cli.config import ROLES
+from rmq.cli.config_files import size_findings
+from rmq.cli.failures import explain
 from rmq.cli.options import wanted_plugins
-from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress
+from rmq.cli.tool_settings import ToolSettings
+from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress, request
+from rmq.client.identity import ANY_NAME, Identity, Trust
 from rmq.client.link import Link
 from rmq.config import build, check
 from rmq.errors import ConfigError, PeerError, RmqError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.command import Command
-from rmq.protocol.topics import RETRY_PREFIX
+from rmq.remoting.tls import TlsConfig, TlsMode, read_tls_config, server_context
 from rmq.store.config import StoreConfig
 
 LOOPBACK: Final = "127.0.0.1"
@@ -33,6 +37,10 @@ FAST_PORT_DISTANCE: Final = 2
 LEAST_DESCRIPTORS: Final = 16_384
 GOOD_DESCRIPTORS: Final = 65_536
 CLOCK_TOLERANCE_MS: Final = 2_000
+MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
+MAPPED_SHARE: Final = 0.8
+DAY_S: Final = 86_400
+CERTIFICATE_DAYS: Final = 30
 MAX_GROUPS: Final = 1_000
 """Most groups whose members are compared."""
 
@@ -49,19 +57,28 @@ class Finding(NamedTuple):
 Findings = Iterator[Finding]
 
 
-def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
-    """Make every check for these settings."""
+def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]:
+    """Make every check for these keys; `settings` win over the keys."""
     found = list(_configuration(values))
     name = values.get("brokerName")
     try:
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
+        tls, auth = read_tls_config(values), build(AuthConfig, values)
+        server_context(tls)
+        identity = _identity(settings.identity, tls, auth)
     except ConfigError as error:
         remedy = "correct this key; nothing else was checked"
         return [*found, Finding("configuration", str(error), True, remedy)]
     found += _disk(store)
+    found += _file_sizes(store)
     found += _descriptors()
-    servers = config.name_servers or (_own_name_server(config),)
-    with AdminClient(servers, timeout_s=timeout_s) as admin:
+    found += _mappings(store)
+    found += _open_ports(config, auth)
+    servers = (
+        settings.name_servers or config.name_servers or (_own_name_server(config),)
+    )
+    timeout_s = settings.timeout_s
+    with AdminClient(servers, identity, timeout_s=timeout_s) as admin:
         reachable = []
         for address in servers:
             finding = _name_server(admin, address)
@@ -69,9 +86,21 @@ def diagnose(values: Mapping[str, str], *, timeout_s: float) -> list[Finding]:
             if not finding.is_problem:
                 reachable.append(address)
         if reachable:
-            with AdminClient(reachable, timeout_s=timeout_s) as rest:
-                found += _brokers(rest, name, timeout_s)
+            with AdminClient(reachable, identity, timeout_s=timeout_s) as rest:
+                found += _brokers(rest, name)
     return found
+
+
+def _identity(given: Identity, tls: TlsConfig, auth: AuthConfig) -> Identity:
+    """Return the user and the files of TLS that are given, else those of the keys."""
+    trust = given.trust
+    if trust is None and (tls.enable or tls.mode is TlsMode.enforcing):
+        signers = tls.client_trust_path or tls.cert_path
+        trust = Trust(signers, tls.client_cert_path, tls.client_key_path, ANY_NAME)
+    user, password = given.user, given.password
+    if not user and auth.authentication_enabled and auth.initial_users():
+        user, password = auth.initial_users()[-1]
+    return Identity(user, password, trust)
 
 
 def _own_name_server(config: BrokerConfig) -> str:
@@ -143,6 +172,50 @@ def _descriptors() -> Findings:
         yield Finding("file handles", text)
 
 
+def _mappings(store: StoreConfig) -> Findings:
+    """Compare the files that a broker maps with the system's limit."""
+    try:
+        limit = int(MAX_MAP_COUNT.read_text())
+    except (OSError, ValueError):
+        return
+    folders = store.root / "consumequeue", store.root / "commitlog"
+    count = sum(1 for folder in folders for path in folder.rglob("*") if path.is_file())
+    text = f"{count} files of the store, the system maps {limit} for a process"
+    if count > MAPPED_SHARE * limit:
+        yield Finding(
+            "mapped files", text, True, f"sysctl -w vm.max_map_count={4 * limit}"
+        )
+    else:
+        yield Finding("mapped files", text)
+
+
+def _file_sizes(store: StoreConfig) -> Findings:
+    problems = size_findings(store)
+    for each in problems:
+        remedy = "correct the key: a store does not open with files of other sizes"
+        yield Finding("file sizes", each.text, True, remedy)
+    if not problems:
+        yield Finding("file sizes", "the files of the store have the configured sizes")
+
+
+def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
+    """Whether strangers may use the ports."""
+    port, host = config.listen_port, config.bind_address
+    ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
+    if host.startswith("127."):
+        yield Finding("access", f"{ports}: only this machine reaches them")
+    elif auth.authentication_enabled:
+        yield Finding("access", f"{ports}: requests are signed")
+    else:
+        yield Finding(
+            "access", f"{ports} are open to everybody, without authentication",
+            True,
+            "set authenticationEnabled, authorizationEnabled and "
+            "initAuthenticationUser (docs/security.md), or bindAddress=127.0.0.1, or "
+            "close them in the firewall",
+        )  # fmt: skip
+
+
 # -- what runs
 
 
@@ -150,15 +223,19 @@ def _name_server(admin: AdminClient, address: str) -> Finding:
     try:
         admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
     except RmqError as error:
-        return Finding(
-            "name server", str(error), True,
-            f"start it (rmq namesrv, or rmq broker, which has its own), or correct "
-            f"namesrvAddr; clients that use {address} hang",
-        )  # fmt: skip
+        failure = explain(error)
+        is_absent = isinstance(error.__cause__, ConnectionRefusedError)
+        remedy = failure.remedy
+        if is_absent or not remedy:
+            remedy = (
+                "start it (rmq namesrv, or rmq broker, which has its own), or correct "
+                f"namesrvAddr; clients that use {address} hang"
+            )
+        return Finding("name server", failure.what, True, remedy)
     return Finding("name server", f"{address} answers")
 
 
-def _brokers(admin: AdminClient, name: str | None, timeout_s: float) -> Findings:
+def _brokers(admin: AdminClient, name: str | None) -> Findings:
     """Check all brokers; one of that name is expected."""
     infos = {
         address: fastjson.loads(
@@ -182,7 +259,7 @@ def _brokers(admin: AdminClient, name: str | None, timeout_s: float) -> Findings
         )  # fmt: skip
     alive = []
     for each in brokers:
-        problems = list(_ports(each, timeout_s))
+        problems = list(_ports(admin, each))
         yield from problems
         if not any(problem.is_problem for problem in problems):
             alive.append(each)
@@ -217,23 +294,39 @@ def _agreement(infos: Mapping[str, Any]) -> Findings:
         yield Finding("name servers", f"all {len(known)} know the same brokers")
 
 
-def _ports(broker: BrokerAddress, timeout_s: float) -> Findings:
+def _ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
     """Whether this host can connect to the addresses that clients get."""
     host, _, port = broker.address.rpartition(":")
     fast = f"{host}:{int(port) - FAST_PORT_DISTANCE}"
     for address, what in ((broker.address, "main port"), (fast, "fast port")):
         subject = f"{broker.name} {what}"
         try:
-            with Link(address, timeout_s) as link:
-                link.ask(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+            with Link(address, admin.timeout_s, admin.identity) as link:
+                link.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO))
+                ends = link.certificate_ends()
         except PeerError as error:
+            failure = explain(error)
+            is_absent = isinstance(error.__cause__, OSError) and failure.remedy
             yield Finding(
-                subject, str(error), True,
+                subject, failure.what, True,
+                failure.remedy if failure.remedy and not is_absent else
                 f"clients get {broker.address}: set brokerIP1 (or rmq.advertise) to "
                 "an address that they can reach, and open both ports in the firewall",
             )  # fmt: skip
         else:
             yield Finding(subject, f"{address} serves")
+            if ends is not None:
+                yield _certificate(f"{broker.name} certificate", ends)
+
+
+def _certificate(
+    subject: str, ends: float, now: Callable[[], float] = time.time
+) -> Finding:
+    days = (ends - now()) / DAY_S
+    text = f"it is valid for {days:.0f} more days"
+    if days < CERTIFICATE_DAYS:
+        return Finding(subject, text, True, "renew it; the broker reads it by itself")
+    return Finding(subject, text)
 
 
 def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
@@ -243,8 +336,9 @@ def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
         facts = admin.value(broker.address, code)["table"]
         after_ms = _now_ms()
     except RmqError as error:
-        remedy = "read its log; it accepts connections but does not serve"
-        yield Finding(broker.name, str(error), True, remedy)
+        what, why, remedy = explain(error)
+        remedy = remedy or "read its log; it accepts connections but does not serve"
+        yield Finding(broker.name, f"{what}: {why}" if why else what, True, remedy)
         return
     yield from _clock(broker, facts, before_ms, after_ms)
     yield from _room(broker, facts)
@@ -298,11 +392,7 @@ def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
 
 def _groups(admin: AdminClient) -> Findings:
     """Whether the members of each group subscribe to the same topics."""
-    groups = [
-        topic.removeprefix(RETRY_PREFIX)
-        for topic in admin.topics()
-        if topic.startswith(RETRY_PREFIX)
-    ]
+    groups = admin.groups()
     is_well = True
     for group in groups[:MAX_GROUPS]:
         differences = _differences(_subscriptions(admin, group))

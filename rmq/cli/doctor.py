@@ -2,15 +2,18 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING
+import time
 
 import click
 
-from rmq.cli.options import FAILED, gather_values
+from rmq.broker.config import BrokerConfig
+from rmq.cli.diagnosis import Finding, diagnose
+from rmq.cli.failures import FAILED, end
+from rmq.cli.options import gather_values
+from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.errors import RmqError
-
-if TYPE_CHECKING:
-    from rmq.cli.diagnosis import Finding
+from rmq.logs import escaped
+from rmq.store.config import StoreConfig
 
 
 @click.command()
@@ -22,27 +25,20 @@ if TYPE_CHECKING:
     help="The broker's configuration file.",
 )
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one key."
-)
-@click.option(
-    "-n",
-    "--namesrvAddr",
-    "namesrv",
-    envvar="NAMESRV_ADDR",
-    metavar="HOST:PORT;…",
-    help="Name servers to ask; default: those of the file, or the broker's own.",
+    "--set", "values", multiple=True, metavar="KEY=VALUE", help="Set one key."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@click.option("--timeout", type=click.FloatRange(0.1), default=3.0, show_default=True)
+@with_settings
 def doctor(
+    settings: ToolSettings,
     path: str | None,
-    settings: tuple[str, ...],
-    namesrv: str | None,
-    timeout: float,
+    values: tuple[str, ...],
     *,
     as_json: bool,
 ) -> None:
     """Check configuration, machine and running brokers; name problems and remedies.
+
+    Name servers, TLS and user are those of the options, else those of the file.
 
     \b
     rmq doctor                              a broker on loopback
@@ -50,34 +46,29 @@ def doctor(
 
     Exit code 1 if there is a problem.
     """  # noqa: D301 - click wants the character itself
-    from rmq.broker.config import BrokerConfig
-    from rmq.cli.diagnosis import diagnose
-    from rmq.store.config import StoreConfig
-
+    began = time.monotonic()
     try:
-        values = gather_values(path, settings, (BrokerConfig, StoreConfig))
+        gathered = gather_values(path, values, (BrokerConfig, StoreConfig))
+        findings = diagnose(gathered, settings)
     except RmqError as error:
-        click.echo(f"rmq: {error}", err=True)
-        sys.exit(FAILED)
-    if namesrv:
-        values["namesrvAddr"] = namesrv
-    findings = diagnose(values, timeout_s=timeout)
-    _show(findings, as_json=as_json)
+        end(error)
+    _show(findings, time.monotonic() - began, as_json=as_json)
     if any(each.is_problem for each in findings):
         sys.exit(FAILED)
 
 
-def _show(findings: "list[Finding]", *, as_json: bool) -> None:
+def _show(findings: list[Finding], seconds: float, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([each._asdict() for each in findings], indent=2))
         return
+    width = max((len(each.subject) for each in findings), default=0)
     for each in findings:
-        click.echo(
-            f"{'PROBLEM' if each.is_problem else 'ok':7}  {each.subject}: {each.text}"
-        )
+        mark = "PROBLEM" if each.is_problem else "ok"
+        click.echo(f"{mark:7}  {each.subject:{width}}  {escaped(each.text)}")
         if each.remedy:
             click.echo(f"         -> {each.remedy}")
     count = sum(each.is_problem for each in findings)
     click.echo(
-        f"{len(findings)} checks, {count or 'no'} problem{'' if count == 1 else 's'}"
+        f"{len(findings)} checks, {count or 'no'} problem{'' if count == 1 else 's'}, "
+        f"{seconds:.1f} s"
     )

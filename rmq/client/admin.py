@@ -4,18 +4,26 @@ Blocking, one request at a time; answers are dictionaries and lists with Java's 
 Known in Java as `DefaultMQAdminExt`.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from rmq._fastpath import UniqueKeys
+from rmq.client.identity import ANONYMOUS, Identity
 from rmq.client.link import Link
 from rmq.errors import PeerError, RmqError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import WIRE_VERSION, RequestCode, ResponseCode
 from rmq.protocol.command import OWN_LANGUAGE, Command
+from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND, is_writable
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.topics import DEFAULT_TOPIC, RETRY_PREFIX
 
 TIMEOUT_S: Final = 5.0
 MASTER: Final = "0"
+DEFAULT_QUEUES: Final = 4
+"""Queues of a topic that a send creates, by Java's clients."""
 
 
 class AnswerRefused(RmqError):
@@ -27,8 +35,17 @@ class AnswerRefused(RmqError):
         except ValueError:
             name = "unknown"
         super().__init__(f"{address} answered {code} {name}: {remark.strip()}")
+        self.address = address
         self.code = code
         self.remark = remark
+
+
+class BrokerUnknown(RmqError):
+    """No broker of that name is registered."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        names = ", ".join(known) or "none"
+        super().__init__(f"no broker is called {name}; registered: {names}")
 
 
 class BrokerAddress(NamedTuple):
@@ -52,11 +69,16 @@ class AdminClient:
     """Connections to name servers and brokers, opened on use."""
 
     def __init__(
-        self, name_servers: Sequence[str], *, timeout_s: float = TIMEOUT_S
+        self,
+        name_servers: Sequence[str],
+        identity: Identity = ANONYMOUS,
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         assert name_servers, "nobody to ask"
         self.name_servers = tuple(name_servers)
-        self._timeout_s = timeout_s
+        self.identity = identity
+        self.timeout_s = timeout_s
         self._links: dict[str, Link] = {}
 
     def __enter__(self) -> Self:
@@ -74,6 +96,14 @@ class AdminClient:
 
     # -- asking
 
+    def link(self, address: str) -> Link:
+        """Return the connection to an address; open it at the first call."""
+        link = self._links.get(address)
+        if link is None:
+            link = Link(address, self.timeout_s, self.identity)
+            self._links[address] = link
+        return link
+
     def answer(
         self,
         address: str,
@@ -82,18 +112,9 @@ class AdminClient:
         body: bytes = b"",
     ) -> Command:
         """Return the answer of an address with any code."""
-        link = self._links.get(address)
-        if link is None:
-            link = self._links[address] = Link(address, self._timeout_s)
-        request = Command(
-            code,
-            {name: _text(value) for name, value in (fields or {}).items()},
-            body,
-            language=OWN_LANGUAGE,
-            version=WIRE_VERSION,
-        )
+        link = self.link(address)
         try:
-            return link.ask(request)
+            return link.ask(request(code, fields, body))
         except PeerError:
             self._links.pop(address).close()
             raise
@@ -172,6 +193,22 @@ class AdminClient:
         answer = self.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(fastjson.loads(answer.body).get("topicList") or [])
 
+    def groups(self) -> list[str]:
+        """Return the groups that have a retry topic: all whose clients were online."""
+        return [
+            topic.removeprefix(RETRY_PREFIX)
+            for topic in self.topics()
+            if topic.startswith(RETRY_PREFIX)
+        ]
+
+    def address_of(self, name: str) -> str:
+        """Return the address of the master with a name; BrokerUnknown without one."""
+        masters = self.masters()
+        for each in masters:
+            if each.name == name:
+                return each.address
+        raise BrokerUnknown(name, sorted({each.name for each in masters}))
+
     def hosts(self, topic: str) -> list[BrokerAddress]:
         """Return the masters of a topic; without one, the slave of the least id."""
         return [
@@ -182,15 +219,45 @@ class AdminClient:
             for number, address in [min(broker["brokerAddrs"].items())]
         ]
 
-    def queues(self, topic: str, *, writable: bool = False) -> Iterator[Queue]:
-        """Yield the queues of a topic that can be read, or written."""
+    def queues(self, topic: str) -> Iterator[Queue]:
+        """Yield the queues of a topic that can be read."""
         addresses = {each.name: each.address for each in self.hosts(topic)}
-        count = "writeQueueNums" if writable else "readQueueNums"
         for data in self.route(topic).get("queueDatas") or []:
             name = data["brokerName"]
             if name in addresses:
-                for queue_id in range(data[count]):
+                for queue_id in range(data["readQueueNums"]):
                     yield Queue(name, addresses[name], queue_id)
+
+    def writable_queues(self, topic: str) -> list[Queue]:
+        """Return the queues that producers may use now, as they see the route.
+
+        For an unknown topic those of the default topic, which brokers offer if they
+        make topics; AnswerRefused (17) without one.
+        """
+        try:
+            return self._writable(topic)
+        except AnswerRefused as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            try:
+                offered = self._writable(DEFAULT_TOPIC)
+            except AnswerRefused:
+                raise error from None
+            return [each for each in offered if each.queue_id < DEFAULT_QUEUES]
+
+    def _writable(self, topic: str) -> list[Queue]:
+        route = self.route(topic)
+        masters = {
+            broker["brokerName"]: broker["brokerAddrs"][MASTER]
+            for broker in route.get("brokerDatas") or []
+            if MASTER in broker["brokerAddrs"]
+        }
+        return [
+            Queue(data["brokerName"], masters[data["brokerName"]], queue_id)
+            for data in route.get("queueDatas") or []
+            if data["brokerName"] in masters and is_writable(data["perm"])
+            for queue_id in range(data["writeQueueNums"])
+        ]
 
     # -- queues
 
@@ -215,19 +282,9 @@ class AdminClient:
         answer = self.answer(
             queue.address,
             RequestCode.PULL_MESSAGE,
-            {
-                "consumerGroup": group,
-                "topic": topic,
-                "queueId": queue.queue_id,
-                "queueOffset": offset,
-                "maxMsgNums": count,
-                "sysFlag": 4,
-                "commitOffset": 0,
-                "suspendTimeoutMillis": 0,
-                "subscription": expression,
-                "subVersion": 0,
-                "expressionType": "TAG",
-            },
+            pull_fields(
+                topic, queue, offset, count=count, expression=expression, group=group
+            ),
         )
         following = int(answer.ext_fields.get("nextBeginOffset", offset))
         return answer.body, following, answer.code
@@ -272,6 +329,51 @@ class AdminClient:
         return joined
 
 
+def message_ids(link: Link) -> UniqueKeys:
+    """Return a maker of the ids that producers give their messages."""
+    return UniqueKeys(host_bytes(link.local_host(), 0), lambda: int(time.time() * 1e3))
+
+
+def request(
+    code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
+) -> Command:
+    """Return a request of this process with texts for the values of its fields."""
+    return Command(
+        code,
+        {name: _text(value) for name, value in (fields or {}).items()},
+        body,
+        language=OWN_LANGUAGE,
+        version=WIRE_VERSION,
+    )
+
+
+def pull_fields(
+    topic: str,
+    queue: Queue,
+    offset: int,
+    *,
+    count: int = 32,
+    expression: str = "*",
+    kind: str = "TAG",
+    group: str = "TOOLS_CONSUMER",
+    wait_ms: int = 0,
+) -> dict[str, object]:
+    """Return the ext fields of PULL_MESSAGE; `wait_ms` lets the broker hold it."""
+    return {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": queue.queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": count,
+        "sysFlag": PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms else 0),
+        "commitOffset": 0,
+        "suspendTimeoutMillis": wait_ms,
+        "subscription": expression,
+        "subVersion": 0,
+        "expressionType": kind,
+    }
+
+
 def send_fields(
     group: str, topic: str, queue_id: int, properties: str, now_ms: int
 ) -> dict[str, str]:
@@ -280,7 +382,7 @@ def send_fields(
         "producerGroup": group,
         "topic": topic,
         "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": "4",
+        "defaultTopicQueueNums": str(DEFAULT_QUEUES),
         "queueId": str(queue_id),
         "sysFlag": "0",
         "bornTimestamp": str(now_ms),

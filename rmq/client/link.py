@@ -1,19 +1,25 @@
-"""Link: one blocking connection, a request at a time.
+"""Link: one blocking connection for programs without an event loop.
 
-For programs that send a few requests and end; they start without an event loop.
-Requests from the server are ignored.
+`ask` sends a request and waits for its answer. `start` and `arrived` keep many requests
+open at once; `arrived` also returns requests of the server, which `ask` ignores.
 """
 
 import socket
+import time
 from types import TracebackType
 from typing import Final, Self
 
+from rmq.access.signature import sign
+from rmq.client.identity import ANONYMOUS, Identity, offers_tls
 from rmq.errors import (
+    CertificateWanted,
     ConnectFailed,
     InvokeTimeout,
     PeerClosed,
     PeerError,
     RemoteProtocolError,
+    RmqError,
+    TlsWanted,
 )
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
@@ -24,11 +30,31 @@ RECEIVE_SIZE: Final = 1 << 18
 class Link:
     """A connection to one address, "host:port"."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(
+        self, address: str, timeout_s: float, identity: Identity = ANONYMOUS
+    ) -> None:
         self.address = address
+        self._timeout_s = timeout_s
+        self._identity = identity
         self._decoder = FrameDecoder()
         self._opaque = 0
+        self._out = bytearray()
+        self._has_heard = False
+        self._not_yet: tuple[type[Exception], ...] = (TimeoutError, BlockingIOError)
         self._socket = connect(address, timeout_s)
+        if identity.trust is not None:
+            self._encrypt(identity)
+
+    def _encrypt(self, identity: Identity) -> None:
+        import ssl
+
+        assert identity.trust is not None
+        self._not_yet += (ssl.SSLWantReadError,)
+        try:
+            self._socket = identity.trust.wrapped(self._socket, self.address)
+        except RmqError:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -45,39 +71,116 @@ class Link:
         """End the connection."""
         self._socket.close()
 
+    def local_host(self) -> str:
+        """Return the IP address of this end."""
+        return str(self._socket.getsockname()[0])
+
+    def certificate_ends(self) -> float | None:
+        """Return when the server's certificate ends, in seconds; None without TLS."""
+        if self._identity.trust is None:
+            return None
+        import ssl
+
+        assert isinstance(self._socket, ssl.SSLSocket)
+        certificate = self._socket.getpeercert() or {}
+        return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+
+    def fileno(self) -> int:
+        """Return the descriptor, for a selector."""
+        return self._socket.fileno()
+
     def ask(self, request: Command) -> Command:
         """Send a request and wait for its answer, with any code."""
+        opaque = self.start(request)
+        deadline = time.monotonic() + self._timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            for command in self.arrived(left_s):
+                if command.is_response and command.opaque == opaque:
+                    return command
+        raise InvokeTimeout(
+            f"{self.address} did not answer request {request.code} in time"
+        )
+
+    def start(self, request: Command) -> int:
+        """Queue a request for the next `arrived`; return its number."""
         self._opaque += 1
         request.opaque = self._opaque
+        if self._identity.user:
+            sign(request, self._identity.user, self._identity.password)
+        self._out += encode(request)
+        return self._opaque
+
+    def arrived(self, wait_s: float) -> list[Command]:
+        """Send what is queued; return all commands that arrive in this time, if any."""
+        self.flush()
         try:
-            self._socket.sendall(encode(request))
-            while True:
-                data = self._socket.recv(RECEIVE_SIZE)
-                if not data:
-                    raise PeerClosed(f"{self.address} closed the connection")
-                for command in self._decoder.feed(data):
-                    if command.is_response and command.opaque == request.opaque:
-                        return command
-        except TimeoutError as error:
-            raise InvokeTimeout(
-                f"{self.address} did not answer request {request.code} in time"
-            ) from error
-        except OSError as error:
-            raise PeerClosed(f"{self.address}: {_say(error)}") from error
+            return self._received(wait_s)
         except RemoteProtocolError as error:
             raise PeerError(
                 f"the server on {self.address} does not speak the protocol of "
                 f"RocketMQ: {error}"
             ) from error
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def flush(self) -> None:
+        """Send what is queued."""
+        if not self._out:
+            return
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(self._out)
+        except OSError as error:
+            raise self._broken(error) from error
+        self._out.clear()
+
+    def _received(self, wait_s: float) -> list[Command]:
+        """Read until nothing more is there; wait only for the first bytes."""
+        commands: list[Command] = []
+        self._socket.settimeout(wait_s)
+        while True:
+            try:
+                data = self._socket.recv(RECEIVE_SIZE)
+            except self._not_yet:
+                return commands
+            if not data:
+                raise ConnectionResetError
+            self._has_heard = True
+            commands += self._decoder.feed(data)
+            if not self._identity.trust:
+                return commands
+            self._socket.settimeout(0)  # OpenSSL may hold more that is decrypted
+
+    def _broken(self, error: OSError) -> PeerError:
+        if isinstance(error, TimeoutError):
+            return InvokeTimeout(f"{self.address} takes no more bytes")
+        is_unheard = not (self._has_heard or self._identity.trust)
+        if is_unheard and offers_tls(_parts(self.address), self._timeout_s):
+            return TlsWanted(f"{self.address} wants TLS")
+        text = f"{self.address} closed the connection"
+        trust = self._identity.trust
+        if trust and not trust.certificate and not self._has_heard:
+            return CertificateWanted(f"{text} without an answer")
+        if isinstance(error, ConnectionError):
+            return PeerClosed(text)
+        return PeerClosed(f"{text}: {_say(error)}")
 
 
 def connect(address: str, timeout_s: float) -> socket.socket:
     """Return a socket to `host:port`; ConnectFailed if nothing listens there."""
-    host, _, port = address.rpartition(":")
     try:
-        return socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        return socket.create_connection(_parts(address), timeout_s)
+    except ConnectionRefusedError as error:
+        raise ConnectFailed(f"{address} refuses the connection") from error
     except (OSError, ValueError, OverflowError) as error:
         raise ConnectFailed(f"cannot connect to {address}: {_say(error)}") from error
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError("an address is HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
 def _say(error: Exception) -> str:

@@ -56,5 +56,5 @@ async def test_refusals_are_counted_with_their_reason(bench):
 async def test_nobody_there_is_said_in_a_sentence(bench):
     _, call = bench
     result = await call(namesrv="127.0.0.1:1")
-    assert result.exit_code == 1
-    assert "cannot connect to 127.0.0.1:1" in result.stderr
+    assert result.exit_code == 3
+    assert "127.0.0.1:1 refuses the connection" in result.stderr

@@ -73,14 +73,18 @@ async def test_the_name_server_that_a_broker_brings_is_asked(doctor, tmp_path):
     path = tmp_path / "broker.conf"
     async with running_node(tmp_path / "store", two_ports()) as node:
         port = node.name_servers[0].rpartition(":")[2]
-        path.write_text(f"rmq.namesrv.listenPort={port}\nbrokerName=broker-test\n")
+        path.write_text(
+            f"rmq.namesrv.listenPort={port}\nbrokerName=broker-test\n"
+            "bindAddress=127.0.0.1\n"
+        )
         assert problems(await doctor("-c", str(path))) == []
 
 
 async def test_keys_of_every_part_of_a_broker_are_known(doctor, tmp_path):
     path = tmp_path / "broker.conf"
     keys = "authenticationEnabled=false", "tls.server.mode=permissive"
-    path.write_text("\n".join([*keys, "orderMessageEnable=true", ""]))
+    keys += "orderMessageEnable=true", "bindAddress=127.0.0.1"
+    path.write_text("\n".join([*keys, ""]))
     found = problems(await doctor("-c", str(path), "-n", "127.0.0.1:1"))
     assert [subject for subject, _ in found] == ["name server"]
 
@@ -98,7 +102,7 @@ async def test_an_address_that_nobody_reaches(doctor, tmp_path):
         "broker-test main port",
         "broker-test fast port",
     ]
-    assert "cannot connect to 127.0.0.1:9" in found[0][1]
+    assert "127.0.0.1:9 refuses the connection" in found[0][1]
 
 
 async def test_an_address_where_something_else_listens(doctor, tmp_path):

@@ -44,7 +44,7 @@ async def test_what_a_tool_asks(node):
             pass
         queues = list(admin.queues("T"))
         assert queues == [Queue("broker-test", node.address, n) for n in range(2)]
-        assert len(list(admin.queues("T", writable=True))) == 3
+        assert len(admin.writable_queues("T")) == 3
         sent = admin.send("T", queues[1], b"hello", "KEYS\x01k\x02", 5)
         assert (sent["queueId"], sent["queueOffset"]) == ("1", "0")
         assert admin.offset(30, "T", queues[1]) == 1
@@ -77,7 +77,7 @@ async def test_the_first_name_server_that_answers(node):
     "address", ["127.0.0.1:1", "127.0.0.1:x", "nowhere", "h:99999"]
 )
 def test_nobody_there(address):
-    with pytest.raises(ConnectFailed, match="cannot connect to"):
+    with pytest.raises(ConnectFailed, match=r"(cannot connect to|refuses)"):
         Link(address, 1)
 
 

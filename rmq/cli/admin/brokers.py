@@ -74,8 +74,8 @@ def _traffic(admin: AdminClient, cluster: str | None) -> Table:
 
 
 def _first(rates: str | None) -> float:
-    """Return the rate over the shortest time."""
-    return float((rates or "0").split()[0])
+    """Return the rate over the shortest time; a Java broker has none at first."""
+    return float(((rates or "").split() or ["0"])[0])
 
 
 def _totals(admin: AdminClient, cluster: str | None) -> Table:
@@ -124,10 +124,9 @@ def broker_consume_stats(
     order: bool,
 ) -> Shown:
     """Show how far every group is behind on one broker."""
-    if not broker:
-        raise click.UsageError("name the broker with -b")
+    (host,) = targets(admin, broker, None)
     code = RequestCode.GET_BROKER_CONSUME_STATS
-    answer = admin.value(broker, code, {"isOrder": order})
+    answer = admin.value(host.address, code, {"isOrder": order})
     rows: list[tuple[object, ...]] = []
     for entry in answer["consumeStatsList"]:
         for group, stats in entry.items():

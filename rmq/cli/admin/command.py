@@ -7,19 +7,16 @@ not reachable.
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from rmq.cli.failures import Subject, end
+from rmq.cli.tool_settings import connection_options, settings_of
 from rmq.client.admin import AdminClient, BrokerAddress
-from rmq.errors import PeerError, RmqError
+from rmq.errors import RmqError
 from rmq.protocol.json_dialect import ObjectKey
-
-DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
-REFUSED: Final = 1
-UNREACHABLE: Final = 3
 
 registry: dict[str, click.Command] = {}
 
@@ -59,18 +56,19 @@ def admin_command(name: str) -> Callable[[Function], Function]:
         own: list[click.Parameter] = getattr(function, "__click_params__", [])
 
         def run(
-            namesrv: str | None, timeout: float, *, as_json: bool, **options: object
+            *,
+            as_json: bool,
+            broker_name: str | None = None,
+            **options: Any,  # noqa: ANN401
         ) -> None:
-            servers = [part for part in (namesrv or "").split(";") if part.strip()]
-            try:
-                with AdminClient(
-                    servers or [DEFAULT_NAME_SERVER], timeout_s=timeout
-                ) as admin:
+            with settings_of(options).admin() as admin:
+                try:
+                    if broker_name:
+                        options["broker"] = admin.address_of(broker_name)
                     shown = function(admin, **options)
-            except PeerError as error:
-                _fail(error, UNREACHABLE)
-            except RmqError as error:
-                _fail(error, REFUSED)
+                except RmqError as error:
+                    topic, group = options.get("topic"), options.get("group")
+                    end(error, admin, Subject(str(topic or ""), str(group or "")))
             emit(shown, as_json=as_json)
 
         registry[name] = click.Command(
@@ -87,20 +85,8 @@ def admin_command(name: str) -> Callable[[Function], Function]:
 
 def _common() -> list[click.Parameter]:
     return [
-        click.Option(
-            ["-n", "--namesrvAddr", "namesrv"],
-            envvar="NAMESRV_ADDR",
-            metavar="HOST:PORT;…",
-            help=f"Name servers; default {DEFAULT_NAME_SERVER}.",
-        ),
+        *connection_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="One JSON document."),
-        click.Option(
-            ["--timeout"],
-            type=click.FloatRange(0.1),
-            default=5.0,
-            show_default=True,
-            help="Seconds to wait for an answer.",
-        ),
     ]
 
 
@@ -157,14 +143,19 @@ def _spaced(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def _fail(error: RmqError, code: int) -> None:
-    click.echo(f"rmq: {error}", err=True)
-    sys.exit(code)
-
-
 # -- options that several commands have
 
-broker_option = click.option("-b", "--brokerAddr", "broker", metavar="HOST:PORT")
+
+def broker_option(function: Function) -> Function:
+    """Add -b with an address, and -B with a name."""
+    name = click.option("-B", "--brokerName", "broker_name", metavar="NAME")
+    address = click.option(
+        "-b", "--brokerAddr", "--broker", "broker", metavar="HOST:PORT"
+    )
+    decorated: Function = address(name(function))
+    return decorated
+
+
 cluster_option = click.option("-c", "--clusterName", "cluster", metavar="NAME")
 topic_option = click.option("-t", "--topic", "topic", required=True)
 group_option = click.option("-g", "--groupName", "group", required=True)
@@ -191,7 +182,7 @@ def targets(
     if broker:
         return [BrokerAddress("", broker, "0", broker)]
     if not cluster:
-        raise click.UsageError("name the broker with -b, or the cluster with -c")
+        raise click.UsageError("name the broker with -b or -B, or the cluster with -c")
     found = admin.brokers(cluster) if slaves else admin.masters(cluster)
     if not found:
         raise click.UsageError(f"the name server knows no broker of cluster {cluster}")

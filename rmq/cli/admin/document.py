@@ -34,10 +34,34 @@ HEAD: Final = """\
 `mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands
 by the same names and flags. `rmq admin` prints tables, or one document with
 `--json`; its exit codes are 0 success, 1 refused or failed, 2 usage, 3 not
-reachable. Name servers: `-n`, or `NAMESRV_ADDR`, or 127.0.0.1:9876. `rmq doctor`
+reachable. `-B` takes the name of a broker where `-b` takes its address. `rmq doctor`
 checks configuration, machine and running brokers, and gives a remedy for each problem.
 
 `python -m rmq.cli.admin.document` prints this page.
+
+## Name servers, users and TLS
+
+`rmq admin`, `rmq doctor` and `rmq bench` connect in the same way:
+
+| | flag | variable | in `~/.config/rmq/tools.toml` |
+|---|---|---|---|
+| name servers | `-n` | `NAMESRV_ADDR` | `namesrv = "a:9876;b:9876"` |
+| user | | `RMQ_USER` | `user = "alice"` |
+| password | | `RMQ_PASSWORD_FILE`, a file | `password_file = "…"` or `password = "…"` |
+| TLS | `--tls` | | `tls = true` |
+| who signs the servers | `--ca FILE` | | `ca = "…"` |
+| our certificate | `--tls-cert`, `--tls-key` | | `tls_cert = "…"`, `tls_key = "…"` |
+| another name than the host | `--tls-name NAME` | | `tls_name = "…"` |
+
+Flags come before variables, and variables before the file. A file with a password must
+be readable by its owner only (`chmod 600`). Without a user, `conf/tools.yml` of mqadmin
+in `$ROCKETMQ_HOME` is read. The tools check who signed a server's certificate, and that
+it is for the host they asked for; brokers often register addresses as numbers, so use
+certificates with these addresses, or `--tls-name`: `'*'` accepts every name that a
+trusted authority has signed. `rmq doctor -c broker.conf` also uses the certificates and
+the user of that file.
+
+## Statistics and live keys
 
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
 [configuration.md](configuration.md), in the process and in its file; others are

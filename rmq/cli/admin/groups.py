@@ -169,10 +169,13 @@ def _member(each: dict[str, Any]) -> tuple[object, ...]:
 
 
 @admin_command("producer")
-@click.option("-b", "--broker", "broker", required=True, metavar="HOST:PORT")
-def producer(admin: AdminClient, broker: str) -> Shown:
+@broker_option
+def producer(admin: AdminClient, broker: str | None) -> Shown:
     """Show every producer of a broker by group."""
-    data = admin.value(broker, RequestCode.GET_ALL_PRODUCER_INFO).get("data") or {}
+    (host,) = targets(admin, broker, None)
+    data = (
+        admin.value(host.address, RequestCode.GET_ALL_PRODUCER_INFO).get("data") or {}
+    )
     columns = (
         "group", "clientId", "remoteIP", "language", "version", "lastUpdateTimestamp",
     )  # fmt: skip
@@ -294,7 +297,7 @@ def _one_progress(
 @admin_command("consumerStatus")
 @click.option("-g", "--consumerGroup", "group", required=True)
 @click.option("-i", "--clientId", "client")
-@click.option("-b", "--brokerAddr", "broker", metavar="HOST:PORT")
+@broker_option
 @click.option("-s", "--jstack", "jstack", is_flag=True, help="With stacks of threads.")
 def consumer_status(
     admin: AdminClient,

@@ -9,6 +9,7 @@ from rmq.cli.admin.command import (
     Shown,
     Table,
     admin_command,
+    broker_option,
     cluster_option,
     flag,
     topic_option,
@@ -468,7 +469,7 @@ def consume_message(  # noqa: PLR0913 - one parameter for each option
 @click.option("-q", "--queue", "queue_id", type=int, required=True)
 @click.option("-i", "--index", type=int, required=True)
 @click.option("-c", "--count", type=int, default=10)
-@click.option("-b", "--broker", metavar="HOST:PORT")
+@broker_option
 @click.option("-g", "--consumer", "group")
 def query_cq(
     admin: AdminClient,

@@ -9,6 +9,7 @@ from rmq.cli.admin.command import (
     Shown,
     Table,
     admin_command,
+    broker_option,
     cluster_option,
     flag,
     pick,
@@ -44,7 +45,7 @@ def as_ms(text: str) -> int:
 @click.option("-s", "--timestamp", required=True, help="now, ms, or y-M-d#H:m:s:S")
 @flag("-f", "--force", default=True)
 @click.option("-c", "--cplus", is_flag=True, help="For consumers in C++.")
-@click.option("-b", "--broker", metavar="HOST:PORT")
+@broker_option
 @click.option("-q", "--queue", type=int, default=-1)
 @click.option("-o", "--offset", type=int, default=-1)
 def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
@@ -61,7 +62,7 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
 ) -> Shown:
     """Let a group continue at a time, in all queues of a topic or in one."""
     if offset != -1 and (queue < 0 or broker is None):
-        raise click.UsageError("-o needs -q and -b, which name the queue")
+        raise click.UsageError("-o needs -q and -b or -B, which name the queue")
     return _reset(
         admin,
         group,

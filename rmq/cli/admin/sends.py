@@ -1,7 +1,6 @@
 """Commands that send messages, and commands that measure the time of sends."""
 
 import time
-from collections.abc import Iterator
 
 import click
 
@@ -12,8 +11,8 @@ from rmq.cli.admin.command import (
     cluster_option,
     topic_option,
 )
-from rmq.client.admin import AdminClient, AnswerRefused, Queue
-from rmq.protocol.codes import ResponseCode
+from rmq.client.admin import AdminClient, Queue, message_ids
+from rmq.errors import RmqError
 from rmq.protocol.properties import encode_properties
 
 
@@ -39,25 +38,16 @@ def send_message(
     """Send one message."""
     if (broker is None) != (queue_id is None):
         raise click.UsageError("give both -b and -i, or neither")
-    for queue in writable_queues(admin, topic):
+    for queue in admin.writable_queues(topic):
         if broker in (None, queue.broker) and queue_id in (None, queue.queue_id):
-            properties = {"KEYS": key, "TAGS": tags}
+            message_id = message_ids(admin.link(queue.address)).next()
+            properties = {"UNIQ_KEY": message_id, "KEYS": key, "TAGS": tags}
             text = encode_properties({n: v for n, v in properties.items() if v})
             now_ms = int(time.time() * 1_000)
             sent = admin.send(topic, queue, body.encode(), text, now_ms)
-            row = (queue.broker, sent["queueId"], "SEND_OK", sent["msgId"])
+            row = (queue.broker, sent["queueId"], "SEND_OK", message_id)
             return Table(("brokerName", "queueId", "sendResult", "msgId"), [row])
-    raise click.UsageError(f"{topic} has no such queue that can be written")
-
-
-def writable_queues(admin: AdminClient, topic: str) -> Iterator[Queue]:
-    """Return the writable queues; for an unknown topic, those of the default topic."""
-    try:
-        yield from admin.queues(topic, writable=True)
-    except AnswerRefused as error:
-        if error.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
-        yield from admin.queues("TBW102", writable=True)
+    raise RmqError(f"{topic} has no such queue that can be written")
 
 
 @admin_command("checkMsgSendRT")
@@ -67,7 +57,7 @@ def writable_queues(admin: AdminClient, topic: str) -> Iterator[Queue]:
 def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) -> Shown:
     """Send messages to a topic and measure the time of each."""
     rows: list[tuple[object, ...]] = []
-    queues = list(writable_queues(admin, topic))
+    queues = admin.writable_queues(topic)
     for number in range(amount):
         queue = queues[number % len(queues)]
         (took,) = timed_sends(admin, topic, queue, 1, size)
@@ -107,7 +97,7 @@ def cluster_rt(
 @click.option("-c", "--count", type=click.IntRange(1), default=50)
 def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Shown:
     """Send messages to the topic of a broker's name, and measure the time of each."""
-    (queue, *_) = list(admin.queues(broker, writable=True))
+    (queue, *_) = admin.writable_queues(broker)
     took = timed_sends(admin, broker, queue, count, size)
     return Table(("number", "rt"), list(enumerate(took, 1)))
 

@@ -3,14 +3,19 @@
 import click
 
 from rmq.cli.admin.catalogue import UNSERVED
-from rmq.cli.admin.command import Shown, admin_command, registry, targets
+from rmq.cli.admin.command import (
+    Shown,
+    admin_command,
+    broker_or_cluster,
+    registry,
+    targets,
+)
 from rmq.client.admin import AdminClient
 
 
 def _make(name: str, code: int) -> None:
     @admin_command(name)
-    @click.option("-b", "--brokerAddr", "broker", metavar="HOST:PORT")
-    @click.option("-c", "--clusterName", "cluster", metavar="NAME")
+    @broker_or_cluster
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
     def ask(
         admin: AdminClient,

@@ -1,0 +1,173 @@
+"""Failures: what went wrong, why, and what to do, on stderr; and the exit codes.
+
+    rmq: 127.0.0.1:9876 refuses the connection
+         nothing listens there
+      -> rmq broker, or -n HOST:9876
+
+Errors that people meet often have all three lines, the others have their own text.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, NoReturn
+
+import click
+
+from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.errors import (
+    CertificateWanted,
+    ConnectFailed,
+    NotTrusted,
+    PeerError,
+    RmqError,
+    TlsWanted,
+)
+from rmq.protocol.codes import ResponseCode
+
+FAILED: Final = 1
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+"""As a shell reports Ctrl-C."""
+
+HTTP_AS_LENGTH: Final = str(int.from_bytes(b"HTTP"))
+
+_OF_CERTIFICATES: Final = {
+    "expired": ("", "renew it; the server reads it again by itself"),
+    "early": ("one of two clocks is wrong, or it is new", "let NTP set both clocks"),
+    "name": ("", "--tls-name NAME, a name in the certificate; * accepts any"),
+    "signer": ("", "--ca FILE, the certificate of who signed it"),
+}
+_NO_RIGHT: Final = re.compile(
+    r"User:(\S+) has no permission to access (\S+) from (\S+), (.*)", re.DOTALL
+)
+
+
+class Failure(NamedTuple):
+    """Three lines, of which the second and third may be empty."""
+
+    what: str
+    why: str = ""
+    remedy: str = ""
+
+
+class Subject(NamedTuple):
+    """The names that a command was about, as far as it had some."""
+
+    topic: str = ""
+    group: str = ""
+    action: str = "…"
+    """What an access rule must allow: Pub, Sub or others."""
+
+
+NOTHING: Final = Subject()
+
+
+def explain(
+    error: RmqError, admin: AdminClient | None = None, subject: Subject = NOTHING
+) -> Failure:
+    """Return the lines of an error; `admin` is asked for names that are similar."""
+    text = str(error)
+    if isinstance(error, NotTrusted):
+        return Failure(text, *_OF_CERTIFICATES[error.kind])
+    if isinstance(error, TlsWanted):
+        why = "it closed the plain connection (tls.server.mode=enforcing)"
+        return Failure(text, why, "--tls --ca server-ca.pem")
+    if isinstance(error, ConnectFailed):
+        return _not_connected(error)
+    if isinstance(error, AnswerRefused):
+        return _refused(error, admin, subject)
+    if "does not speak the protocol of RocketMQ" in text:
+        is_web = HTTP_AS_LENGTH in text
+        why = "it answers in HTTP: it is a web server" if is_web else ""
+        return Failure(text.partition(": ")[0], why, "-n HOST:9876, a name server")
+    if isinstance(error, CertificateWanted):
+        why = "it seems to want the certificate of a client"
+        return Failure(text, why, "--tls-cert FILE --tls-key FILE")
+    return Failure(text)
+
+
+def _not_connected(error: ConnectFailed) -> Failure:
+    text, cause = str(error), error.__cause__
+    if isinstance(cause, ConnectionRefusedError):
+        return Failure(text, "nothing listens there", "rmq broker, or -n HOST:9876")
+    if isinstance(cause, ValueError):
+        return Failure(text, "", "-n and -b take HOST:PORT, -B the name of a broker")
+    if "does not offer TLS" in text:
+        return Failure(text, "", "leave out --tls, or give the server a certificate")
+    return Failure(text)
+
+
+def _refused(
+    error: AnswerRefused, admin: AdminClient | None, subject: Subject
+) -> Failure:
+    if error.code == ResponseCode.NO_PERMISSION:
+        return _no_permission(error, subject)
+    if error.code == ResponseCode.TOPIC_NOT_EXIST and subject.topic and admin:
+        hint = did_you_mean("topic", subject.topic, admin.topics)
+        return Failure(f"no topic is called {subject.topic}", *hint)
+    if error.code == ResponseCode.CONSUMER_NOT_ONLINE and subject.group and admin:
+        hint = did_you_mean("group", subject.group, admin.groups)
+        if not hint[1]:
+            hint = error.remark.strip(), ""
+        return Failure(f"nobody consumes as {subject.group} now", *hint)
+    return Failure(str(error))
+
+
+def _no_permission(error: AnswerRefused, subject: Subject) -> Failure:
+    remark = error.remark.strip()
+    why = f"{error.address} answered {error.code}: {remark}"
+    if "username cannot be null" in remark:
+        return Failure(
+            "this broker wants a user", why, "RMQ_USER and RMQ_PASSWORD_FILE"
+        )
+    if "check signature failed" in remark:
+        return Failure("the password is wrong", why, "RMQ_PASSWORD_FILE")
+    if match := re.search(r"User:(\S+) is not found", remark):
+        return Failure(
+            f"no user is called {match[1]}", why, "RMQ_USER, or rmq admin createUser"
+        )
+    if match := _NO_RIGHT.search(remark):
+        user, resource, source, reason = match.groups()
+        return Failure(
+            f"{user} has no right to do this with {resource}",
+            f"from {source}: {reason}",
+            f"rmq admin createAcl -s User:{user} -r {resource} -a {subject.action} "
+            "-d Allow",
+        )
+    return Failure(str(error))
+
+
+def did_you_mean(
+    kind: str, name: str, names: Callable[[], Iterable[str]]
+) -> tuple[str, str]:
+    """Return how many names are known, and the one most like `name` as a question."""
+    # imported on use: few names are wrong
+    from rmq.config import nearest
+
+    try:
+        known = sorted(names())
+    except RmqError:
+        return "", ""
+    near = nearest(name, known)
+    count = f"{len(known)} {kind}{' is' if len(known) == 1 else 's are'} known"
+    return count, f"{near}?" if near else ""
+
+
+def report(failure: Failure) -> None:
+    """Write the lines to stderr."""
+    # imported on use: an answer needs no logging
+    from rmq.logs import escaped
+
+    marks = "rmq: ", "     ", "  -> "
+    for mark, line in zip(marks, failure, strict=True):
+        if line:
+            click.echo(mark + escaped(line), err=True)
+
+
+def end(
+    error: RmqError, admin: AdminClient | None = None, subject: Subject = NOTHING
+) -> NoReturn:
+    """Explain an error and end with its exit code."""
+    report(explain(error, admin, subject))
+    sys.exit(UNREACHABLE if isinstance(error, PeerError) else FAILED)

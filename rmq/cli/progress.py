@@ -1,0 +1,87 @@
+"""Progress: one line on a terminal's stderr, with rate and time left.
+
+    sent  63,412 of 100,000   19,998/s   [############.......]  2 s left
+
+Elsewhere nothing is written. The line is never wider than the terminal.
+"""
+
+import os
+import sys
+import time
+from types import TracebackType
+from typing import Final, Self, TextIO
+
+INTERVAL_S: Final = 0.2
+BAR_SIZE: Final = 20
+WIDTH: Final = 80
+
+
+class Progress:
+    """Shows how much of `total` is done; without a total, only how much."""
+
+    def __init__(
+        self, verb: str, total: int | None = None, stream: TextIO | None = None
+    ) -> None:
+        self._verb = verb
+        self._total = total
+        self._stream = stream or sys.stderr
+        self._is_on = self._stream.isatty()
+        self._began = self._shown = time.monotonic()
+        self._done = 0
+        self._note = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._is_on or self._shown == self._began:
+            return
+        if kind is None and self._total is not None:
+            self._done = max(self._done, self._total)
+        self._write(time.monotonic())
+        self._stream.write("\n")
+        self._stream.flush()
+
+    def add(self, count: int) -> None:
+        """Show that so much more is done."""
+        self.show(self._done + count)
+
+    def show(self, done: int, note: str = "") -> None:
+        """Show how much is done, if the last time is long enough ago."""
+        self._done, self._note = done, note
+        now = time.monotonic()
+        if self._is_on and now - self._shown >= INTERVAL_S:
+            self._shown = now
+            self._write(now)
+
+    def _write(self, now: float) -> None:
+        line = self.line(now - self._began)[: _width(self._stream) - 1]
+        self._stream.write(f"\r{line}\x1b[K")
+        self._stream.flush()
+
+    def line(self, seconds: float) -> str:
+        """Return the line after so many seconds."""
+        done, total = self._done, self._total
+        rate = done / seconds if seconds > 0 else 0.0
+        count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+        parts = [f"{self._verb}  {count}", f"{rate:,.0f}/s"]
+        if self._note:
+            parts.append(self._note)
+        if total:
+            filled = min(BAR_SIZE, BAR_SIZE * done // total)
+            left_s = max(0, total - done) / rate if rate else 0
+            bar = "#" * filled + "." * (BAR_SIZE - filled)
+            parts.append(f"[{bar}]  {left_s:,.0f} s left")
+        return "   ".join(parts)
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or WIDTH
+    except (OSError, ValueError):
+        return WIDTH

@@ -1,0 +1,171 @@
+"""ToolSettings: whom a tool asks, as whom, and how long it waits.
+
+Flags come first, then the environment (`NAMESRV_ADDR`, `RMQ_USER` with
+`RMQ_PASSWORD_FILE`), then `~/.config/rmq/tools.toml`, then `conf/tools.yml` of mqadmin
+in `$ROCKETMQ_HOME`. A password never comes from the command line, where others see it.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from rmq.cli.failures import end
+from rmq.client.admin import AdminClient
+from rmq.client.identity import Identity, Trust
+from rmq.errors import ConfigError, RmqError
+
+DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+FILE_KEYS: Final = (
+    "namesrv", "user", "password", "password_file", "tls", "ca", "tls_cert", "tls_key",
+    "tls_name",
+)  # fmt: skip
+OTHERS: Final = 0o077
+"""The bits of a file's mode by which others than its owner may read or change it."""
+
+_JAVA_LINE: Final = re.compile(r"\s*(accessKey|secretKey)\s*:\s*(.*?)\s*")
+
+
+class ToolSettings(NamedTuple):
+    """Addresses of name servers, the user and TLS, and a time limit per answer."""
+
+    name_servers: tuple[str, ...] = ()
+    identity: Identity = Identity()
+    timeout_s: float = 5.0
+
+    def admin(self) -> AdminClient:
+        """Return a client; it connects when it is used."""
+        servers = self.name_servers or (DEFAULT_NAME_SERVER,)
+        return AdminClient(servers, self.identity, timeout_s=self.timeout_s)
+
+
+def connection_options() -> list[click.Parameter]:
+    """Return the options of every command that asks name servers and brokers."""
+    return [
+        click.Option(
+            ["-n", "--namesrvAddr", "namesrv"], envvar="NAMESRV_ADDR",
+            metavar="HOST:PORT;…", help=f"Name servers; default {DEFAULT_NAME_SERVER}.",
+        ),
+        click.Option(["--tls"], is_flag=True, help="Connect with TLS."),
+        click.Option(
+            ["--ca"], metavar="FILE", help="Who signs servers, PEM."
+        ),
+        click.Option(["--tls-cert"], metavar="FILE", help="Our certificate, PEM."),
+        click.Option(["--tls-key"], metavar="FILE", help="Its private key, PEM."),
+        click.Option(
+            ["--tls-name"], metavar="NAME",
+            help="Name in the servers' certificates, if it is not the host; * for any.",
+        ),
+        click.Option(
+            ["--timeout"], type=click.FloatRange(0.1), default=5.0, show_default=True,
+            metavar="SECONDS", help="Longest wait for an answer.",
+        ),
+    ]  # fmt: skip
+
+
+def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the connection options; the command gets them as `settings`."""
+
+    def run(**options: Any) -> object:  # noqa: ANN401 - one for each option
+        return command(settings=settings_of(options), **options)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    own: list[click.Parameter] = getattr(command, "__click_params__", [])
+    run.__click_params__ = [*own, *reversed(connection_options())]  # type: ignore[attr-defined] # as click does
+    return run
+
+
+def settings_of(options: dict[str, Any]) -> ToolSettings:
+    """Take the connection options out of those of a command; end if they are wrong."""
+    try:
+        return take_settings(options)
+    except RmqError as error:
+        end(error)
+
+
+def take_settings(options: dict[str, Any]) -> ToolSettings:
+    """Take the connection options out of a command's; ConfigError if they are wrong."""
+    stored = stored_settings(os.environ)
+    namesrv, is_tls, *files = (
+        options.pop(name) or stored.get(name, "")
+        for name in ("namesrv", "tls", "ca", "tls_cert", "tls_key", "tls_name")
+    )
+    servers = [part.strip() for part in namesrv.split(";") if part.strip()]
+    trust = Trust(*files) if is_tls or any(files) else None
+    return ToolSettings(
+        tuple(servers),
+        Identity(*credentials(os.environ, stored), trust),
+        options.pop("timeout"),
+    )
+
+
+def credentials(
+    environ: Mapping[str, str], stored: Mapping[str, Any]
+) -> tuple[str, str]:
+    """Return the user and the password; both empty if requests are not signed."""
+    user = environ.get("RMQ_USER") or stored.get("user", "")
+    if not user:
+        return _java_credentials(environ)
+    is_stored = user == stored.get("user")
+    path = environ.get("RMQ_PASSWORD_FILE", "")
+    if not path and is_stored:
+        path = stored.get("password_file", "")
+    if path:
+        return user, _text(Path(path).expanduser()).rstrip("\r\n")
+    if is_stored and "password" in stored:
+        return user, stored["password"]
+    raise ConfigError(
+        f"the user {user} has no password: name its file with RMQ_PASSWORD_FILE"
+    )
+
+
+def stored_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Read tools.toml; ConfigError names what is wrong with it."""
+    base = environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    path = Path(base, "rmq", "tools.toml")
+    if not path.exists():
+        return {}
+    # imported on use: most commands have no such file
+    import tomllib
+
+    try:
+        values = tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for key, value in values.items():
+        if key not in FILE_KEYS:
+            raise ConfigError(
+                f"{path}: unknown key {key}; known: {', '.join(FILE_KEYS)}"
+            )
+        if type(value) is not (bool if key == "tls" else str):
+            kind = "true or false" if key == "tls" else "a text in quotes"
+            raise ConfigError(f"{path}: {key} must be {kind}")
+    if "password" in values and path.stat().st_mode & OTHERS:
+        raise ConfigError(
+            f"{path} has a password and others may read it: chmod 600 {path}"
+        )
+    return values
+
+
+def _java_credentials(environ: Mapping[str, str]) -> tuple[str, str]:
+    home = environ.get("ROCKETMQ_HOME")
+    path = Path(home or "", "conf", "tools.yml")
+    if not home or not path.is_file():
+        return "", ""
+    found: dict[str, str] = {}
+    for line in _text(path).splitlines():
+        if match := _JAVA_LINE.fullmatch(line.partition(" #")[0]):
+            found[match[1]] = match[2].strip("'\"")
+    user, password = found.get("accessKey", ""), found.get("secretKey", "")
+    return (user, password) if user and password else ("", "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot read {path}: {reason}") from error

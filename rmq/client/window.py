@@ -1,0 +1,83 @@
+"""Window: requests that wait for their answers, on several links at once.
+
+The caller limits their number by `pending`. Each request has a note of the caller,
+which comes back with the answer.
+"""
+
+import selectors
+import time
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from rmq.client.link import Link
+from rmq.protocol.command import Command
+
+
+class Arrival(NamedTuple):
+    """An answer with the note of its request, or a request of the server."""
+
+    link: Link
+    command: Command
+    note: Any
+    """None for a request of the server."""
+
+    took_s: float
+
+
+class Window:
+    """Links, and the open requests of each."""
+
+    def __init__(self) -> None:
+        self._open: dict[Link, dict[int, tuple[Any, float]]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._arrived: list[Arrival] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._selector.close()
+
+    @property
+    def pending(self) -> int:
+        """How many requests have no answer yet."""
+        return sum(map(len, self._open.values()))
+
+    def notes(self) -> list[Any]:
+        """Return the notes of all requests without an answer."""
+        return [note for each in self._open.values() for note, _ in each.values()]
+
+    def send(self, link: Link, request: Command, note: object) -> None:
+        """Queue a request for the next `arrivals`."""
+        assert note is not None, "that is the mark of a request of the server"
+        if link not in self._open:
+            self._selector.register(link, selectors.EVENT_READ, link)
+            self._open[link] = {}
+        self._open[link][link.start(request)] = note, time.perf_counter()
+
+    def arrivals(self, wait_s: float) -> list[Arrival]:
+        """Send what is queued; return what arrives, after this time at the latest."""
+        self.gather(0 if self._arrived else wait_s)
+        found, self._arrived = self._arrived, []
+        return found
+
+    def gather(self, wait_s: float) -> None:
+        """Send what is queued; keep what arrives for the next `arrivals`."""
+        for link in self._open:
+            link.flush()
+        ready: list[Link] = [key.data for key, _ in self._selector.select(wait_s)]
+        now = time.perf_counter()
+        for link in ready:
+            for command in link.arrived(0):
+                note, started = None, now
+                if command.is_response:
+                    known = self._open[link].pop(command.opaque, None)
+                    if known is None:
+                        continue
+                    note, started = known
+                self._arrived.append(Arrival(link, command, note, now - started))
