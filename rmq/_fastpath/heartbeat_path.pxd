@@ -15,13 +15,19 @@ cdef enum Reason:
     UNKNOWN = 0
     TOO_MUCH = 1
 
+cdef class Beat:
+    cdef bytes key              # in the table of names
+    cdef bytes body
+    cdef object value           # Python's
+    cdef const uint8_t *text    # of the body
+    cdef int64_t size
+
 cdef class HeartbeatPath(NativeHandler):
     cdef object on_beats
     cdef ReplyFields fields_of_answer
     cdef int32_t wire_version
-    cdef dict beats             # by key; the values are Python's
-    cdef dict keys              # by token; each connection has one
-    cdef int64_t size           # of all keys
+    cdef dict beats             # by token; each connection has one
+    cdef int64_t size           # of all bodies
     cdef NameTable names
     cdef void **seen            # values, of this poll
     cdef int32_t seen_count

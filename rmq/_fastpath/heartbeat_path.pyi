@@ -1,9 +1,15 @@
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Self, final
 
 from rmq._fastpath.native import NativeHandler
 
 REASONS: tuple[str, ...]
+
+@final
+class Beat:
+    """The one heartbeat of a connection that is known."""
+
+    def __new__(cls, key: bytes, body: bytes, value: object) -> Self: ...
 
 @final
 class HeartbeatPath(NativeHandler):
@@ -21,10 +27,12 @@ class HeartbeatPath(NativeHandler):
         """
 
     def __len__(self) -> int: ...
-    def show(self, token: int, version: int, body: bytes, value: object) -> None:
+    def show(
+        self, token: int, body: bytes, value: object, *, version: int, language: int
+    ) -> None:
         """Answer this heartbeat of a connection, and no others of it.
 
-        `value`, an object of its own, is for `on_beats`.
+        `value` is for `on_beats`.  Version and language are those of the header.
 
         Beyond 16,384 heartbeats, or 32 MiB, all are forgotten first; one of more than
         16 KiB is ignored.

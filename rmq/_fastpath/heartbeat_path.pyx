@@ -10,6 +10,7 @@ Belongs to the thread of the reactor.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp
 
 from rmq._fastpath.connections cimport Connections
 from rmq._fastpath.header_text cimport (
@@ -30,6 +31,16 @@ REASONS = ("new or changed", "too much")
 cdef struct Speaker:            # who says it; padding would be compared, too
     uint64_t token
     int64_t version
+    int64_t language
+
+
+@cython.final
+cdef class Beat:
+    """The one heartbeat of a connection that is known."""
+
+    def __cinit__(self, bytes key not None, bytes body not None, value):
+        self.key, self.body, self.value = key, body, value
+        self.text, self.size = body, len(body)
 
 
 @cython.final
@@ -46,7 +57,6 @@ cdef class HeartbeatPath(NativeHandler):
         self.fields_of_answer = ReplyFields(fields)
         self.wire_version = version
         self.beats = {}
-        self.keys = {}
         self.seen = <void **>malloc(SEEN_LIMIT * sizeof(void *))
         if self.seen == NULL or not init_names(&self.names, SLOT_COUNT):
             raise MemoryError
@@ -58,35 +68,36 @@ cdef class HeartbeatPath(NativeHandler):
     def __len__(self):
         return len(self.beats)
 
-    def show(self, uint64_t token, int32_t version, bytes body not None, value):
+    def show(
+        self, uint64_t token, bytes body not None, value, *,
+        int32_t version, uint8_t language,
+    ):
         """Answer this heartbeat of a connection, and no others of it.
 
-        `value`, an object of its own, is for `on_beats`.
+        `value` is for `on_beats`.  Version and language are those of the header.
 
         Beyond 16,384 heartbeats, or 32 MiB, all are forgotten first; one of more than
         16 KiB is ignored.
         """
         cdef Speaker speaker
-        cdef bytes key
+        cdef Beat beat
         if len(body) > BODY_LIMIT:
             return
-        speaker.token, speaker.version = token, version
-        key = (<char *>&speaker)[:sizeof(Speaker)] + b"\xff" + body + b"\xff"
+        speaker.token, speaker.version, speaker.language = token, version, language
+        beat = Beat((<char *>&speaker)[:sizeof(Speaker)] + b"\xff", body, value)
         self.forget(token)
-        if len(self.beats) >= BEAT_LIMIT or self.size + len(key) > BYTES_LIMIT:
+        if len(self.beats) >= BEAT_LIMIT or self.size + beat.size > BYTES_LIMIT:
             self.forget_all()
-        self.beats[key] = value
-        self.keys[token] = key
-        self.size += len(key)
-        insert_name(&self.names, key, <void *>value)
+        self.beats[token] = beat
+        self.size += beat.size
+        insert_name(&self.names, beat.key, <void *>beat)
 
     def forget(self, uint64_t token):
         """Leave the next heartbeat of a connection to Python."""
-        key = self.keys.pop(token, None)
-        if key is not None:
-            self.size -= len(key)
-            value = self.beats.pop(key)
-            remove_name(&self.names, key, <void *>value)
+        cdef Beat beat = self.beats.pop(token, None)
+        if beat is not None:
+            self.size -= beat.size
+            remove_name(&self.names, beat.key, <void *>beat)
 
     def forget_all(self):
         """Leave all heartbeats to Python until they are shown again."""
@@ -94,26 +105,26 @@ cdef class HeartbeatPath(NativeHandler):
         if self.beats:
             clear_names(&self.names)
             self.beats.clear()
-            self.keys.clear()
             self.size = 0
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Note a heartbeat that is known, and answer it."""
         cdef Speaker speaker
-        cdef Name names[2]
-        cdef void *value
+        cdef Name name
+        cdef void *beat
         speaker.token = (<Connections>conn.owner).token(conn.slot)
-        speaker.version = frame.version
-        names[0].data, names[0].size = <const uint8_t *>&speaker, sizeof(Speaker)
-        names[1].data, names[1].size = frame.body, frame.body_size
+        speaker.version, speaker.language = frame.version, frame.language
+        name.data, name.size = <const uint8_t *>&speaker, sizeof(Speaker)
         if frame.body_size > BODY_LIMIT:
             return decline(conn, TOO_MUCH)
-        value = find_name(&self.names, names, 2)
-        if value == NULL:
+        beat = find_name(&self.names, &name, 1)
+        if beat == NULL or (<Beat>beat).size != frame.body_size or memcmp(
+            (<Beat>beat).text, frame.body, frame.body_size
+        ):
             return decline(conn, UNKNOWN)
         if self.seen_count == SEEN_LIMIT:
             return decline(conn, TOO_MUCH)
-        self.seen[self.seen_count] = value
+        self.seen[self.seen_count] = beat
         self.seen_count += 1
         if not frame.flag & ONEWAY_FLAG:
             self.reply(frame, conn)
@@ -127,7 +138,7 @@ cdef class HeartbeatPath(NativeHandler):
         with gil:
             values = []
             for i in range(self.seen_count):
-                values.append(<object>self.seen[i])
+                values.append((<Beat>self.seen[i]).value)
             self.seen_count = 0
             self.on_beats(values)
         return True

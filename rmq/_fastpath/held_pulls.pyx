@@ -127,7 +127,6 @@ cdef class HeldPulls:
         if self.short_poll_ms:
             suspend_ms = self.short_poll_ms
         if not self.has_room(group, token, size) or suspend_ms <= 0:
-            self.refused += 1
             return False
         if slot >= self.slot_capacity and not self.has_slot(slot):
             return False

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPull, Pull
 from rmq._fastpath.native cimport Conn, Frame, NativeHandler, Verdict
@@ -29,6 +29,10 @@ cdef class PullPath(NativeHandler):
     cdef PullTable table
     cdef Verdict hold(
         self, const Frame *frame, Conn *conn, const Pull *pull, const Pulled *pulled
+    ) noexcept nogil
+    cdef bint wait(
+        self, const Pull *pull, const Pulled *pulled, uint64_t token, int32_t opaque,
+        uint8_t serialize_type, const uint8_t *frame, int64_t size,
     ) noexcept nogil
     cdef void serve_group(
         self, HeldGroup *group, int64_t now_ms, int64_t until_ns

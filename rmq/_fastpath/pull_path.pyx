@@ -21,6 +21,7 @@ from libc.stdint cimport (
     int64_t,
     uint8_t,
     uint32_t,
+    uint64_t,
 )
 from libc.string cimport memcpy
 
@@ -185,6 +186,7 @@ cdef class PullPath(NativeHandler):
         cdef Pull pull
         cdef Pulled pulled
         cdef Found found
+        self.table.held.connections = conn.owner
         if frame.flag & ONEWAY_FLAG or not self.read_numbers(frame, &pull):
             return decline(conn, HEADER)
         if not self.find_view(frame, conn, &pull, &pulled):
@@ -206,27 +208,78 @@ cdef class PullPath(NativeHandler):
         self, const Frame *frame, Conn *conn, const Pull *pull, const Pulled *pulled
     ) noexcept nogil:
         """Keep a pull that has come to the end of its queue until messages come."""
-        cdef void *queue = (<PullView>pulled.view).tails[pull.queue_id]
-        cdef int64_t wake_ms = self.table.held.wake_ms
-        cdef HeldGroup *group
         if not pull.sys_flag & SUSPEND_FLAG:
             return decline(conn, OUTSIDE)
         if self.table.commits.is_full():
             return decline(conn, TOO_MUCH)
-        self.table.held.connections = conn.owner
-        group = self.table.group_of(pulled.view, pull.queue_id)
-        if group == NULL or not self.table.held.keep(
-            group, pull, (<Connections>conn.owner).token(conn.slot),
+        if not self.wait(
+            pull, pulled, (<Connections>conn.owner).token(conn.slot),
             frame.opaque, frame.serialize_type, frame.start, frame.size,
         ):
+            self.table.held.refused += 1
             return decline(conn, NO_PLACE)
+        self.table.missed += 1
+        self.note_commit(pull, pulled)
+        return KEPT
+
+    cdef bint wait(
+        self, const Pull *pull, const Pulled *pulled, uint64_t token, int32_t opaque,
+        uint8_t serialize_type, const uint8_t *frame, int64_t size,
+    ) noexcept nogil:
+        """Put a pull into its group; False if there is no place."""
+        cdef void *queue = (<PullView>pulled.view).tails[pull.queue_id]
+        cdef int64_t wake_ms = self.table.held.wake_ms
+        cdef HeldGroup *group = self.table.group_of(pulled.view, pull.queue_id)
+        if group == NULL or not self.table.held.keep(
+            group, pull, token, opaque, serialize_type, frame, size
+        ):
+            return False
         if (<QueueTail>queue).next_offset > pulled.high:
             self.table.held.hide(group)
         if self.table.held.wake_ms < wake_ms:
             self.is_urgent = True
-        self.table.missed += 1
-        self.note_commit(pull, pulled)
-        return KEPT
+        return True
+
+    def keep(
+        self,
+        PullView view not None,
+        uint64_t token,
+        bytes frame not None,
+        *,
+        int32_t opaque,
+        uint8_t serialize_type,
+        int64_t queue_id,
+        int64_t offset,
+        int64_t max_messages,
+        int64_t max_bytes,
+        int64_t suspend_ms,
+    ):
+        """Let a pull wait that Python has found at the end of its queue.
+
+        False if that is no longer so, or if there is no place: Python keeps it.
+        """
+        cdef void *connections = self.table.held.connections
+        cdef Conn conn
+        cdef Pull pull
+        cdef Pulled pulled
+        cdef Found found
+        if not 0 <= queue_id < view.queue_count or connections == NULL:
+            return False
+        if (<Connections>connections).find(token) == NULL:
+            return False
+        pull.queue_id, pull.offset = queue_id, offset
+        pull.max_messages, pull.max_bytes = max_messages, max_bytes
+        pull.suspend_ms = suspend_ms
+        pull.sys_flag = pull.commit_offset = pull.sub_version = 0
+        pull.now_ms = (<Connections>connections).now_ms
+        pulled.view = <void *>view
+        if self.read(&conn, &pull, &pulled, &found):
+            return False
+        if conn.reason != OUTSIDE or offset != pulled.high:
+            return False
+        return self.wait(
+            &pull, &pulled, token, opaque, serialize_type, frame, len(frame)
+        )
 
     # -- pulls that wait
 

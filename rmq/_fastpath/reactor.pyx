@@ -141,16 +141,16 @@ cdef class Reactor:
         self.pacing.is_hurried = True
 
     cdef bint may_wait(self) noexcept nogil:
-        """True if waiting here pays: for the disk, or as there was work just now."""
-        return (
+        """True if waiting here pays: for the disk, or as there was work just now.
+
+        For the disk it is no busy waiting: a poll that did not sleep would come by
+        again and again until the flush is over.
+        """
+        if self.connections.has_work() or self.has_more or self.is_urgent:
+            return False
+        return self.held.head != NULL or (
             self.pacing.busy_poll_ns > 0
-            and not self.connections.has_work()
-            and not self.has_more
-            and not self.is_urgent
-            and (
-                self.held.head != NULL
-                or spin_pays(&self.pacing, self.connections.polls)
-            )
+            and spin_pays(&self.pacing, self.connections.polls)
         )
 
     cdef int wait(self, epoll_event *ready) noexcept:

@@ -175,8 +175,10 @@ def received_all(peer):
     return data
 
 
-def test_a_poll_sleeps_for_the_disk_and_answers_what_it_gave():
-    wire, durable = Wire(busy_poll_us=50), Watermark()
+@pytest.mark.parametrize("busy_poll_us", [0, 50])
+def test_a_poll_sleeps_for_the_disk_and_answers_what_it_gave(busy_poll_us):
+    """Without busy waiting the reactor turned round and round instead."""
+    wire, durable = Wire(busy_poll_us=busy_poll_us), Watermark()
     wire.reactor.held.attach(durable)
     token, peer = wire.connect()
     wire.reactor.hold(token, b"done", 10, 5_000, b"late")

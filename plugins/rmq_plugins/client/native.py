@@ -12,7 +12,7 @@ from rmq.errors import RequestRejected
 from rmq.native import HeartbeatPath
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import WIRE_VERSION
+from rmq.protocol.codes import WIRE_VERSION, LanguageCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import RETRY_PREFIX
 
@@ -46,8 +46,12 @@ class NativeHeartbeats:
 
     def show(self, request: Command, beat: KnownHeartbeat) -> None:
         """Answer the same heartbeat of this connection from now on."""
-        token = beat.connection.token
-        self.path.show(token, request.version, request.body, beat)
+        token, language = beat.connection.token, _language(request)
+        if language is None:
+            return
+        self.path.show(
+            token, request.body, beat, version=request.version, language=language
+        )
         self._groups.setdefault(token, set()).update(beat.consumers)
         for group in beat.consumers:
             self._tokens.setdefault(group, set()).add(token)
@@ -97,3 +101,11 @@ class NativeHeartbeats:
                     group, client_id, connection, language, version, now_ms
                 )
         return True
+
+
+def _language(request: Command) -> int | None:
+    """Return the language of a request as binary headers write it, if it has one."""
+    language = request.language or LanguageCode.JAVA
+    if isinstance(language, str):
+        return LanguageCode.__members__.get(language)
+    return language if language in LanguageCode.__members__.values() else None

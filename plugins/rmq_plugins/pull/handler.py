@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import trio
 
 from rmq.errors import RequestRejected, StoreError
-from rmq.native import PullPath, ReturnedPull
+from rmq.native import PullPath, PullView, ReturnedPull
 from rmq.plugin import (
     BrokerContext,
     Connection,
@@ -68,6 +68,8 @@ class Ran(NamedTuple):
     answer: Command
     result: GetResult | None = None
     tag_codes: tuple[int, ...] | None = None
+    view: PullView | None = None
+    """Set if the compiled path can serve pulls like it."""
 
 
 class PullHandler:
@@ -240,7 +242,7 @@ class PullHandler:
         connection: Connection,
     ) -> Command | None:
         """Commit what came with the pull, and hold it if there is nothing yet."""
-        answer, result, tag_codes = ran
+        answer, result, tag_codes, view = ran
         commits = header.sys_flag & PULL_COMMIT_OFFSET
         if result is not None and commits and not _is_reset(result):
             self._commit(header, connection)
@@ -250,6 +252,10 @@ class PullHandler:
             or request.is_oneway
         ):
             return answer
+        if view is not None:
+            assert self._native is not None, "views are its own"
+            if self._native.keep(view, request, header, connection.token):
+                return None
         deadline_ms = self._now_ms() + self._suspend_ms(header)
         pull = HeldPull(request, header, connection, deadline_ms, tag_codes)
         if self.held.hold(pull):
@@ -258,7 +264,7 @@ class PullHandler:
 
     def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
         """Run a held pull again; None if it may wait on, and nothing it takes came."""
-        answer, result, _ = self._run(
+        answer, result, *_ = self._run(
             pull.request, pull.header, pull.connection, held=pull
         )
         if is_over or result is None:
@@ -307,9 +313,10 @@ class PullHandler:
                 len(result.body),
                 result.next_begin_offset,
             )
+        view = None
         if self._native is not None and result.status in _PLAIN:
-            self._native.show(header, plan)
-        return Ran(_answer(request, header, plan, result), result, tag_codes)
+            view = self._native.show(header, plan)
+        return Ran(_answer(request, header, plan, result), result, tag_codes, view)
 
     def _read(
         self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool

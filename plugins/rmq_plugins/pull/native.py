@@ -1,9 +1,9 @@
 """Compiled pulls: what the Python handler has served plainly, `PullPath` serves next.
 
 A queue is shown to it after a first pull went through the Python handler, which has
-asked every table by then. A topic, group or subscription that changes is forgotten, and
-so is a group whose offset was reset; all views are forgotten when the configuration
-changes.
+asked every table by then; if that pull has to wait, it waits there. A topic, group or
+subscription that changes is forgotten, and so is a group whose offset was reset; all
+views are forgotten when the configuration changes.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,9 @@ from rmq.native import PullPath, PullTable, PullView
 from rmq.plugin import BrokerContext, QueueOffset
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
+from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION
+from rmq.protocol.frames import encode
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.pull.checks import PullPlan
 
@@ -48,21 +50,21 @@ class NativePulls:
         broker.consumers.on_change.append(self._forget_group)
         broker.offsets.on_reset.append(self._forget_group)
 
-    def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> None:
-        """Let later pulls like this one take the short way.
+    def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> PullView | None:
+        """Let later pulls like this one take the short way; None if they cannot.
 
         It found messages, or came to the end of its queue; pulls that are declined for
         something else come by again and again.
         """
         if plan.filter.predicate is not None:
-            return
+            return None
         expression, sub_version = None, 0
         if header.sys_flag & PULL_SUBSCRIPTION:
             expression = header.subscription or ""
         else:
             known = self._consumers.subscription(header.consumer_group, header.topic)
             if known is None or known.sub_version < header.sub_version:
-                return
+                return None
             sub_version = known.sub_version
         key = header.consumer_group, header.topic, expression
         view = self._views.get(key)
@@ -71,10 +73,29 @@ class NativePulls:
         where = header.topic, header.queue_id
         queue = self._store.queues.get(*where)
         if view is None or queue is None:
-            return
+            return None
         offset = QueueOffset(header.queue_offset)
         source = self._store.reads.entries_at(*where, offset)
         view.show(queue, None if source is None else source[1])
+        return view
+
+    def keep(
+        self, view: PullView, request: Command, header: PullMessageRequestHeader,
+        token: int,
+    ) -> bool:  # fmt: skip
+        """Let a pull that has come to the end of its queue wait compiled, if it can."""
+        return self.path.keep(
+            view,
+            token,
+            encode(request),
+            opaque=request.opaque,
+            serialize_type=request.serialize_type,
+            queue_id=header.queue_id,
+            offset=header.queue_offset,
+            max_messages=header.max_msg_nums,
+            max_bytes=header.max_msg_bytes or 0,
+            suspend_ms=header.suspend_timeout_millis,
+        )
 
     def _add(self, key: ViewKey, plan: PullPlan, sub_version: int) -> PullView | None:
         group, topic, expression = key

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.codes import LanguageCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from tests.golden.recordings import frame_files, read_rows
@@ -44,19 +45,30 @@ def body(*consumers, client="c@1", producers=(), **more):
     return json.dumps(content).encode()
 
 
-def frame(content, *, opaque, kind=0, flag=0, version=513):
+def frame(content, *, opaque, kind=0, flag=0, version=513, language="JAVA"):
+    number = LanguageCode[language]
     return encode(
         Command(
             34, body=content, opaque=opaque, flag=flag, version=version,
-            language="JAVA" if kind == 0 else 0, serialize_type=kind,
+            language=language if kind == 0 else number, serialize_type=kind,
         )
     )  # fmt: skip
+
+
+def name_of(language):
+    return language if isinstance(language, str) else LanguageCode(language).name
 
 
 def members(side):
     return [
         [
-            (group, member.client_id, member.version, member.last_heartbeat_ms)
+            (
+                group,
+                member.client_id,
+                member.version,
+                name_of(member.language),
+                member.last_heartbeat_ms,
+            )
             for group, _, member in table.all()
         ]
         for table in (side.broker.consumers, side.broker.producers)
@@ -146,8 +158,16 @@ def test_whatever_comes_gets_the_same_bytes(sides, data):
             kind = data.draw(st.sampled_from([0, 0, 1]))
             version = data.draw(st.sampled_from([513, 513, 401]))
             flag = data.draw(st.sampled_from([0, 0, 0, FLAG_ONEWAY]))
+            language = data.draw(st.sampled_from(["JAVA", "JAVA", "CPP"]))
             chunks.append(
-                frame(content, opaque=opaque, kind=kind, version=version, flag=flag)
+                frame(
+                    content,
+                    opaque=opaque,
+                    kind=kind,
+                    version=version,
+                    flag=flag,
+                    language=language,
+                )
             )
         change = data.draw(st.sampled_from(sorted(CHANGES)))
         for side in pair:
@@ -184,6 +204,17 @@ def test_a_change_ends_the_short_way(sides, change):
     assert compiled.broker.groups.get("G") is not None
     assert compiled.broker.topics.get("%RETRY%G") is not None
     assert compiled.broker.consumers.client_ids("G") == ["c@1"]
+
+
+def test_another_language_is_another_client(sides):
+    pair = _, compiled = sides()
+    for n, language in enumerate(("JAVA", "JAVA", "CPP", "GO", "GO")):
+        for side in pair:
+            side.play([frame(BODIES[0], opaque=n, language=language)])
+        assert_equal(*pair)
+    assert compiled.served == 2
+    ((_, _, _, language, _),), _ = members(compiled)
+    assert language == "GO"
 
 
 def test_a_closed_connection_is_forgotten(sides):

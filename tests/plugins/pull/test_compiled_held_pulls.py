@@ -125,6 +125,65 @@ def test_a_pull_waits_and_is_answered_without_python(pair, kind):
     }  # fmt: skip
 
 
+@pytest.fixture
+def cold_pair(sides):
+    """Two sides of which no queue was shown to compiled code."""
+    return [Waiter(side) for side in sides()]
+
+
+@pytest.mark.parametrize("kind", ["plain", "numbers", "binary"])
+@pytest.mark.parametrize("ends", ["message", "time", "other tag"])
+def test_the_first_pull_of_a_queue_waits_compiled(cold_pair, kind, ends):
+    python, compiled = cold_pair
+    for waiter in cold_pair:
+        waiter.warm()  # the queue is known, this view of it is not
+        waiter.pull(4, kind=kind, subscription="TagB", maxMsgBytes="1000")
+    assert compiled.compiled.waiting == 1
+    assert compiled.pulls.held.statistics().waiting == 0
+    for waiter in cold_pair:
+        if ends == "time":
+            waiter.pass_time(SUSPEND_MS + 100)
+        else:
+            waiter.send(1, tag="TagB" if ends == "message" else "TagA")
+    assert python.answers() == compiled.answers()
+    assert (compiled.compiled.waiting == 1) == (ends == "other tag")
+
+
+def test_it_is_counted_once_and_commits_once(cold_pair):
+    for waiter in cold_pair:
+        waiter.warm()
+        waiter.pull(4, subscription="TagB", sysFlag="7", commitOffset="3")
+        waiter.side.broker.offsets.commit("somebody", "G", "T", 0, 2)
+        waiter.turn()
+        assert waiter.side.broker.offsets.query("G", "T", 0) == 2
+    python, compiled = (waiter.side.store.statistics() for waiter in cold_pair)
+    assert (compiled.get_found, compiled.get_missed) == (
+        python.get_found, python.get_missed,
+    )  # fmt: skip
+
+
+def test_it_comes_back_whole_when_its_topic_changes(cold_pair):
+    python, compiled = cold_pair
+    for waiter in cold_pair:
+        waiter.warm()
+        waiter.pull(4, subscription="TagB")
+        waiter.side.caller.topic("T", queues=3, topic_sys_flag=1)
+        waiter.turn()
+        waiter.send(1, tag="TagB")
+    assert compiled.compiled.counts().returned == 1
+    assert python.answers() == compiled.answers()
+
+
+def test_where_there_is_no_place_it_waits_in_python(cold_pair):
+    for waiter in cold_pair:
+        waiter.warm()
+    _, compiled = cold_pair
+    compiled.compiled.limit(total=0, per_connection=9, per_view=9, suspend_ms=9_000)
+    compiled.pull(4, subscription="TagB")
+    assert compiled.compiled.waiting == 0
+    assert compiled.pulls.held.statistics().waiting == 1
+
+
 def test_all_messages_of_a_poll_are_one_answer(pair):
     for waiter in pair:
         waiter.pull(4)
