@@ -1,6 +1,7 @@
 """Quota: how much of a table is in use, in total and by each peer.
 
-A peer is a network address; entries of the broker itself or an admin tool have no peer.
+A peer is an IPv4 address or a /64 of IPv6, see `network_of`; entries of the broker
+itself or of an admin tool have no peer.
 No peer may have more than what is still free: one alone gets at most half of a table,
 and there is always room for the next one.  Nor may a peer
 add entries that cost files and texts faster than `ADDED_PER_S` for long.
@@ -11,6 +12,7 @@ from collections import Counter
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
+from rmq.protocol.hosts import network_of
 from rmq.remoting.connection import Connection
 
 ADDED_AT_ONCE = 5_000
@@ -141,10 +143,10 @@ class NamedQuota(Quota):
 
 
 def host_of(address: str) -> str:
-    """Return the host of `host:port`; empty for a text that is no address."""
-    return address.rpartition(":")[0]
+    """Return the peer that `host:port` belongs to; empty for another text."""
+    return network_of(address.rpartition(":")[0])
 
 
 def peer_of(connection: Connection) -> str:
-    """Return the address of a connection's peer, without the port."""
+    """Return the peer of a connection."""
     return host_of(connection.remote_address)

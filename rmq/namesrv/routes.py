@@ -33,6 +33,7 @@ from rmq.namesrv.rules import (
 from rmq.namesrv.topic_queues import Shapes, TopicQueues, queue_data
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rmq.protocol.hosts import network_of
 from rmq.remoting.connection import Connection
 
 MAX_BROKERS = 10_000
@@ -103,7 +104,7 @@ class RouteTable:
         if (wanted.cluster, wanted.address) not in self._live:
             if len(self._live) >= MAX_BROKERS:
                 raise refused(f"{MAX_BROKERS} brokers are registered")
-            count = self._live_of_host.get(host, 0)
+            count = self._live_of_host.get(network_of(host), 0)
             if count >= MAX_BROKERS_OF_HOST and not is_trusted:
                 raise refused(f"{host} has registered {count} brokers")
         if wanted.cluster not in self._clusters and len(self._clusters) >= MAX_BROKERS:
@@ -162,8 +163,8 @@ class RouteTable:
         self._forget_live(key)
         if connection is not None:
             self._live_over.setdefault(connection, set()).add(key)
-        host = wanted.caller.host
-        self._live_of_host[host] = self._live_of_host.get(host, 0) + 1
+        network = network_of(wanted.caller.host)
+        self._live_of_host[network] = self._live_of_host.get(network, 0) + 1
         self._live[key] = LiveBroker(
             wanted.broker_name,
             self._now_ms(),
@@ -171,7 +172,7 @@ class RouteTable:
             wanted.data_version,
             connection,
             wanted.ha_address,
-            host,
+            wanted.caller.host,
         )
 
     def _master_for(self, group: BrokerGroup, wanted: Registration) -> Registered:
@@ -267,9 +268,10 @@ class RouteTable:
         live = self._live.pop(key, None)
         if live is None:
             return None
-        self._live_of_host[live.host] -= 1
-        if not self._live_of_host[live.host]:
-            del self._live_of_host[live.host]
+        network = network_of(live.host)
+        self._live_of_host[network] -= 1
+        if not self._live_of_host[network]:
+            del self._live_of_host[network]
         if live.connection is not None:
             keys = self._live_over[live.connection]
             keys.discard(key)

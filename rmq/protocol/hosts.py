@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from contextlib import suppress
 from typing import Final
 
 from rmq.errors import LocalProtocolError
@@ -25,3 +26,17 @@ def host_text(packed: bytes) -> str:
     family = socket.AF_INET if len(packed) == 8 else socket.AF_INET6
     (port,) = _PORT.unpack_from(packed, len(packed) - _PORT.size)
     return f"{socket.inet_ntop(family, packed[: -_PORT.size])}:{port}"
+
+
+def network_of(host: str) -> str:
+    """Return what counts as one peer: an IPv4 address, or a /64 of IPv6.
+
+    A machine may use every address of its /64. Loopback, and a text that is no address,
+    count as they are.
+    """
+    if ":" not in host or host == "::1":
+        return host
+    with suppress(OSError):
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+        return socket.inet_ntop(socket.AF_INET6, packed[:8] + bytes(8)) + "/64"
+    return host

@@ -8,6 +8,7 @@ new one is refused; connections that have sent a frame are never evicted.
 
 These cannot keep others out, either, because no address gets more than what is still
 free: one alone half of all, n of them n/(n+1), so that there is room for the next one.
+An address of IPv6 stands for its /64 here, because a machine may use all of it.
 The addresses of this machine have neither limit: a balancer without PROXY headers may
 run there.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmq.logs import SparseLog, caused_by
+from rmq.protocol.hosts import network_of
 from rmq.remoting.loop_clock import now_ms
 
 logger = logging.getLogger(__name__)
@@ -45,12 +47,15 @@ class AdmissionStatistics(NamedTuple):
 
 
 class Guest:
-    """One accepted connection until its end; it compares by identity."""
+    """One accepted connection until its end; it compares by identity.
+
+    `address` is what shares are counted for, see `network_of`.
+    """
 
     __slots__ = ("address", "close", "descriptors", "since_ms", "token")
 
     def __init__(self, address: str, close: Callable[[], object]) -> None:
-        self.address = address
+        self.address = network_of(address)
         self.close = close
         self.descriptors = 1
         self.since_ms = 0
@@ -118,7 +123,7 @@ class Admission:
         if guest not in self._guests:
             return False
         self.leave(guest)
-        guest.address = address
+        guest.address = network_of(address)
         if not self._has_room_at(guest):
             self._refused += 1
             return False

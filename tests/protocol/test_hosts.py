@@ -1,7 +1,7 @@
 import pytest
 
 from rmq.errors import LocalProtocolError
-from rmq.protocol.hosts import host_bytes, host_text
+from rmq.protocol.hosts import host_bytes, host_text, network_of
 
 
 def test_hosts():
@@ -23,3 +23,12 @@ def test_what_is_no_address(host, port):  # fmt: skip
 def test_a_packed_host_has_two_sizes():
     with pytest.raises(LocalProtocolError):
         host_text(b"1234")
+
+
+def test_a_network_of_ipv6_counts_as_one_peer():
+    assert network_of("192.0.2.1") == "192.0.2.1"
+    assert network_of("::1") == "::1"
+    assert network_of("2001:db8:0:1::5") == network_of("2001:db8::1:ffff:0:0:9")
+    assert network_of("2001:db8:0:1::5") == "2001:db8:0:1::/64"
+    assert network_of("fe80::1%eth0") == "fe80::/64"
+    assert network_of("no:address") == "no:address"
