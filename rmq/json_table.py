@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 async def encode_in_turns(members: EncodedMembers[Any]) -> None:
     """Encode the members that changed; other tasks run between the turns."""
-    while members.is_stale:
+    while members.stale:
         members.encode_some()
         await trio.lowlevel.checkpoint()
 
@@ -171,8 +171,7 @@ class JsonTable(ABC):
         async with self._saving:
             if not self.is_dirty:
                 return 0.0
-            for members in self._large.values():
-                await encode_in_turns(members.in_file)
+            await self._encode()
             began_s = time.perf_counter()
             pieces = self.snapshot()
             pieces_s = time.perf_counter() - began_s
@@ -183,6 +182,11 @@ class JsonTable(ABC):
                 self.changed.set()
                 raise
         return pieces_s
+
+    async def _encode(self) -> None:
+        """Encode the members that changed, for the file; other tasks run meanwhile."""
+        for members in self._large.values():
+            await encode_in_turns(members.in_file)
 
     async def kept(self, answer: T) -> T:
         """Return the answer to a change when the file holds the change.

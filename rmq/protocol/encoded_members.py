@@ -56,10 +56,14 @@ class EncodedMembers(Generic[V]):
         del self._texts[_written(name)]
         self._stale.pop(name, None)
 
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return len(self._texts)
+
     @property
-    def is_stale(self) -> bool:
-        """Whether members wait to be encoded."""
-        return bool(self._stale)
+    def stale(self) -> int:
+        """How many members wait to be encoded."""
+        return len(self._stale)
 
     def encode_some(self, count: int = PER_TURN) -> None:
         """Encode up to `count` members that changed."""

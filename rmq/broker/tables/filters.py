@@ -18,9 +18,16 @@ from rmq.clock import Clock
 from rmq.filters.bloom import bloom_positions, bloom_shape
 from rmq.filters.sql import SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type
-from rmq.json_table import JsonTable
+from rmq.json_table import JsonTable, encode_in_turns
+from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.heartbeat import SubscriptionData
+from rmq.protocol.encoded_members import (
+    FILE_LINE,
+    PER_TURN,
+    EncodedMembers,
+    LargeObject,
+)
 from rmq.protocol.headers import I32, I64
 
 MAX_FILTERS = 100_000
@@ -68,6 +75,10 @@ class FilterWrapper(Body, kw_only=True):
     filter_data_by_topic: dict[str, TopicFilters] = field(default_factory=dict)
 
 
+_Groups = EncodedMembers[ConsumerFilterData]
+"""The texts of the selectors of one topic, by group."""
+
+
 class FilterTable(JsonTable):
     """Known in Java as `ConsumerFilterManager`."""
 
@@ -79,6 +90,15 @@ class FilterTable(JsonTable):
         self._keep_ms = config.filter_data_clean_time_span_ms
         self._filters: dict[tuple[str, str], ConsumerFilterData] = {}
         self._topics_of: dict[str, set[str]] = {}
+        self._dead: dict[tuple[str, str], None] = {}
+        """In the order in which they died."""
+
+        self._groups_of: dict[str, _Groups] = {}
+        self._long: set[str] = set()
+        """Topics with more changed selectors than are encoded in a turn."""
+
+        self._texts: LargeObject[tuple[str, _Groups]] = LargeObject(_encode_topic)
+        self._large = {"filterDataByTopic": self._texts}
         self._quota = NamedQuota(MAX_FILTERS, "selectors", "unsubscribe some first")
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
@@ -116,6 +136,7 @@ class FilterTable(JsonTable):
         if known is not None and wanted.sub_version <= known.client_version:
             if wanted.sub_version == known.client_version and known.is_dead:
                 known.dead_time = 0
+                self._put(key, known)
                 self.touch()
             return
         if known is None and not self._quota.has_room(peer):
@@ -123,10 +144,13 @@ class FilterTable(JsonTable):
         try:
             compile_selector(expression)
         except SelectorError:
-            self._forget(key)
+            if known is not None:
+                self._forget(key)
+                self.touch()
             return
         if known is not None and known.expression == expression:
             known.client_version, known.dead_time = wanted.sub_version, 0
+            self._put(key, known)
         else:
             positions = bloom_positions(f"{group}#{topic}", self._shape)
             data = ConsumerFilterData(
@@ -151,6 +175,7 @@ class FilterTable(JsonTable):
             if not known.is_dead:
                 known.dead_time = max(known.born_time, self._clock.now_ms())
                 assert known.is_dead, f"{group} still wants {topic}"
+                self._put((topic, group), known)
                 self.touch()
 
     def _read(self, value: dict[str, Any]) -> None:
@@ -162,33 +187,67 @@ class FilterTable(JsonTable):
                 if not known.dead_time:
                     known.dead_time = max(long_ago, known.born_time)
                 self._put((topic, group), known)
+        self._dead = dict.fromkeys(
+            sorted(self._dead, key=lambda key: self._filters[key].dead_time)
+        )
 
     def _put(self, key: tuple[str, str], data: ConsumerFilterData) -> None:
+        """Add a selector, or have a changed one written again."""
+        topic, group = key
         self._filters[key] = data
-        self._topics_of.setdefault(key[1], set()).add(key[0])
+        self._topics_of.setdefault(group, set()).add(topic)
+        self._dead.pop(key, None)
+        if data.is_dead:
+            self._dead[key] = None
+        groups = self._groups_of.setdefault(topic, EncodedMembers(line=_GROUP_LINE))
+        groups.put(group, data)
+        self._texts.put(topic, (topic, groups))
+        if groups.stale > PER_TURN:
+            self._long.add(topic)
 
     def _forget(self, key: tuple[str, str]) -> None:
         if self._filters.pop(key, None) is None:
             return
         self._quota.leave(_name(key))
+        self._dead.pop(key, None)
         topic, group = key
         self._topics_of[group].discard(topic)
         if not self._topics_of[group]:
             del self._topics_of[group]
+        groups = self._groups_of[topic]
+        groups.remove(group)
+        if groups:
+            self._texts.put(topic, (topic, groups))
+        else:
+            del self._groups_of[topic]
+            self._texts.remove(topic)
+
+    async def _encode(self) -> None:
+        """Encode for the file; first drop selectors of groups offline for too long."""
+        latest = self._clock.now_ms() - self._keep_ms
+        while self._dead:
+            key = next(iter(self._dead))
+            if self._filters[key].dead_time > latest:
+                break
+            self._forget(key)
+        while self._long:
+            groups = self._groups_of.get(self._long.pop())
+            if groups is not None:
+                await encode_in_turns(groups)
+        await super()._encode()
 
     def _content(self) -> FilterWrapper:
-        """Return the file's content; drop selectors of groups offline for too long."""
-        latest = self._clock.now_ms() - self._keep_ms
-        for key, known in list(self._filters.items()):
-            if known.is_dead and known.dead_time <= latest:
-                self._forget(key)
-        content = FilterWrapper()
-        for (topic, group), known in self._filters.items():
-            filters = content.filter_data_by_topic.setdefault(
-                topic, TopicFilters(topic=topic)
-            )
-            filters.group_filter_data[group] = known
-        return content
+        return FilterWrapper()
+
+
+_GROUP_LINE = FILE_LINE + b"\t\t"
+
+
+def _encode_topic(value: tuple[str, _Groups]) -> bytes:
+    """Encode the selectors of a topic as in files."""
+    topic, groups = value
+    text = fastjson.dumps_part(TopicFilters(topic=topic), FILE_LINE)
+    return b"".join(groups.fill(text, "groupFilterData"))
 
 
 def _name(key: tuple[str, str]) -> str:
