@@ -10,7 +10,7 @@ import trio
 from rmq.errors import ConnectFailed
 from rmq.protocol.command import Command
 from rmq.remoting.channel import Channel
-from rmq.remoting.listener import Address
+from rmq.remoting.sniffer import Address
 from rmq.remoting.tls import TlsConfig, client_context
 
 CONNECT_TIMEOUT_MS = 3_000

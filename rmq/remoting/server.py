@@ -37,16 +37,10 @@ from rmq.remoting.admission import (
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
-from rmq.remoting.listener import (
-    Address,
-    Balancers,
-    Doorway,
-    Sniffed,
-    accept_forever,
-    open_listener,
-)
+from rmq.remoting.listener import accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
 from rmq.remoting.loop_clock import now_ms
+from rmq.remoting.sniffer import Address, Balancers, Sniffed, Sniffer
 from rmq.remoting.tls import TlsConfig, TlsMode, serve_decrypted, server_context
 
 logger = logging.getLogger(__name__)
@@ -82,7 +76,7 @@ class Listener(msgspec.Struct):
     index: int
     handlers: HandlerTable
     idle_timeout_ms: int
-    bound: trio.SocketListener
+    bound: socket.socket
     port: int
     on_close: CloseListener | None = None
     accepting: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
@@ -165,7 +159,7 @@ class RemotingServer:
             for connection in list(self._connections.values()):
                 self._close(connection, "the server stops")
             for listener in self._listeners:
-                listener.bound.socket.close()
+                listener.bound.close()
 
     async def bind(
         self,
@@ -187,7 +181,7 @@ class RemotingServer:
             handlers,
             idle_timeout_s * 1000,
             bound,
-            bound.socket.getsockname()[1],
+            bound.getsockname()[1],
         )
         self._listeners.append(listener)
         return listener.port
@@ -198,23 +192,19 @@ class RemotingServer:
         for listener in self._listeners:
             if listener.name == name:
                 listener.on_close = on_close
-                self._nursery.start_soon(self._accept, listener)
-
-    async def _accept(self, listener: Listener) -> None:
-        def handover(sniffed: Sniffed) -> None:
-            self._take_over(sniffed, listener)
-
-        with listener.accepting:
-            async with listener.bound:
-                await accept_forever(
-                    listener.bound,
-                    Doorway(
-                        self._admission,
-                        self._balancers,
-                        handover,
-                        listener.idle_timeout_ms / 1000,
-                    ),
+                sniffer = Sniffer(
+                    self._admission,
+                    self._balancers,
+                    partial(self._take_over, listener=listener),
+                    listener.idle_timeout_ms / 1000,
                 )
+                self._nursery.start_soon(self._accept, listener, sniffer)
+
+    async def _accept(self, listener: Listener, sniffer: Sniffer) -> None:
+        with listener.accepting, listener.bound:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sniffer.run)
+                nursery.start_soon(accept_forever, listener.bound, sniffer)
 
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
         """Serve a connection by its first byte, or close it."""

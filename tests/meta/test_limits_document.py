@@ -11,7 +11,7 @@ from rmq.broker.tables import groups, offsets, topics
 from rmq.namesrv import kv_config, routes, topic_queues
 from rmq.protocol import bodies, fastjson, frames, json_dialect, json_header
 from rmq.protocol.bodies import register
-from rmq.remoting import dispatch, listener
+from rmq.remoting import dispatch, sniffer
 from rmq_plugins.client import heartbeat
 from rmq_plugins.pull import held_pulls
 
@@ -26,7 +26,7 @@ BROKER = BrokerConfig()
 LIMITS = {
     "frame": [(frames.MAX_FRAME_SIZE, MIB)],
     "buffers of all connections": [(BROKER.max_buffer_bytes, MIB)],
-    "PROXY header": [(listener.PEEK_LIMIT_S, 1)],
+    "PROXY header": [(sniffer.HEADER_LIMIT_S, 1)],
     "JSON with nulls, references, objects as names or other types than Java's": [
         (fastjson.MAX_STRANGE_SIZE, KIB), (json_dialect.MAX_DEPTH, 1),
     ],

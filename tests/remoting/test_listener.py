@@ -15,6 +15,7 @@ from rmq.protocol.frames import encode
 from rmq.remoting.listener import BACK_OFF_S, open_listener
 from rmq.remoting.proxy_header import V2_START
 from rmq.remoting.server import raise_descriptor_limit
+from rmq.remoting.sniffer import HEADER_LIMIT_S
 
 CODE = 10
 V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 40001 10911\r\n"
@@ -203,9 +204,28 @@ async def test_a_caller_that_says_nothing_is_closed(serving, until, caplog, mock
         assert "sent nothing for 7.0 s" in caplog.text
 
 
+async def test_half_a_proxy_header_has_three_seconds(
+    serving, until, caplog, mock_clock
+):
+    caplog.set_level(logging.INFO)
+    async with serving(idle_timeout_s=7) as served, served.client() as slow:
+        await slow.send_bytes(V1[:12])
+        for byte in V1[12:15]:
+            for _ in range(50):
+                await trio.lowlevel.checkpoint()
+            mock_clock.jump(HEADER_LIMIT_S / 4)
+            await slow.send_bytes(bytes([byte]))
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+        assert "half a PROXY header" not in caplog.text
+        mock_clock.jump(HEADER_LIMIT_S / 4 + 0.1)
+        assert await received(slow) == b""
+        assert "half a PROXY header" in caplog.text
+
+
 async def test_ipv6_is_served(serving, request_of):
     try:
-        await (await open_listener("::1", 0)).aclose()
+        (await open_listener("::1", 0)).close()
     except ConfigError as error:
         pytest.skip(str(error))
     async with serving("::1") as served:

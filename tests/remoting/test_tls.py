@@ -367,7 +367,7 @@ def test_keys_of_the_tls_file_count_where_none_is_given(tmp_path):
 
 
 def test_a_mapped_address_is_the_address_itself():
-    from rmq.remoting.listener import _address
+    from rmq.remoting.sniffer import plain_address
 
-    assert _address(("::ffff:192.0.2.1", 5)) == ("192.0.2.1", 5)
-    assert _address(("2001:db8::1", 5)) == ("2001:db8::1", 5)
+    assert plain_address(("::ffff:192.0.2.1", 5)) == ("192.0.2.1", 5)
+    assert plain_address(("2001:db8::1", 5)) == ("2001:db8::1", 5)

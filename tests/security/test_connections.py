@@ -105,7 +105,7 @@ def registered(scene) -> int:
 
 
 async def test_a_proxy_header_that_never_ends_is_given_up(scene, monkeypatch):
-    monkeypatch.setattr("rmq.remoting.listener.PEEK_LIMIT_S", 0.05)
+    monkeypatch.setattr("rmq.remoting.sniffer.HEADER_LIMIT_S", 0.05)
     slow = await scene.connect()
     await slow.send_bytes(b"PROXY TCP4 1.2.3.4")
     with trio.fail_after(5):

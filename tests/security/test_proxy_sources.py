@@ -8,8 +8,8 @@ import trio
 from rmq.errors import ConfigError
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
-from rmq.remoting.listener import Balancers
 from rmq.remoting.proxy_header import V2_START
+from rmq.remoting.sniffer import Balancers
 from tests.security.test_silent_connections import CODE, answer_from, is_closed, serving
 
 V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 40001 10911\r\n"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import trio
@@ -19,7 +20,9 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.remoting.admission import SILENT_GRACE_MS, Admission, default_limit
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.listener import ACCEPTS_PER_TURN
 from rmq.remoting.server import RemotingServer
+from rmq.remoting.sniffer import LOOKS_PER_TURN
 from rmq.testing import RawClient
 
 CODE = 10
@@ -145,6 +148,29 @@ async def test_an_address_whose_guests_all_spoke_leaves_room_for_the_next_one():
         assert (await answer_from(address)).code == 0
         for client in served["192.0.2.7"]:
             assert (await client.call(REQUEST)).code == 0
+
+
+@pytest.mark.parametrize("first", [b"", encode(REQUEST)])
+async def test_a_flood_of_connections_costs_no_tasks_and_takes_turns(first):
+    """A task for each of 10,000 made garbage collections that took 50 ms."""
+    async with serving(max_connections=500, is_accepting=False) as (server, address):
+        flood = await connected(address, 200, first)
+        before = trio.lowlevel.current_statistics().tasks_living
+        server.start_accepting("main")
+        accepted, served = [0], [0]
+        with trio.fail_after(5):
+            while accepted[-1] < 200 or served[-1] < (200 if first else 0):
+                await trio.lowlevel.checkpoint()
+                accepted.append(server.statistics().admission.descriptors)
+                served.append(len(list(server.connections("main"))))
+        for counts, limit in (accepted, ACCEPTS_PER_TURN), (served, LOOKS_PER_TURN):
+            most = max(after - each for each, after in pairwise(counts))
+            assert most <= 2 * limit, "trio runs two turns between two of this task"
+        added = trio.lowlevel.current_statistics().tasks_living - before
+        assert added <= 5, "the listener has three tasks, for any number of peers"
+        assert (await answer_from(address)).code == 0
+        for stream in flood:
+            await stream.aclose()
 
 
 async def test_room_returns_when_connections_end():
@@ -277,8 +303,8 @@ def test_a_broker_with_few_descriptors_outlives_more_silent_connections(tmp_path
     command = [
         sys.executable, "-m", "rmq", "broker",
         "--set", f"storePathRootDir={tmp_path / 'store'}",
-        "--set", f"listenPort={free[0]}", "--set", f"rmq.namesrvPort={free[1]}",
-        "--set", "mapedFileSizeCommitLog=1048576", "--set", "rmq.httpPort=0",
+        "--set", f"listenPort={free[0]}", "--set", f"rmq.namesrv.listenPort={free[1]}",
+        "--set", "mappedFileSizeCommitLog=1048576",
     ]  # fmt: skip
     limits = (256, 256)
     broker = subprocess.Popen(

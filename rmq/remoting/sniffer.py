@@ -1,0 +1,264 @@
+"""Sniffer: finds out what accepted connections speak, without a task for each.
+
+The first byte decides: a PROXY header names the real client and is removed, 0x16 is a
+TLS handshake, anything else is a frame. The bytes after it stay in the socket for the
+part that serves it. A PROXY header is trusted only from the addresses of balancers.
+
+All connections that wait for their first byte are in one epoll set, edge-triggered: a
+connection is looked at when bytes come, and at most LOOKS_PER_TURN of them before other
+tasks run. Belongs to the trio thread.
+"""
+
+import ipaddress
+import itertools
+import logging
+import math
+import select
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from rmq.errors import ConfigError, RemoteProtocolError
+from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.remoting import proxy_header
+from rmq.remoting.admission import Admission, Guest
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+LOOKS_PER_TURN = 16
+"""About half a millisecond with what each connection costs when it is handed over."""
+
+HEADER_LIMIT_S = 3
+"""PROXY headers normally arrive whole."""
+
+TLS_FIRST_BYTE = 0x16
+_EDGES = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+
+Address = tuple[str, int]
+
+
+class Sniffed(NamedTuple):
+    """An accepted connection, and what its first bytes show.
+
+    `remote` is the address in a PROXY header, `peer` that of the real peer.
+    """
+
+    plain: socket.socket
+    guest: Guest
+    remote: Address
+    local: Address
+    peer: Address
+    is_tls: bool
+
+
+class Balancers:
+    """Addresses whose PROXY headers are trusted; `text` as in rmq.proxyProtocolFrom.
+
+    ConfigError if it is not a list of addresses and ranges.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._networks = []
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            try:
+                self._networks.append(ipaddress.ip_network(part, strict=False))
+            except ValueError:
+                raise ConfigError(
+                    f"rmq.proxyProtocolFrom={text}: {part} is neither an address nor a "
+                    "range such as 10.0.0.0/8"
+                ) from None
+
+    def has(self, address: str) -> bool:
+        """Return whether this address belongs to a balancer."""
+        known = ipaddress.ip_address(address.partition("%")[0])
+        return any(known in network for network in self._networks)
+
+
+class _Caller:
+    """A connection before its first byte; `source` is what a PROXY header named."""
+
+    __slots__ = ("deadline", "guest", "has_header", "peer", "plain", "source")
+
+    def __init__(self, plain: socket.socket, peer: Address, deadline: float) -> None:
+        self.plain = plain
+        self.peer = peer
+        self.deadline = deadline
+        self.guest: Guest | None = None
+        self.has_header = False
+        self.source: Address | None = None
+
+
+class Sniffer:
+    """The connections of a listener that have not sent their first byte."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        balancers: Balancers,
+        handover: Callable[[Sniffed], None],
+        timeout_s: float,
+    ) -> None:
+        """`handover` gets each connection that speaks within `timeout_s`."""
+        self.admission = admission
+        self._balancers = balancers
+        self._handover = handover
+        self._timeout_s = timeout_s
+        self._ready = select.epoll()
+        self._wait = trio.CancelScope()
+        self._callers: dict[int, _Caller] = {}
+        self._half_headers: dict[int, _Caller] = {}
+
+    async def run(self) -> None:
+        """Look at connections as their bytes come, until cancelled."""
+        try:
+            while True:
+                with trio.CancelScope(deadline=self._next_deadline()) as self._wait:
+                    await trio.lowlevel.wait_readable(self._ready)
+                self._expire()
+                for number, _ in self._ready.poll(0, LOOKS_PER_TURN):
+                    if number in self._callers:  # not evicted for the one before
+                        self._look(self._callers[number])
+        finally:
+            for caller in list(self._callers.values()):
+                self._end(caller)
+            self._ready.close()
+
+    def add(self, plain: socket.socket, peer: Address) -> None:
+        """Wait for the first byte of a connection if there is room for it."""
+        deadline = trio.current_time() + self._timeout_s
+        caller = _Caller(plain, peer, deadline)
+        caller.guest = self.admission.admit(peer[0], partial(self._drop, caller))
+        if caller.guest is None:
+            logger.warning(
+                "refusing %s: no room for its connection (rmq.maxConnections=%d, "
+                "rmq.maxConnectionsPerAddress=%d)",
+                peer[0],
+                self.admission.limit,
+                self.admission.limit_per_address,
+                extra=caused_by(peer[0]),
+            )
+            plain.close()
+            return
+        self._callers[plain.fileno()] = caller
+        self._ready.register(plain, _EDGES)
+        self._wait.deadline = min(self._wait.deadline, deadline)
+
+    def _look(self, caller: _Caller) -> None:
+        """Hand a connection over, or end it, if its bytes show what it is."""
+        try:
+            is_tls = self._first_bytes(caller)
+        except BlockingIOError:
+            return
+        except RemoteProtocolError as error:
+            logger.warning(
+                "closing %s: %s",
+                caller.peer[0],
+                Foreign(error),
+                extra=caused_by(caller.peer[0]),
+            )
+            self._end(caller)
+        except OSError as error:
+            logger.debug("a connection broke before its first byte: %s", error)
+            self._end(caller)
+        else:
+            self._hand_over(caller, is_tls=is_tls)
+
+    def _first_bytes(self, caller: _Caller) -> bool:
+        """Return whether TLS follows; BlockingIOError if more bytes must come.
+
+        At most one header is removed: a second one would come from the client itself.
+        """
+        while True:
+            data = caller.plain.recv(proxy_header.PEEK_SIZE, socket.MSG_PEEK)
+            if not data:
+                raise ConnectionAbortedError("it closed before its first byte")
+            if data[0] == TLS_FIRST_BYTE:
+                return True
+            if caller.has_header or not proxy_header.may_begin(data):
+                return False
+            self._remove_header(caller, data)
+
+    def _remove_header(self, caller: _Caller, data: bytes) -> None:
+        if not self._balancers.has(caller.peer[0]):
+            raise RemoteProtocolError(
+                "it sent a PROXY header and is no balancer: add its address to "
+                "rmq.proxyProtocolFrom if it is one"
+            )
+        number = caller.plain.fileno()
+        header = proxy_header.parse(data)
+        if header is None:
+            if number not in self._half_headers:
+                caller.deadline = trio.current_time() + HEADER_LIMIT_S
+                self._wait.deadline = min(self._wait.deadline, caller.deadline)
+                self._half_headers[number] = caller
+            raise BlockingIOError("half a header")
+        self._half_headers.pop(number, None)
+        caller.plain.recv(header.size)
+        caller.has_header, caller.source = True, header.source
+        assert caller.guest is not None
+        if caller.source and not self.admission.rename(caller.guest, caller.source[0]):
+            raise RemoteProtocolError(f"{caller.source[0]} has too many connections")
+
+    def _hand_over(self, caller: _Caller, *, is_tls: bool) -> None:
+        plain, guest = caller.plain, caller.guest
+        assert guest is not None
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            local = plain_address(plain.getsockname())
+        except OSError as error:
+            logger.debug("a connection broke at its first byte: %s", error)
+            self._end(caller)
+            return
+        self._ready.unregister(plain)
+        self._forget(caller)
+        remote = caller.source or caller.peer
+        self._handover(Sniffed(plain, guest, remote, local, caller.peer, is_tls))
+
+    def _next_deadline(self) -> float:
+        return min(
+            next((caller.deadline for caller in waiting.values()), math.inf)
+            for waiting in (self._callers, self._half_headers)
+        )
+
+    def _expire(self) -> None:
+        """End the connections whose time is over; each table is in their order."""
+        now = trio.current_time()
+        for waiting, limit_s, what in (
+            (self._half_headers, HEADER_LIMIT_S, "half a PROXY header"),
+            (self._callers, self._timeout_s, "nothing"),
+        ):
+            late = itertools.takewhile(lambda c: c.deadline <= now, waiting.values())
+            for caller in list(late):
+                address = caller.peer[0]
+                logger.info(
+                    "%s sent %s for %s s",
+                    address,
+                    what,
+                    limit_s,
+                    extra=caused_by(address),
+                )
+                self._end(caller)
+
+    def _end(self, caller: _Caller) -> None:
+        if caller.guest is not None:
+            self.admission.leave(caller.guest)
+        self._drop(caller)
+
+    def _drop(self, caller: _Caller) -> None:
+        """Close a connection that has left; its descriptor leaves the epoll set."""
+        self._forget(caller)
+        caller.plain.close()
+
+    def _forget(self, caller: _Caller) -> None:
+        number = caller.plain.fileno()
+        self._callers.pop(number, None)
+        self._half_headers.pop(number, None)
+
+
+def plain_address(name: tuple[str, int]) -> Address:
+    """Return host and port; an IPv4 address over IPv6 in its IPv4 form."""
+    return name[0].removeprefix("::ffff:"), name[1]
