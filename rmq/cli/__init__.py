@@ -1,4 +1,4 @@
-"""The command line: `rmq broker`, `rmq namesrv`, `rmq admin` and the others.
+"""The command line: `rmq broker`, `rmq send`, `rmq admin` and the others.
 
 A command's module is imported when it is called: `rmq admin` needs no broker.
 """
@@ -10,27 +10,34 @@ from typing import Final
 import click
 
 from rmq import __version__
+from rmq.cli.lazy_group import LazyGroup
 
-COMMANDS: Final = ("admin", "bench", "broker", "config", "doctor", "namesrv", "store")
-"""Commands: each is an object in the module of the same name."""
+COMMANDS: Final = {
+    "admin": "Look at running brokers and name servers, and change them.",
+    "bench": "Measure sends or reads: rate and latency.",
+    "broker": "Start a broker, with its own name server if none is configured.",
+    "config": "Check or print a configuration before it is used.",
+    "consume": "Show messages of a topic, or take part in a consumer group.",
+    "doctor": "Check configuration, machine and running brokers.",
+    "namesrv": "Start a name server alone.",
+    "send": "Send a message, or one for each line.",
+    "store": "Show, check and repair a store; no broker is needed.",
+}
+"""Commands with their sentences: each is an object in the module of the same name."""
 
 
-class MainGroup(click.Group):
+class MainGroup(LazyGroup):
     """Commands that are loaded on use."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names."""
-        return list(COMMANDS)
+    sentences = COMMANDS
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one command."""
-        if cmd_name not in COMMANDS:
-            return None
+    def load(self, name: str) -> click.Command:
+        """Import one command."""
         gc.disable()  # imported modules are never garbage
-        command = getattr(import_module(f"rmq.cli.{cmd_name}"), cmd_name)
+        command = getattr(import_module(f"rmq.cli.{name}"), name)
         gc.freeze()
         gc.enable()
-        assert isinstance(command, click.Command), cmd_name
+        assert isinstance(command, click.Command), name
         return command
 
 
@@ -39,5 +46,10 @@ class MainGroup(click.Group):
 def main() -> None:
     """Run a RocketMQ-compatible message broker and name server.
 
-    Start one with its own name server on loopback: rmq broker
-    """
+    \b
+    rmq broker                  start one, with its own name server, on loopback
+    rmq send Hello "hello"      send a message; makes the topic
+    rmq consume Hello           see the newest messages, and those that come
+
+    Completion of names in bash: eval "$(_RMQ_COMPLETE=bash_source rmq)"
+    """  # noqa: D301 - click wants the character itself

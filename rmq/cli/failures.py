@@ -43,6 +43,17 @@ _NO_RIGHT: Final = re.compile(
 )
 
 
+_NOT_SIGNED: Final = (
+    (re.compile("username cannot be null"), "this broker wants a user",
+     "RMQ_USER and RMQ_PASSWORD_FILE"),
+    (re.compile("check signature failed"), "the password is wrong",
+     "RMQ_PASSWORD_FILE"),
+    (re.compile(r"User:(\S+) is not found"), r"no user is called \1",
+     "RMQ_USER, or rmq admin createUser"),
+)  # fmt: skip
+"""Java's remarks, which are all that tells these refusals apart, also from Java."""
+
+
 class Failure(NamedTuple):
     """Three lines, of which the second and third may be empty."""
 
@@ -117,16 +128,9 @@ def _refused(
 def _no_permission(error: AnswerRefused, subject: Subject) -> Failure:
     remark = error.remark.strip()
     why = f"{error.address} answered {error.code}: {remark}"
-    if "username cannot be null" in remark:
-        return Failure(
-            "this broker wants a user", why, "RMQ_USER and RMQ_PASSWORD_FILE"
-        )
-    if "check signature failed" in remark:
-        return Failure("the password is wrong", why, "RMQ_PASSWORD_FILE")
-    if match := re.search(r"User:(\S+) is not found", remark):
-        return Failure(
-            f"no user is called {match[1]}", why, "RMQ_USER, or rmq admin createUser"
-        )
+    for pattern, what, remedy in _NOT_SIGNED:
+        if match := pattern.search(remark):
+            return Failure(match.expand(what), why, remedy)
     if match := _NO_RIGHT.search(remark):
         user, resource, source, reason = match.groups()
         return Failure(

@@ -13,6 +13,7 @@ from typing import Final
 from rmq._fastpath import MappedFile, RecordMagic, RecordView, decode_record
 from rmq.errors import LocalProtocolError, RemoteProtocolError
 from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.protocol.flags import COMPRESSED
 from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties
 
@@ -24,6 +25,7 @@ __all__ = [
     "encode_stored",
     "offset_message_id",
     "offset_of_message_id",
+    "plain_body",
 ]
 
 _OFFSET: Final = struct.Struct(">q")
@@ -32,6 +34,8 @@ _RECORD_TAIL: Final = struct.Struct(">iqi")
 _V1_TOPIC: Final = struct.Struct(">B")
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 _MAX_V1_TOPIC: Final = 255
+MAX_PLAIN_BODY: Final = 128 << 20
+"""The highest maxMessageSize: no client compresses more."""
 
 
 def offset_message_id(store_host: bytes, physical_offset: PhysicalOffset) -> str:
@@ -105,6 +109,24 @@ class StoredMessage:
             dict(self.properties),
             self.properties_text,
         )
+
+
+def plain_body(record: StoredMessage) -> bytes:
+    """Return the body, decompressed if the client compressed it with zlib.
+
+    A body that is no zlib stream, or larger than MAX_PLAIN_BODY, stays as it is.
+    """
+    # imported on use: brokers never look into bodies
+    import zlib
+
+    if not record.sys_flag & COMPRESSED:
+        return record.body
+    stream = zlib.decompressobj()
+    try:
+        body = stream.decompress(record.body, MAX_PLAIN_BODY)
+    except zlib.error:
+        return record.body
+    return body if stream.eof else record.body
 
 
 def decode_stored(data: bytes) -> list[StoredMessage]:

@@ -12,7 +12,7 @@ from rmq.cli import main
 from rmq.cli.admin import admin as admin_group
 from rmq.cli.admin.catalogue import ENTRIES
 from rmq.cli.admin.document import look, render
-from rmq.cli.admin.offsets import as_ms
+from rmq.cli.text import time_ms
 from rmq.protocol.command import Command
 from rmq.protocol.fastjson import dumps
 from rmq.testing import RawClient, running_node
@@ -329,10 +329,10 @@ def test_each_command_explains_itself(name):
 
 
 def test_times():
-    assert as_ms("-1") == -1
-    assert as_ms("1795262064282") == 1_795_262_064_282
-    assert as_ms("2026-11-21#02:42:34:534") % 1_000 == 534
-    assert as_ms("now") > 1_700_000_000_000
+    assert time_ms("-1") == -1
+    assert time_ms("1795262064282") == 1_795_262_064_282
+    assert time_ms("2026-11-21#02:42:34:534") % 1_000 == 534
+    assert time_ms("now") > 1_700_000_000_000
 
 
 @pytest.mark.slow

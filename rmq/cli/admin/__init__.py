@@ -4,40 +4,56 @@ A command's module is imported when it is called, so that commands start fast.
 """
 
 from importlib import import_module
+from typing import Final
 
 import click
 
-from rmq.cli.admin.catalogue import ENTRIES
+from rmq.cli.admin.catalogue import ENTRIES, UNSERVED
+from rmq.cli.lazy_group import LazyGroup
+
+SENTENCES: Final = {
+    name: f"Not served by rmq (request {UNSERVED[name]}); names the alternative."
+    if name in UNSERVED
+    else entry.sentence
+    for name, entry in sorted(ENTRIES.items())
+}
 
 
-class AdminGroup(click.Group):
+class AdminGroup(LazyGroup):
     """Commands by name; listed from the catalogue, loaded on use."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names."""
-        return sorted(ENTRIES)
+    sentences = SENTENCES
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one command."""
-        entry = ENTRIES.get(cmd_name)
-        if entry is None:
-            return None
-        import_module(f"rmq.cli.admin.{entry.module}")
-        command = import_module("rmq.cli.admin.command").registry[cmd_name]
-        assert isinstance(command, click.Command), cmd_name
+    def load(self, name: str) -> click.Command:
+        """Import one command."""
+        import_module(f"rmq.cli.admin.{ENTRIES[name].module}")
+        command = import_module("rmq.cli.admin.command").registry[name]
+        assert isinstance(command, click.Command), name
         return command
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the commands that rmq serves, then the names of the others."""
+        served = [item for item in SENTENCES.items() if item[0] not in UNSERVED]
+        with formatter.section("Commands"):
+            formatter.write_dl(served)
+        with formatter.section("Not served by rmq; each names the alternative"):
+            formatter.write_text(", ".join(sorted(UNSERVED)))
 
 
 admin = AdminGroup(
     "admin",
     help="""Look at running brokers and name servers, and change them.
 
-    The commands and flags are those of mqadmin; --json prints one document. Name
-    servers: -n or NAMESRV_ADDR, else 127.0.0.1:9876.
+    The commands and flags are those of mqadmin. Name servers: -n or NAMESRV_ADDR, else
+    127.0.0.1:9876; -b takes the address of a broker, -B its name.
 
     \b
     rmq admin clusterList
+    rmq admin updateTopic -B broker-a -t Orders -r 16 -w 16
     rmq admin topicStatus -t Orders --json
+    rmq admin consumerProgress -g billing
 
     Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
     """,

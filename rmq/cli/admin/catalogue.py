@@ -10,10 +10,11 @@ CLUSTER, ROUTE, TOPICS = 106, 105, 206
 
 
 class Entry(NamedTuple):
-    """One command: its module, and its request codes."""
+    """One command: its module, its request codes, and what its help begins with."""
 
     module: str
     codes: tuple[int, ...]
+    sentence: str = ""
 
 
 UNSERVED: Final[dict[str, int]] = {
@@ -50,73 +51,253 @@ LOCAL: Final = ("dumpCompactionLog", "exportMetadataInRocksDB")
 """Commands of mqadmin that read files which rmq does not write; no request is sent."""
 
 ENTRIES: Final[dict[str, Entry]] = {
-    "updateTopic": Entry("topics", (CLUSTER, 101, 100, 17)),
-    "updateTopicList": Entry("topics", (CLUSTER, 18)),
-    "deleteTopic": Entry("topics", (215, 216, CLUSTER)),
-    "updateTopicPerm": Entry("topics", (CLUSTER, ROUTE, 17, 351)),
-    "topicRoute": Entry("topics", (ROUTE,)),
-    "topicStatus": Entry("topics", (ROUTE, 202)),
-    "topicClusterList": Entry("topics", (CLUSTER, ROUTE)),
-    "topicList": Entry("topics", (TOPICS, CLUSTER, ROUTE, 300)),
-    "allocateMQ": Entry("topics", (ROUTE,)),
-    "updateOrderConf": Entry("topics", (102, 101, 100)),
-    "setConsumeMode": Entry("topics", (CLUSTER, 401)),
-    "cleanUnusedTopic": Entry("topics", (316, CLUSTER)),
-    "cleanExpiredCQ": Entry("topics", (306, CLUSTER)),
-    "deleteExpiredCommitLog": Entry("topics", (329, CLUSTER)),
-    "updateSubGroup": Entry("groups", (CLUSTER, 200)),
-    "updateSubGroupList": Entry("groups", (CLUSTER, 225)),
-    "deleteSubGroup": Entry("groups", (207, 215, 216, CLUSTER)),
-    "getConsumerConfig": Entry("groups", (201, CLUSTER)),
-    "consumerConnection": Entry("groups", (203, ROUTE, CLUSTER)),
-    "producerConnection": Entry("groups", (204, ROUTE)),
-    "producer": Entry("groups", (328,)),
-    "consumerProgress": Entry("groups", (TOPICS, 203, 307, 208, ROUTE, CLUSTER)),
-    "consumerStatus": Entry("groups", (203, 307, ROUTE, CLUSTER)),
-    "startMonitoring": Entry("groups", (TOPICS, 203, 208)),
-    "statsAll": Entry("groups", (TOPICS, 203, 208, ROUTE, 300, 315)),
-    "resetOffsetByTime": Entry("offsets", (ROUTE, 222, 29, 15)),
-    "skipAccumulatedMessage": Entry("offsets", (208, 30, ROUTE, 202, 222)),
-    "cloneGroupOffset": Entry("offsets", (203, 208, ROUTE, 314)),
-    "clusterList": Entry("brokers", (CLUSTER, 28)),
-    "clusterRT": Entry("sends", (CLUSTER, 10, 310)),
-    "brokerStatus": Entry("brokers", (CLUSTER, 28)),
-    "brokerConsumeStats": Entry("brokers", (317,)),
-    "getBrokerConfig": Entry("brokers", (CLUSTER, 26)),
-    "updateBrokerConfig": Entry("brokers", (CLUSTER, 25)),
-    "haStatus": Entry("brokers", (CLUSTER, 907)),
-    "sendMsgStatus": Entry("sends", (ROUTE, 10, 310)),
-    "getNamesrvConfig": Entry("namesrv", (319,)),
-    "updateNamesrvConfig": Entry("namesrv", (318,)),
-    "updateKvConfig": Entry("namesrv", (100,)),
-    "deleteKvConfig": Entry("namesrv", (102,)),
-    "wipeWritePerm": Entry("namesrv", (205,)),
-    "addWritePerm": Entry("namesrv", (327,)),
-    "queryMsgById": Entry("messages", (12, 33, 208, 300, 309, CLUSTER, ROUTE)),
-    "queryMsgByKey": Entry("messages", (12, ROUTE)),
-    "queryMsgByUniqueKey": Entry("messages", (12, 208, 300, 309, CLUSTER, ROUTE)),
-    "queryMsgByOffset": Entry("messages", (ROUTE, 11)),
-    "queryMsgTraceById": Entry("messages", (12, ROUTE)),
-    "printMsg": Entry("messages", (30, 31, 29, ROUTE, 11)),
-    "printMsgByQueue": Entry("messages", (30, 31, 29, ROUTE, 11)),
-    "consumeMessage": Entry("messages", (30, 31, 29, ROUTE, 11)),
-    "sendMessage": Entry("sends", (ROUTE, 10, 310)),
-    "checkMsgSendRT": Entry("sends", (ROUTE, 10, 310)),
-    "queryCq": Entry("messages", (ROUTE, 321)),
-    "exportMetadata": Entry("exports", (201, 21, CLUSTER, 305)),
-    "exportConfigs": Entry("exports", (CLUSTER, 26)),
-    "exportMetrics": Entry("exports", (201, 21, CLUSTER, 28)),
-    "createUser": Entry("auth", (3001, CLUSTER)),
-    "updateUser": Entry("auth", (3002, CLUSTER)),
-    "deleteUser": Entry("auth", (3003, CLUSTER)),
-    "getUser": Entry("auth", (3004, CLUSTER)),
-    "listUser": Entry("auth", (3005, CLUSTER)),
-    "copyUser": Entry("auth", (3005, 3002, 3001)),
-    "createAcl": Entry("auth", (3006, CLUSTER)),
-    "updateAcl": Entry("auth", (3007, CLUSTER)),
-    "deleteAcl": Entry("auth", (3008, CLUSTER)),
-    "getAcl": Entry("auth", (3009, CLUSTER)),
-    "listAcl": Entry("auth", (3010, CLUSTER)),
-    "copyAcl": Entry("auth", (3010, 3007, 3006)),
+    "updateTopic": Entry(
+        "topics",
+        (CLUSTER, 101, 100, 17),
+        "Create a topic or change it, on one broker or on all masters of a cluster.",
+    ),
+    "updateTopicList": Entry(
+        "topics",
+        (CLUSTER, 18),
+        "Create or change the topics of a JSON file, a list of topic configurations.",
+    ),
+    "deleteTopic": Entry(
+        "topics",
+        (215, 216, CLUSTER),
+        "Delete a topic on every broker of a cluster and in the name servers.",
+    ),
+    "updateTopicPerm": Entry(
+        "topics",
+        (CLUSTER, ROUTE, 17, 351),
+        "Change the permission of a topic: 2 write, 4 read, 6 both.",
+    ),
+    "topicRoute": Entry(
+        "topics",
+        (ROUTE,),
+        "Show the brokers that have a topic, and the number of queues.",
+    ),
+    "topicStatus": Entry(
+        "topics",
+        (ROUTE, 202),
+        "Show the offsets of a topic's queues, and the time of their last message.",
+    ),
+    "topicClusterList": Entry(
+        "topics", (CLUSTER, ROUTE), "Show the clusters that have a topic."
+    ),
+    "topicList": Entry(
+        "topics",
+        (TOPICS, CLUSTER, ROUTE, 300),
+        "Show all topics; with -c their clusters and consumer groups.",
+    ),
+    "allocateMQ": Entry(
+        "topics",
+        (ROUTE,),
+        "Show how consumers at these addresses would divide the queues.",
+    ),
+    "updateOrderConf": Entry(
+        "topics",
+        (102, 101, 100),
+        "Set, show or delete the queues of an ordered topic by broker.",
+    ),
+    "setConsumeMode": Entry(
+        "topics", (CLUSTER, 401), "Choose whether a group pulls a topic or pops it."
+    ),
+    "cleanUnusedTopic": Entry(
+        "topics",
+        (316, CLUSTER),
+        "Remove the queues of topics that a broker does not know any more.",
+    ),
+    "cleanExpiredCQ": Entry(
+        "topics", (306, CLUSTER), "Remove queue files whose messages are deleted."
+    ),
+    "deleteExpiredCommitLog": Entry(
+        "topics", (329, CLUSTER), "Let brokers delete expired log files at any hour."
+    ),
+    "updateSubGroup": Entry(
+        "groups", (CLUSTER, 200), "Create a consumer group or change it."
+    ),
+    "updateSubGroupList": Entry(
+        "groups",
+        (CLUSTER, 225),
+        "Create or change the groups of a JSON file, a list of configurations.",
+    ),
+    "deleteSubGroup": Entry(
+        "groups",
+        (207, 215, 216, CLUSTER),
+        "Delete a group; with -c its retry and dead-letter topics too.",
+    ),
+    "getConsumerConfig": Entry(
+        "groups", (201, CLUSTER), "Show the configuration of a group on each broker."
+    ),
+    "consumerConnection": Entry(
+        "groups",
+        (203, ROUTE, CLUSTER),
+        "Show the members of a consumer group and their subscriptions.",
+    ),
+    "producerConnection": Entry(
+        "groups",
+        (204, ROUTE),
+        "Show the members of a producer group, on the brokers of a topic.",
+    ),
+    "producer": Entry("groups", (328,), "Show every producer of a broker by group."),
+    "consumerProgress": Entry(
+        "groups",
+        (TOPICS, 203, 307, 208, ROUTE, CLUSTER),
+        "Show how far groups are behind; with -g queue by queue.",
+    ),
+    "consumerStatus": Entry(
+        "groups",
+        (203, 307, ROUTE, CLUSTER),
+        "Show the state that the members of a group report.",
+    ),
+    "startMonitoring": Entry(
+        "groups", (TOPICS, 203, 208), "Print repeatedly how far groups are behind."
+    ),
+    "statsAll": Entry(
+        "groups",
+        (TOPICS, 203, 208, ROUTE, 300, 315),
+        "Show the traffic of topics and groups: last minute, and last 24 hours.",
+    ),
+    "resetOffsetByTime": Entry(
+        "offsets",
+        (ROUTE, 222, 29, 15),
+        "Let a group continue at a time, in all queues of a topic or in one.",
+    ),
+    "skipAccumulatedMessage": Entry(
+        "offsets",
+        (208, 30, ROUTE, 202, 222),
+        "Let a group continue at the end of a topic.",
+    ),
+    "cloneGroupOffset": Entry(
+        "offsets",
+        (203, 208, ROUTE, 314),
+        "Copy the offsets of one group in a topic to another group.",
+    ),
+    "clusterList": Entry(
+        "brokers", (CLUSTER, 28), "Show all brokers with their traffic."
+    ),
+    "clusterRT": Entry(
+        "sends",
+        (CLUSTER, 10, 310),
+        "Measure how long sends to the brokers of each cluster take.",
+    ),
+    "brokerStatus": Entry(
+        "brokers", (CLUSTER, 28), "Show the runtime facts of brokers."
+    ),
+    "brokerConsumeStats": Entry(
+        "brokers", (317,), "Show how far every group is behind on one broker."
+    ),
+    "getBrokerConfig": Entry(
+        "brokers", (CLUSTER, 26), "Show the configuration of brokers."
+    ),
+    "updateBrokerConfig": Entry(
+        "brokers", (CLUSTER, 25), "Change one key of running brokers."
+    ),
+    "haStatus": Entry(
+        "brokers", (CLUSTER, 907), "Show the replicas of masters and their progress."
+    ),
+    "sendMsgStatus": Entry(
+        "sends",
+        (ROUTE, 10, 310),
+        "Send messages to the topic of a broker's name, and measure the time of each.",
+    ),
+    "getNamesrvConfig": Entry(
+        "namesrv", (319,), "Show the configuration of the name servers."
+    ),
+    "updateNamesrvConfig": Entry(
+        "namesrv", (318,), "Change one key of running name servers."
+    ),
+    "updateKvConfig": Entry(
+        "namesrv", (100,), "Set a key-value entry in the name servers."
+    ),
+    "deleteKvConfig": Entry(
+        "namesrv", (102,), "Delete a key-value entry in the name servers."
+    ),
+    "wipeWritePerm": Entry(
+        "namesrv", (205,), "Take the write permission from all topics of a broker."
+    ),
+    "addWritePerm": Entry(
+        "namesrv", (327,), "Give the write permission back to all topics of a broker."
+    ),
+    "queryMsgById": Entry(
+        "messages",
+        (12, 33, 208, 300, 309, CLUSTER, ROUTE),
+        "Show a message by the id that a send returned.",
+    ),
+    "queryMsgByKey": Entry(
+        "messages",
+        (12, ROUTE),
+        "Show messages by a key that their producer set, or by tags (-p T).",
+    ),
+    "queryMsgByUniqueKey": Entry(
+        "messages",
+        (12, 208, 300, 309, CLUSTER, ROUTE),
+        "Show a message by the unique key that its producer made.",
+    ),
+    "queryMsgByOffset": Entry(
+        "messages", (ROUTE, 11), "Show the message at an offset of a queue."
+    ),
+    "queryMsgTraceById": Entry(
+        "messages",
+        (12, ROUTE),
+        "Show the trace of a message: who sent and who consumed it.",
+    ),
+    "printMsg": Entry(
+        "messages",
+        (30, 31, 29, ROUTE, 11),
+        "Show the messages of a topic, from time -b to time -e if given.",
+    ),
+    "printMsgByQueue": Entry(
+        "messages",
+        (30, 31, 29, ROUTE, 11),
+        "Show the messages of one queue; with -f the number of messages by tag.",
+    ),
+    "consumeMessage": Entry(
+        "messages",
+        (30, 31, 29, ROUTE, 11),
+        "Show messages of a topic or of one queue, from an offset or a time.",
+    ),
+    "sendMessage": Entry("sends", (ROUTE, 10, 310), "Send one message."),
+    "checkMsgSendRT": Entry(
+        "sends",
+        (ROUTE, 10, 310),
+        "Send messages to a topic and measure the time of each.",
+    ),
+    "queryCq": Entry(
+        "messages",
+        (ROUTE, 321),
+        "Show entries of a queue: the places of its messages in the log.",
+    ),
+    "exportMetadata": Entry(
+        "exports", (201, 21, CLUSTER, 305), "Write topics and groups into a JSON file."
+    ),
+    "exportConfigs": Entry(
+        "exports",
+        (CLUSTER, 26),
+        "Write the configurations of a cluster's brokers into a JSON file.",
+    ),
+    "exportMetrics": Entry(
+        "exports",
+        (201, 21, CLUSTER, 28),
+        "Write sizes and traffic of a cluster's brokers into a JSON file.",
+    ),
+    "createUser": Entry("auth", (3001, CLUSTER), "Create a user."),
+    "updateUser": Entry(
+        "auth", (3002, CLUSTER), "Change a user's password, type or status."
+    ),
+    "deleteUser": Entry("auth", (3003, CLUSTER), "Delete a user."),
+    "getUser": Entry("auth", (3004, CLUSTER), "Show a user."),
+    "listUser": Entry("auth", (3005, CLUSTER), "Show all users."),
+    "copyUser": Entry(
+        "auth", (3005, 3002, 3001), "Copy users from one broker to another."
+    ),
+    "createAcl": Entry("auth", (3006, CLUSTER), "Create rules for a user."),
+    "updateAcl": Entry("auth", (3007, CLUSTER), "Change rules of a user."),
+    "deleteAcl": Entry("auth", (3008, CLUSTER), "Delete rules of a user."),
+    "getAcl": Entry("auth", (3009, CLUSTER), "Show the rules of a user."),
+    "listAcl": Entry("auth", (3010, CLUSTER), "Show all rules."),
+    "copyAcl": Entry(
+        "auth", (3010, 3007, 3006), "Copy rules from one broker to another."
+    ),
     **{name: Entry("unserved", (code,)) for name, code in UNSERVED.items()},
 }

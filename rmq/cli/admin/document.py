@@ -41,7 +41,7 @@ checks configuration, machine and running brokers, and gives a remedy for each p
 
 ## Name servers, users and TLS
 
-`rmq admin`, `rmq doctor` and `rmq bench` connect in the same way:
+All commands of `rmq` that ask servers connect in the same way:
 
 | | flag | variable | in `~/.config/rmq/tools.toml` |
 |---|---|---|---|
@@ -60,6 +60,31 @@ it is for the host they asked for; brokers often register addresses as numbers, 
 certificates with these addresses, or `--tls-name`: `'*'` accepts every name that a
 trusted authority has signed. `rmq doctor -c broker.conf` also uses the certificates and
 the user of that file.
+
+## Messages
+
+`rmq send` and `rmq consume` send and show messages.
+
+    rmq send Hello "hello, rmq"
+    rmq send Hello -k o-4711 -t paid -p color=red --delay 10s --file order.json
+    seq 100000 | rmq send Hello --lines --rate 20000
+    rmq consume Hello
+    rmq consume Hello --from 2026-11-21T03:00 -e --json
+    rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
+
+`rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a
+member of the group: it gets its share of the queues, commits what it has written, and
+leaves the group at the end; a message that it has received but not written comes to
+another member. A new group begins at the first message. `--delay` uses a level of
+`messageDelayLevel` if its default has one, and else a timer, which not every broker
+serves.
+
+On a terminal a message is one line. In a pipe it has columns separated by tabs, which
+stay as they are: topic, queue, offset, message id and time for `rmq send`; time,
+queue, offset, keys, tags and body for `rmq consume`. Control characters and marks of
+direction in bodies, keys and tags are written as escapes; `--raw` writes bodies as
+they are, but not to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq
+send --lines` with 130 after it has said how many messages were sent.
 
 ## Statistics and live keys
 

@@ -15,13 +15,13 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.cli.admin.groups import progress
-from rmq.cli.admin.offsets import as_ms
 from rmq.cli.admin.topics import groups_of
+from rmq.cli.text import harmless_body, time_ms
 from rmq.client.admin import AdminClient, AnswerRefused, Queue
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.hosts import host_text
-from rmq.protocol.records import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_stored, plain_body
 
 LAST_MS: Final = (1 << 63) - 1
 FORMATS: Final = ("utf8", "hex")
@@ -55,19 +55,7 @@ def shown_body(record: StoredMessage, body_format: str) -> str:
     body = plain_body(record)
     if body_format == "hex":
         return body.hex()
-    return body.decode("utf-8", "backslashreplace")
-
-
-def plain_body(record: StoredMessage) -> bytes:
-    """Return the body, decompressed if the client compressed it with zlib."""
-    import zlib
-
-    if record.sys_flag & 1:
-        try:
-            return zlib.decompress(record.body)
-        except zlib.error:
-            return record.body
-    return record.body
+    return harmless_body(body)
 
 
 format_option = click.option(
@@ -221,7 +209,7 @@ def query_msg_by_key(
     last_key: str | None,
 ) -> Shown:
     """Show messages by a key that their producer set, or by tags (-p T)."""
-    begin_ms, end_ms = as_ms(begin), as_ms(end)
+    begin_ms, end_ms = time_ms(begin), time_ms(end)
     records = by_key(
         admin, topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count,
         key_type=key_type,
@@ -251,7 +239,7 @@ def query_msg_by_unique_key(  # noqa: PLR0913 - one parameter for each option
     every: bool,
 ) -> Shown:
     """Show a message by the unique key that its producer made."""
-    begin_ms, end_ms = as_ms(begin), as_ms(end)
+    begin_ms, end_ms = time_ms(begin), time_ms(end)
     records = by_key(admin, topic, key, unique=True, begin_ms=begin_ms, end_ms=end_ms)
     if not records:
         raise AnswerRefused(
@@ -300,7 +288,7 @@ def query_msg_trace_by_id(
     admin: AdminClient, key: str, topic: str, begin: str, end: str, count: int
 ) -> Shown:
     """Show the trace of a message: who sent and who consumed it."""
-    begin_ms, end_ms = as_ms(begin), as_ms(end)
+    begin_ms, end_ms = time_ms(begin), time_ms(end)
     records = by_key(admin, topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
     rows = []
     for record in records:
@@ -427,7 +415,7 @@ def _place(
     """Return the offset at a time; without a time, the answer to request `code`."""
     if text is None:
         return admin.offset(code, topic, queue)
-    at_ms = as_ms(text)
+    at_ms = time_ms(text)
     search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     return admin.offset(search, topic, queue, timestamp=at_ms)
 

@@ -1,8 +1,5 @@
 """Commands that change the offsets of consumer groups."""
 
-import time
-from datetime import datetime
-
 import click
 
 from rmq.cli.admin.command import (
@@ -16,27 +13,9 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.cli.admin.groups import progress
+from rmq.cli.text import time_ms
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
-
-TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
-
-
-def as_ms(text: str) -> int:
-    """Read a time: milliseconds, `now`, or `2026-11-21#03:01:54:226`.
-
-    -1 is returned as it is: it means the end of the queue.
-    """
-    if text == "now":
-        return int(time.time() * 1_000)
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    try:
-        return int(datetime.strptime(text, TIME_FORMAT).timestamp() * 1_000)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text} is no time: write now, milliseconds, or 2026-11-21#03:01:54:226"
-        ) from None
 
 
 @admin_command("resetOffsetByTime")
@@ -67,7 +46,7 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
         admin,
         group,
         topic,
-        as_ms(timestamp),
+        time_ms(timestamp),
         broker=broker,
         queue=queue,
         offset=offset,

@@ -19,6 +19,7 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.client.member import divided
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB
@@ -260,15 +261,11 @@ def groups_of(admin: AdminClient, topic: str) -> list[str]:
 def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Shown:
     """Show how consumers at these addresses would divide the queues."""
     members = [part for part in ips.split(",") if part]
-    queues = list(admin.queues(topic))
-    rows: list[tuple[object, ...]] = []
-    for index, member in enumerate(members):
-        size, rest = divmod(len(queues), len(members))
-        start = index * size + min(index, rest)
-        rows += [
-            (member, queue.broker, queue.queue_id)
-            for queue in queues[start : start + size + (index < rest)]
-        ]
+    rows = [
+        (member, queue.broker, queue.queue_id)
+        for member, share in divided(list(admin.queues(topic)), members).items()
+        for queue in share
+    ]
     return Table(("ip", "brokerName", "queueId"), rows)
 
 

@@ -1,0 +1,54 @@
+"""Help that imports no command, and names that are nearly right."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from rmq.cli import COMMANDS, MainGroup, main
+from rmq.cli.admin import SENTENCES, admin
+
+
+@pytest.mark.parametrize("words", [["--help"], ["admin", "--help"]])
+def test_help_imports_no_command(words):
+    program = (
+        "import sys\nfrom rmq.cli import main\n"
+        f"main({words!r}, standalone_mode=False)\n"
+        "heavy = {'trio', 'msgspec', 'rmq._fastpath', 'asyncio', 'json'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_the_sentences_are_those_of_the_commands():
+    for name in COMMANDS:
+        assert MainGroup("rmq").load(name).help
+    for name, sentence in SENTENCES.items():
+        first = " ".join((admin.load(name).help or "").split())
+        assert first.startswith(sentence), name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["admn"], "Did you mean admin?"),
+        (["snd"], "Did you mean send?"),
+        (["admin", "clusterlist"], "Did you mean clusterList?"),
+        (["xyzzy"], "No such command 'xyzzy'."),
+    ],
+)
+def test_a_name_that_is_nearly_right(words, said):
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_completion_imports_no_command():
+    env = {"_RMQ_COMPLETE": "bash_complete", "COMP_WORDS": "rmq co", "COMP_CWORD": "1"}
+    result = CliRunner(env=env).invoke(main, prog_name="rmq")
+    assert result.output.split() == ["plain,config", "plain,consume"]
