@@ -1,11 +1,14 @@
 /* Load generator: sends messages to a broker (or to echo), or pulls them, and checks and times
  * every reply.
  *
- * One thread, one epoll set, CONNECTIONS x WINDOW requests in flight, ready-made frames in which
- * only opaque, queue id and key change (of a pull: opaque and offset; the topic's queue 0 must hold
+ * One thread, one epoll set, CONNECTIONS x WINDOW requests in flight, ready-made frames (one for each
+ * topic and queue) in which only opaque and key change (of a pull: opaque and offset; the topic's queue 0 must hold
  * as many messages as --pull says). A reply must be framed, carry code 0 and the response
  * flag, and its opaque must be that of a request in flight on the same connection; anything
  * else ends the run with exit code 1. Prints one JSON object on stdout.
+ *
+ * With --batch it sends requests 320 with so many messages each, which count as one answer.
+ * With --in-flight so many requests are in flight in all, over the connections in turn.
  *
  * With --redis it sends each message as an XADD to a stream of Redis instead, pipelined, and the
  * reply must be the id of the entry.
@@ -32,21 +35,22 @@
 #include <unistd.h>
 
 enum {
-    INPUT_SIZE = 1 << 20, HEADER_LIMIT = 2048, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 4096,
-    WINDOW_LIMIT = 4096, TOPIC_LIMIT = 1024, READY_LIMIT = 256, SILENCE_LIMIT_MS = 5000,
+    INPUT_SIZE = 1 << 20, HEADER_LIMIT = 16384, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 20000,
+    WINDOW_LIMIT = 4096, TOPIC_LIMIT = 1024, QUEUE_LIMIT = 4096, DEFAULT_QUEUES = 8, READY_LIMIT = 256, SILENCE_LIMIT_MS = 5000,
     BUCKETS = 64 * 40, OPAQUE_BASE = 1000000000, KEY_DIGITS = 10, SEND = 10, SEND_V2 = 310,
+    SEND_BATCH = 320, BATCH_LIMIT = 4096, PROPERTIES_LIMIT = 8192, PROPERTY_LIMIT = 48,
     PULL = 11, PULL_MESSAGES = 32, REDIS_LINE_LIMIT = 512, REDIS_ID_LIMIT = 41,
 };
 
 typedef struct {
     unsigned char *bytes;
-    size_t size, opaque_at, queue_at, key_at;   /* of a pull key_at is where its offset begins */
+    size_t size, opaque_at, key_at;             /* of a pull key_at is where its offset begins */
 } Frame;
 
 typedef struct {
     int fd;
     int binary;                 /* serialisation of its frames and so of its replies */
-    Frame *frames;              /* one for each topic */
+    Frame *frames;              /* of the topics of queue 0, then of queue 1, and so on */
     uint64_t *sent_ns;          /* by slot; 0: free */
     uint32_t *opaques;          /* by slot; of Redis, which answers in order, a ring of slots */
     uint64_t redis_requests, redis_replies;
@@ -57,6 +61,9 @@ typedef struct {
 
 static struct {
     int port, connections, window, body_size, code, binary, mixed, topics, queues, cpu, server_pid, pull, redis;
+    int properties;             /* of 100 bytes, besides the usual ones */
+    int batch;                  /* messages of a request; 0: a request is a message */
+    int in_flight;              /* of all connections together; 0: connections x window */
     double seconds, warm_up, rate;      /* rate 0: as fast as the replies come */
     uint64_t messages;          /* 0: as many as the time allows */
     const char *topic;
@@ -124,7 +131,7 @@ static const char *PULL_NAMES[] = {
     "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset",
     "suspendTimeoutMillis", "subscription", "subVersion", "expressionType", "maxMsgBytes", "bname",
 };
-enum { FIELDS = 13, QUEUE_FIELD = 4, OFFSET_FIELD = 3, PROPERTIES_FIELD = 8 };
+enum { FIELDS = 13, OFFSET_FIELD = 3, PROPERTIES_FIELD = 8 };
 
 static unsigned char *add(unsigned char *at, const char *text) {
     size_t size = strlen(text);
@@ -146,20 +153,49 @@ static unsigned char *add_json_text(unsigned char *at, const char *text) {
     return at;
 }
 
-static Frame build_frame(const char *topic, int code, int binary) {
-    char born_ms[24], properties[160];
-    snprintf(properties, sizeof properties, "KEYS\001key0000000000\002UNIQ_KEY\0017F000001000A18B4AAC200000000000A\002"
+static void fill_properties(char *text) {
+    snprintf(text, PROPERTIES_LIMIT, "KEYS\001key0000000000\002UNIQ_KEY\0017F000001000A18B4AAC200000000000A\002"
              "WAIT\001true\002TAGS\001TagA\002");
-    if (options.delay_level) sprintf(properties + strlen(properties), "DELAY\001%d\002", options.delay_level);
+    if (options.delay_level) sprintf(text + strlen(text), "DELAY\001%d\002", options.delay_level);
+    for (int i = 0; i < options.properties; i++) sprintf(text + strlen(text), "property-%02d\001%0100d\002", i, i);
+}
+
+static size_t request_body_size(int code) {
+    if (code == PULL) return 0;
+    if (!options.batch) return (size_t)options.body_size;
+    char properties[PROPERTIES_LIMIT];
+    fill_properties(properties);
+    return (size_t)options.batch * (22 + (size_t)options.body_size + strlen(properties));
+}
+
+/* The items of a batch: size, magic, CRC, flag, size of the body, body, size of the properties, properties. */
+static void fill_batch(unsigned char *at) {
+    char properties[PROPERTIES_LIMIT];
+    fill_properties(properties);
+    size_t body_size = (size_t)options.body_size, size = 22 + body_size + strlen(properties);
+    for (int i = 0; i < options.batch; i++, at += size) {
+        write_u32(at, (uint32_t)size);
+        write_u32(at + 16, (uint32_t)body_size);
+        memset(at + 20, 'b', body_size);
+        add_u16_text(at + 20 + body_size, properties, strlen(properties));
+    }
+}
+
+static Frame build_frame(const char *topic, int queue, int code, int binary) {
+    char born_ms[24], queue_id[12], queues[12], properties[PROPERTIES_LIMIT];
+    fill_properties(properties);
+    snprintf(queue_id, sizeof queue_id, "%d", queue);
+    snprintf(queues, sizeof queues, "%d", options.queues > DEFAULT_QUEUES ? options.queues : DEFAULT_QUEUES);
     snprintf(born_ms, sizeof born_ms, "%llu", (unsigned long long)(now_ns(CLOCK_REALTIME) / 1000000));
     const char *values[FIELDS] = {
-        "BenchGroup", topic, "TBW102", "8", "0", "0", born_ms, "0",
-        properties, "0", "false", "16", "false",
+        "BenchGroup", topic, "TBW102", queues, queue_id, "0", born_ms, "0",
+        properties, "0", "false", "16", code == SEND_BATCH ? "true" : "false",
     };
     const char *pull_values[FIELDS] = {
         "BenchGroup", topic, "0", "1000000000", "32", "4", "0", "15000", "*", "0", "TAG", "262144", "broker-a",
     };
-    unsigned char *bytes = calloc(1, 8 + HEADER_LIMIT + (size_t)options.body_size), *header = bytes + 8;
+    size_t body_size = request_body_size(code);
+    unsigned char *bytes = calloc(1, 8 + HEADER_LIMIT + body_size), *header = bytes + 8;
     if (!bytes) die("no memory", 0);
     unsigned char *at = header, *sizes_at = NULL;
     Frame frame = {.bytes = bytes};
@@ -173,7 +209,7 @@ static Frame build_frame(const char *topic, int code, int binary) {
     }
     for (int i = 0; i < FIELDS; i++) {
         char letter[2] = {(char)('a' + i), 0};
-        const char *name = code == PULL ? PULL_NAMES[i] : code == SEND_V2 ? letter : NAMES[i];
+        const char *name = code == PULL ? PULL_NAMES[i] : code == SEND ? NAMES[i] : letter;
         const char *value = code == PULL ? pull_values[i] : values[i];
         unsigned char *value_at;
         if (binary) {
@@ -188,7 +224,6 @@ static Frame build_frame(const char *topic, int code, int binary) {
         }
         if (code == PULL && i == OFFSET_FIELD) frame.key_at = (size_t)(value_at - bytes);
         if (code == PULL) continue;
-        if (i == QUEUE_FIELD) frame.queue_at = (size_t)(value_at - bytes);
         if (i == PROPERTIES_FIELD) {
             unsigned char *key = memmem(value_at, (size_t)(at - value_at), "key0", 4);
             frame.key_at = (size_t)(key + 3 - bytes);
@@ -203,10 +238,11 @@ static Frame build_frame(const char *topic, int code, int binary) {
     }
     uint32_t header_size = (uint32_t)(at - header);
     write_u32(bytes + 4, (uint32_t)binary << 24 | header_size);
-    size_t body_size = code == PULL ? 0 : (size_t)options.body_size;
-    memset(at, 'b', body_size);
+    if (code == SEND_BATCH) fill_batch(at);
+    else memset(at, 'b', body_size);
     frame.size = 8 + header_size + body_size;
     write_u32(bytes, (uint32_t)frame.size - 4);
+    frame.bytes = realloc(bytes, frame.size);
     return frame;
 }
 
@@ -253,14 +289,13 @@ static size_t fill_frame(Connection *c, const Frame *frame, unsigned char *at, i
         uint64_t batches = (uint64_t)(options.pull / PULL_MESSAGES);
         return put_offset(at, frame, c->binary, number % batches * PULL_MESSAGES);
     }
-    at[frame->queue_at] = (unsigned char)('0' + number / (uint64_t)options.topics % (uint64_t)options.queues);
     if (options.mixed) write_digits(at + frame->key_at, number);
     return frame->size;
 }
 
 static void put_request(Connection *c, int slot, uint64_t now) {
     uint64_t number = sequence++;
-    Frame *frame = &c->frames[number % (uint64_t)options.topics];
+    Frame *frame = &c->frames[number % ((uint64_t)options.topics * (uint64_t)options.queues)];
     if (c->output_size + frame->size > c->output_limit) die("output buffer", (long)c->output_size);
     unsigned char *at = c->output + c->output_size;
     memcpy(at, frame->bytes, frame->size);
@@ -299,6 +334,8 @@ static long json_number(const unsigned char *header, size_t size, const char *ke
     return value;
 }
 
+static void send_on_next(uint64_t now);
+
 /* Counts a reply, and puts the next request into its slot. */
 static void count_reply(Connection *c, int slot, size_t body_size, uint64_t now) {
     if (is_measuring) count_latency(now - c->sent_ns[slot]), measured++, received_bytes += body_size;
@@ -306,7 +343,17 @@ static void count_reply(Connection *c, int slot, size_t body_size, uint64_t now)
     answered++, pending--;
     int is_enough = is_stopping || (options.messages && sequence >= options.messages);
     if (options.rate > 0) c->idle[c->idle_count++] = slot;
-    else if (!is_enough) put_request(c, slot, now);
+    else if (is_enough) return;
+    else if (options.in_flight) send_on_next(now);
+    else put_request(c, slot, now);
+}
+
+/* Sends on the connection whose turn it is; one that still waits for its answer is left out. */
+static void send_on_next(uint64_t now) {
+    static int turn;
+    do turn = (turn + 1) % options.connections; while (all[turn]->sent_ns[0]);
+    put_request(all[turn], 0, now);
+    flush(all[turn]);
 }
 
 /* Takes the reply at the head of `size` bytes; its size, 0 if it is not whole yet. */
@@ -385,7 +432,7 @@ static Connection *open_connection(Frame *frames, int binary) {
     c->sent_ns = calloc((size_t)options.window, sizeof *c->sent_ns);
     c->opaques = calloc((size_t)options.window, sizeof *c->opaques);
     c->idle = calloc((size_t)options.window, sizeof *c->idle);
-    c->output_limit = (size_t)options.window * (8 + HEADER_LIMIT + (size_t)options.body_size);
+    c->output_limit = (size_t)options.window * (8 + HEADER_LIMIT + request_body_size(options.batch ? SEND_BATCH : SEND));
     c->output = malloc(c->output_limit);
     if (!c->sent_ns || !c->opaques || !c->idle || !c->output) die("no memory", 0);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
@@ -394,12 +441,13 @@ static Connection *open_connection(Frame *frames, int binary) {
 }
 
 static Frame *build_frames(int code, int binary) {
-    Frame *frames = calloc((size_t)options.topics, sizeof *frames);
+    int count = options.topics * options.queues;
+    Frame *frames = calloc((size_t)count, sizeof *frames);
     if (!frames) die("no memory", 0);
-    for (int i = 0; i < options.topics; i++) {
+    for (int i = 0; i < count; i++) {
         char name[128];
-        snprintf(name, sizeof name, options.topics > 1 ? "%s%d" : "%s", options.topic, i);
-        frames[i] = options.redis ? build_redis_frame(name) : build_frame(name, code, binary);
+        snprintf(name, sizeof name, options.topics > 1 ? "%s%d" : "%s", options.topic, i % options.topics);
+        frames[i] = options.redis ? build_redis_frame(name) : build_frame(name, i / options.topics, code, binary);
     }
     return frames;
 }
@@ -410,13 +458,13 @@ static void start(void) {
     if (!all) die("no memory", 0);
     for (int i = 0; i < options.connections; i++) {
         int kind = options.mixed ? i % 4 : (options.binary ? 1 : 0) + (options.code == SEND ? 2 : 0);
-        int binary = kind & 1, code = kind & 2 ? SEND : SEND_V2;
+        int binary = kind & 1, code = options.batch ? SEND_BATCH : kind & 2 ? SEND : SEND_V2;
         if (!kinds[kind]) kinds[kind] = build_frames(options.pull ? PULL : code, binary);
         Connection *c = open_connection(kinds[kind], binary);
         all[i] = c;
         for (int slot = 0; slot < options.window; slot++) {
             if (options.rate > 0) c->idle[c->idle_count++] = slot;
-            else put_request(c, slot, now_ns(CLOCK_MONOTONIC));
+            else if (!options.in_flight || i < options.in_flight) put_request(c, slot, now_ns(CLOCK_MONOTONIC));
         }
         flush(c);
     }
@@ -463,7 +511,7 @@ static void read_options(int count, char **arguments) {
         {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
         {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
         {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"delay-level", 1, 0, 'd'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'},
-        {"rate", 1, 0, 'R'}, {"redis", 0, 0, 'r'}, {0},
+        {"rate", 1, 0, 'R'}, {"redis", 0, 0, 'r'}, {"batch", 1, 0, 'a'}, {"properties", 1, 0, 'o'}, {"in-flight", 1, 0, 'f'}, {0},
     };
     for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
         switch (option) {
@@ -485,6 +533,9 @@ static void read_options(int count, char **arguments) {
             case 'L': options.pull = atoi(optarg); break;
             case 'R': options.rate = atof(optarg); break;
             case 'r': options.redis = 1; break;
+            case 'a': options.batch = atoi(optarg); break;
+            case 'o': options.properties = atoi(optarg); break;
+            case 'f': options.in_flight = atoi(optarg); break;
             case 'P': options.server_pid = atoi(optarg); break;
             default: exit(2);
         }
@@ -494,9 +545,12 @@ static void read_options(int count, char **arguments) {
         && (options.code == SEND || options.code == SEND_V2) && options.topics > 0 && options.topics <= TOPIC_LIMIT
         && (options.pull == 0 || (options.pull >= PULL_MESSAGES && options.topics == 1 && !options.mixed))
         && !(options.redis && (options.pull || options.mixed || options.binary || options.delay_level))
+        && options.batch >= 0 && options.batch <= BATCH_LIMIT && !(options.batch && (options.pull || options.redis || options.mixed))
+        && options.in_flight >= 0 && options.in_flight <= options.connections && !(options.in_flight && (options.rate > 0 || options.window > 1))
         && options.delay_level >= 0 && options.delay_level <= 18
         && options.rate >= 0 && options.rate <= 1e7 && !(options.rate > 0 && options.messages)
-        && options.queues > 0 && options.queues <= 10 && strlen(options.topic) <= 120
+        && options.properties >= 0 && options.properties <= PROPERTY_LIMIT
+        && options.queues > 0 && options.queues <= QUEUE_LIMIT && strlen(options.topic) <= 120
         && options.seconds > 0 && options.seconds <= 3600 && options.warm_up >= 0 && options.warm_up <= 60;
     if (!fine) {
         fprintf(stderr, "generator: an option is missing or outside its limits\n");

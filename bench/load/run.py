@@ -4,9 +4,9 @@ Builds the generator and echo, starts both servers, and plays every profile in
 interleaved rounds. The figure to compare is `ratio`: the server's CPU seconds for a
 million messages, divided by those of echo in the same run. Prints a table and writes
 JSON to bench/results/. A pull counts as the 32 messages that it brings; echo, whose
-replies are small, is no ceiling for pulls and gets none. A run whose echo is too
-slow at 4 x 64, 128 B is void: exit code 2. Topics are created before the rounds, so
-that no round pays for them.
+replies are small, is no ceiling for pulls and gets none. A batch counts as its
+messages. A run whose echo is too slow at 4 x 64, 128 B is void: exit code 2. Topics are
+created before the rounds, so that no round pays for them.
 
     python bench/load/run.py [--rounds 5] [--seconds 0.4] [--profiles send-4x64,…]
 """
@@ -38,6 +38,7 @@ START_LIMIT_S = 20
 RUN_LIMIT_S = 1800
 TOPICS_S = 1  # at most: creates the topics of a profile
 
+WIDE = ["--topic=Wide", "--queues=1100"]
 PROFILES = {
     "send-4x64": ["--connections=4", "--window=64"],
     "send-4x64-1k": ["--connections=4", "--window=64", "--body=1024"],
@@ -52,6 +53,10 @@ PROFILES = {
         "--topics=64",
         "--queues=8",
     ],
+    "send-1100-queues": ["--connections=4", "--window=64", *WIDE],
+    "send-32-properties": ["--connections=4", "--window=64", "--properties=32"],
+    "batch-32": ["--connections=4", "--window=16", "--batch=32"],
+    "batch-256": ["--connections=4", "--window=4", "--batch=256"],
     "pull-128": ["--connections=4", "--window=8", "--body=128"],
     "pull-128-1x1": ["--connections=1", "--window=1", "--body=128"],
     "pull-128-binary": ["--connections=4", "--window=8", "--body=128", "--binary"],
@@ -146,11 +151,19 @@ def play(server: Server, options: list[str], seconds: float, cpu: int | None) ->
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
     figures = json.loads(done.stdout)
-    if is_pull(options):
-        figures["messages"] *= MESSAGES_PER_PULL
-        figures["rate"] *= MESSAGES_PER_PULL
+    messages = messages_per_request(options)
+    figures["messages"] *= messages
+    figures["rate"] *= messages
     figures["s_per_million"] = figures["server_cpu_s"] / figures["messages"] * 1e6
     return figures
+
+
+def messages_per_request(options: list[str]) -> int:
+    """Return how many messages a request sends, or its answer brings."""
+    if is_pull(options):
+        return MESSAGES_PER_PULL
+    batches = [each for each in options if each.startswith("--batch=")]
+    return int(batches[0].removeprefix("--batch=")) if batches else 1
 
 
 def is_pull(options: list[str]) -> bool:
@@ -160,6 +173,8 @@ def is_pull(options: list[str]) -> bool:
 def prepare(broker: Server, profile: str) -> list[str]:
     """Make the topic of a profile, and what is pulled from it; options of a round."""
     options = PROFILES[profile]
+    if WIDE[0] in options:
+        create_wide_topic(broker)
     if not profile.startswith("pull-"):
         play(broker, [*options, f"--warm-up={TOPICS_S}"], 0.01, None)
         return options
@@ -167,6 +182,15 @@ def prepare(broker: Server, profile: str) -> list[str]:
     count = [f"--messages={PULLED_MESSAGES}", "--warm-up=0"]
     play(broker, [options[2], topic, *count], 60, None)
     return [*options, topic, f"--pull={PULLED_MESSAGES}"]
+
+
+def create_wide_topic(broker: Server) -> None:
+    """Create a topic with more queues than a send may ask for."""
+    queues = WIDE[1].removeprefix("--queues=")
+    command = [sys.executable, "-m", "rmq", "admin", "updateTopic"]
+    command += ["--brokerAddr", f"127.0.0.1:{broker.port}", "--topic", "Wide"]
+    command += ["--readQueueNums", queues, "--writeQueueNums", queues]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def medians(rounds: list[dict]) -> dict:

@@ -76,7 +76,6 @@ def reactor_with(tmp_path, size, tag_codes):
         None,
         sub_version=int(FIELDS["subVersion"]),
         tag_codes=tag_codes,
-        queue_count=4,
         flags={"topicSysFlag": "0", "groupSysFlag": "0"},
     )
     view.show(queue, queue.file)

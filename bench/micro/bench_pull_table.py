@@ -10,7 +10,6 @@ def view(n):
         None,
         sub_version=1,
         tag_codes=None,
-        queue_count=8,
         flags={"topicSysFlag": "0", "groupSysFlag": "0"},
     )
 

@@ -45,6 +45,7 @@ from rmq._fastpath.decode cimport (
     split_record,
 )
 from rmq._fastpath.endian cimport get16, get32, get64
+from rmq._fastpath.header_scan cimport is_utf8
 from rmq._fastpath.layout cimport RecordFlag, RecordLayout
 
 from typing import NamedTuple
@@ -172,40 +173,6 @@ cdef inline bint is_text(const uint8_t *p, int64_t size) noexcept nogil:
     for i in range(size):
         bits |= p[i]
     return bits < 0x80 or is_utf8(p, size)
-
-
-cdef bint is_utf8(const uint8_t *p, int64_t size) noexcept nogil:
-    cdef int64_t i = 0
-    cdef int more
-    cdef uint64_t eight
-    cdef uint32_t lead, second
-    while i < size:
-        if size - i >= 8:
-            memcpy(&eight, p + i, 8)
-            if not eight & (EACH_BYTE << 7):
-                i += 8
-                continue
-        lead = p[i]
-        i += 1
-        if lead < 0x80:
-            continue
-        more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
-        if lead < 0xC2 or lead > 0xF4 or size - i < more:
-            return False
-        second = p[i]
-        if (
-            (lead == 0xE0 and second < 0xA0)
-            or (lead == 0xED and second > 0x9F)
-            or (lead == 0xF0 and second < 0x90)
-            or (lead == 0xF4 and second > 0x8F)
-        ):
-            return False
-        while more:
-            if p[i] & 0xC0 != 0x80:
-                return False
-            i += 1
-            more -= 1
-    return True
 
 
 cdef inline int64_t find_byte(

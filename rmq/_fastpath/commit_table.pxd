@@ -3,10 +3,8 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from rmq._fastpath.name_table cimport Name, NameTable
 
 cdef enum:
-    PAIR_LIMIT = 16384          # groups times topics that are known at the same time
-    SLOT_COUNT = 32768          # of their table
-    QUEUE_LIMIT = 1024          # queues of a topic; Python takes commits to others
-    QUEUE_WORDS = 16            # of 64 queues each
+    PAIR_LIMIT = 65536          # groups times topics that are known at the same time
+    QUEUE_LIMIT = 65536         # queues of a topic; Python takes commits to others
     COMMIT_LIMIT = 4096         # offsets of one poll
 
 cdef struct Commit:
@@ -18,7 +16,10 @@ cdef struct Commit:
 cdef class CommitPair:
     cdef str group
     cdef str topic
-    cdef uint64_t queues[QUEUE_WORDS]         # a bit for each with an offset
+    cdef bytes key
+    cdef uint64_t *queues       # a bit for each with an offset
+    cdef int64_t queue_count    # ids that have a bit
+    cdef int show(self, int64_t queue_id) except -1
 
 cdef class CommitTable:
     cdef object on_commits

@@ -20,7 +20,7 @@ class CommitTable:
     def show(self, group: str, topic: str, queue_id: int) -> None:
         """Let compiled code take further offsets of this queue.
 
-        Beyond 16,384 pairs all are forgotten first; queues from 1,024 on are ignored.
+        Beyond 65,536 pairs one is forgotten; queues from 65,536 on are ignored.
         """
 
     def forget_all(self) -> None:

@@ -10,10 +10,12 @@ Belongs to the thread of the reactor.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
 
 from rmq._fastpath.name_table cimport (
-    Name, clear_names, find_name, init_names, insert_name, name_key,
+    Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
+    some_name,
 )
 
 
@@ -24,6 +26,28 @@ cdef class CommitPair:
     def __init__(self, str group not None, str topic not None):
         self.group = group
         self.topic = topic
+        self.key = name_key([group, topic])
+
+    def __dealloc__(self):
+        free(self.queues)
+
+    cdef int show(self, int64_t queue_id) except -1:
+        """Know a queue from now on."""
+        cdef int64_t wanted
+        cdef void *grown
+        if queue_id >= self.queue_count:
+            wanted = max((queue_id // 64 + 1) * 64, 2 * self.queue_count)
+            grown = realloc(self.queues, wanted // 8)
+            if grown == NULL:
+                raise MemoryError
+            self.queues = <uint64_t *>grown
+            memset(
+                <char *>grown + self.queue_count // 8, 0,
+                (wanted - self.queue_count) // 8,
+            )
+            self.queue_count = wanted
+        self.queues[queue_id // 64] |= <uint64_t>1 << (queue_id % 64)
+        return 0
 
 
 @cython.final
@@ -35,8 +59,9 @@ cdef class CommitTable:
         self.on_commits = on_commits
         self.pairs = {}
         self.commits = <Commit *>malloc(COMMIT_LIMIT * sizeof(Commit))
-        if self.commits == NULL or not init_names(&self.names, SLOT_COUNT):
+        if self.commits == NULL:
             raise MemoryError
+        init_names(&self.names)
 
     def __dealloc__(self):
         free(self.names.slots)
@@ -48,19 +73,23 @@ cdef class CommitTable:
     def show(self, str group not None, str topic not None, int32_t queue_id):
         """Let compiled code take further offsets of this queue.
 
-        Beyond 16,384 pairs all are forgotten first; queues from 1,024 on are ignored.
+        Beyond 65,536 pairs one is forgotten; queues from 65,536 on are ignored.
         """
-        cdef CommitPair pair
+        cdef CommitPair pair, other
         if not 0 <= queue_id < QUEUE_LIMIT:
             return
         key = name_key([group, topic])
         pair = self.pairs.get(key)
         if pair is None:
+            assert self.count == 0, "offsets of this poll are not told yet"
             if len(self.pairs) >= PAIR_LIMIT:
-                self.forget_all()
-            pair = self.pairs[key] = CommitPair(group, topic)
-            insert_name(&self.names, key, <void *>pair)
-        pair.queues[queue_id // 64] |= <uint64_t>1 << (queue_id % 64)
+                other = <CommitPair>some_name(&self.names).value
+                remove_name(&self.names, other.key, <void *>other)
+                del self.pairs[other.key]
+            pair = CommitPair(group, topic)
+            insert_name(&self.names, pair.key, <void *>pair)
+            self.pairs[pair.key] = pair
+        pair.show(queue_id)
 
     def forget_all(self):
         """Leave all offsets to Python until their queues are shown again."""
@@ -75,12 +104,10 @@ cdef class CommitTable:
     cdef void *find(self, const Name *names, int64_t queue_id) noexcept nogil:
         """The pair of a group and a topic, or NULL if Python must see the commit."""
         cdef void *pair
-        if not 0 <= queue_id < QUEUE_LIMIT:
-            return NULL
         pair = find_name(&self.names, names, 2)
-        if pair == NULL or not (
-            (<CommitPair>pair).queues[queue_id // 64] >> (queue_id % 64) & 1
-        ):
+        if pair == NULL or not 0 <= queue_id < (<CommitPair>pair).queue_count:
+            return NULL
+        if not (<CommitPair>pair).queues[queue_id // 64] >> (queue_id % 64) & 1:
             return NULL
         return pair
 

@@ -10,7 +10,7 @@ Byte layout of the binary header: i16 code, u8 language, i16 version, i32 opaque
 flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from typing import NamedTuple
@@ -96,6 +96,8 @@ cdef enum:
     BINARY_FIXED = 21
     LANGUAGE_LIMIT = 14
 
+cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
+
 cdef const char **LANGUAGES = [
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP",
     "GO", "PHP", "OMS", "RUST", "NODE_JS",
@@ -140,6 +142,26 @@ cdef const uint8_t *_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
         if not 0x80 <= p[i] <= 0xBF:
             return NULL
     return p + more + 1
+
+
+cdef bint is_utf8(const uint8_t *text, int64_t size) noexcept nogil:
+    """True for well-formed UTF-8: no overlong form, no surrogate, no stray byte."""
+    cdef const uint8_t *p = text
+    cdef const uint8_t *end = text + size
+    cdef uint64_t eight
+    while p < end:
+        if end - p >= 8:
+            memcpy(&eight, p, 8)
+            if not eight & HIGH_BITS:
+                p += 8
+                continue
+        if p[0] < 0x80:
+            p += 1
+        else:
+            p = _utf8(p, end)
+            if p == NULL:
+                return False
+    return True
 
 
 cdef const uint8_t *scan_string(
@@ -379,7 +401,7 @@ cdef bint _scan_binary(
         if size <= 0 or size > end - p - 6:
             return False
         text.data, text.size, text.escaped = p + 2, <int32_t>size, False
-        if _known(raw, text) or not _is_utf8(text):
+        if _known(raw, text) or not is_utf8(text.data, text.size):
             return False
         p += 2 + size
         size = <int32_t>get32(p)
@@ -387,23 +409,10 @@ cdef bint _scan_binary(
             return False
         text = &raw.values[raw.field_count]
         text.data, text.size, text.escaped = p + 4, <int32_t>size, False
-        if not _is_utf8(text):
+        if not is_utf8(text.data, text.size):
             return False
         p += 4 + size
         raw.field_count += 1
-    return True
-
-
-cdef bint _is_utf8(const Text *text) noexcept nogil:
-    cdef const uint8_t *p = text.data
-    cdef const uint8_t *end = p + text.size
-    while p < end:
-        if p[0] < 0x80:
-            p += 1
-        else:
-            p = _utf8(p, end)
-            if p == NULL:
-                return False
     return True
 
 

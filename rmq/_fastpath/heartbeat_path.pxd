@@ -5,8 +5,7 @@ from rmq._fastpath.native cimport Conn, Frame, NativeHandler, Verdict
 from rmq._fastpath.reply_fields cimport ReplyFields
 
 cdef enum:
-    BEAT_LIMIT = 16384          # heartbeats that are known at the same time
-    SLOT_COUNT = 32768          # of their table
+    BEAT_LIMIT = 65536          # heartbeats that are known at the same time
     BODY_LIMIT = 16 * 1024      # a longer one is for Python
     BYTES_LIMIT = 32 << 20      # of all bodies together
     SEEN_LIMIT = 4096           # heartbeats of one poll

@@ -34,8 +34,8 @@ class HeartbeatPath(NativeHandler):
 
         `value` is for `on_beats`.  Version and language are those of the header.
 
-        Beyond 16,384 heartbeats, or 32 MiB, all are forgotten first; one of more than
-        16 KiB is ignored.
+        Beyond 65,536 heartbeats, or 32 MiB, others are forgotten, as many as it takes;
+        one of more than 16 KiB is ignored.
         """
 
     def forget(self, token: int) -> None:

@@ -18,7 +18,7 @@ from rmq._fastpath.header_text cimport (
     put_literal, put_text,
 )
 from rmq._fastpath.name_table cimport (
-    Name, clear_names, find_name, init_names, insert_name, remove_name,
+    Name, clear_names, find_name, init_names, insert_name, remove_name, some_name,
 )
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Verdict, decline,
@@ -58,8 +58,9 @@ cdef class HeartbeatPath(NativeHandler):
         self.wire_version = version
         self.beats = {}
         self.seen = <void **>malloc(SEEN_LIMIT * sizeof(void *))
-        if self.seen == NULL or not init_names(&self.names, SLOT_COUNT):
+        if self.seen == NULL:
             raise MemoryError
+        init_names(&self.names)
 
     def __dealloc__(self):
         free(self.names.slots)
@@ -76,8 +77,8 @@ cdef class HeartbeatPath(NativeHandler):
 
         `value` is for `on_beats`.  Version and language are those of the header.
 
-        Beyond 16,384 heartbeats, or 32 MiB, all are forgotten first; one of more than
-        16 KiB is ignored.
+        Beyond 65,536 heartbeats, or 32 MiB, others are forgotten, as many as it takes;
+        one of more than 16 KiB is ignored.
         """
         cdef Speaker speaker
         cdef Beat beat
@@ -86,11 +87,11 @@ cdef class HeartbeatPath(NativeHandler):
         speaker.token, speaker.version, speaker.language = token, version, language
         beat = Beat((<char *>&speaker)[:sizeof(Speaker)] + b"\xff", body, value)
         self.forget(token)
-        if len(self.beats) >= BEAT_LIMIT or self.size + beat.size > BYTES_LIMIT:
-            self.forget_all()
+        while len(self.beats) >= BEAT_LIMIT or self.size + beat.size > BYTES_LIMIT:
+            self.forget((<const Speaker *>some_name(&self.names).key).token)
+        insert_name(&self.names, beat.key, <void *>beat)
         self.beats[token] = beat
         self.size += beat.size
-        insert_name(&self.names, beat.key, <void *>beat)
 
     def forget(self, uint64_t token):
         """Leave the next heartbeat of a connection to Python."""

@@ -1,8 +1,8 @@
 """Replies that wait until their message is durable, in the order of watermarks.
 
 Each is kept with the reply that is sent instead when it has waited too long; together
-they have at most HELD_LIMIT bytes.  Watermarks mostly come in order: a new reply finds
-its place from the end.
+they have at most HELD_LIMIT bytes, and one reply of a compiled handler more.
+Watermarks mostly come in order: a new reply finds its place from the end.
 """
 
 cimport cython
@@ -78,11 +78,8 @@ cdef class HeldReplies:
         int32_t code,
         int64_t begun_ns,
     ) noexcept nogil:
-        """Copy both replies; False if too much is held already."""
-        cdef Held *held
-        if not self.has_room(size + timeout_size):
-            return False
-        held = <Held *>malloc(sizeof(Held))
+        """Copy both replies, for which there is room; False without memory."""
+        cdef Held *held = <Held *>malloc(sizeof(Held))
         if held == NULL:
             return False
         held.data = <uint8_t *>malloc(size + timeout_size + 1)

@@ -2,16 +2,22 @@
 
 Open addressing with FNV-1a.  A key is one or more names, each followed by a byte 0xFF,
 which UTF-8 never contains: a look-up need not join them.
-The table owns its slots only: its user keeps keys and values alive until `remove_name`,
-and has a limit of at most half the slots, so that a search always ends at a free one.
+The table owns its slots only: its user keeps keys and values alive until `remove_name`.
+It doubles before more than half of the slots are taken, so that a search always ends at
+a free one.
+A user with a limit removes `some_name` for each new one: whatever the order in which
+names come, most of those that fit are found again.  To forget the oldest, or all, would
+find none of them when one more than fit come in turn.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
 cdef enum:
     NAME_END = 0xFF
+    FIRST_SLOTS = 64
+    SPREAD = 2654435769         # 2 to the 32 by the golden ratio: multiples lie apart
 
 cdef struct Name:
     const uint8_t *data
@@ -26,6 +32,8 @@ cdef struct NameSlot:
 cdef struct NameTable:
     NameSlot *slots
     uint32_t mask               # their count, a power of two, minus one
+    uint32_t count              # of the names
+    uint32_t picked             # names that `some_name` has chosen
 
 
 cdef inline bytes name_key(list names):
@@ -33,11 +41,14 @@ cdef inline bytes name_key(list names):
     return b"".join([name.encode() + b"\xff" for name in names])
 
 
-cdef inline bint init_names(NameTable *table, uint32_t slot_count) noexcept nogil:
-    """Make an empty table; False without memory."""
-    table.slots = <NameSlot *>calloc(slot_count, sizeof(NameSlot))
-    table.mask = slot_count - 1
-    return table.slots != NULL
+cdef inline int init_names(NameTable *table) except -1:
+    """Make an empty table."""
+    table.slots = <NameSlot *>calloc(FIRST_SLOTS, sizeof(NameSlot))
+    if table.slots == NULL:
+        raise MemoryError
+    table.mask = FIRST_SLOTS - 1
+    table.count = table.picked = 0
+    return 0
 
 
 cdef inline uint32_t hash_bytes(
@@ -91,14 +102,34 @@ cdef inline void insert_slot(NameTable *table, const NameSlot *slot) noexcept no
     table.slots[i] = slot[0]
 
 
-cdef inline void insert_name(NameTable *table, bytes key, void *value):
+cdef inline int grow_names(NameTable *table) except -1:
+    """Double the slots."""
+    cdef NameTable grown
+    cdef uint32_t i
+    grown.mask = 2 * table.mask + 1
+    grown.slots = <NameSlot *>calloc(<size_t>grown.mask + 1, sizeof(NameSlot))
+    if grown.slots == NULL:
+        raise MemoryError
+    for i in range(table.mask + 1):
+        if table.slots[i].value != NULL:
+            insert_slot(&grown, &table.slots[i])
+    free(table.slots)
+    table.slots, table.mask = grown.slots, grown.mask
+    return 0
+
+
+cdef inline int insert_name(NameTable *table, bytes key, void *value) except -1:
     """Add a value; its key must not be there."""
     cdef NameSlot slot
+    if 2 * table.count > table.mask:
+        grow_names(table)
     slot.key = key
     slot.size = len(key)
     slot.hash = hash_bytes(2166136261, slot.key, slot.size)
     slot.value = value
     insert_slot(table, &slot)
+    table.count += 1
+    return 0
 
 
 cdef inline void remove_name(NameTable *table, bytes key, void *value):
@@ -109,6 +140,7 @@ cdef inline void remove_name(NameTable *table, bytes key, void *value):
     while table.slots[i].value != value:
         i = (i + 1) & table.mask
     table.slots[i].value = NULL
+    table.count -= 1
     i = (i + 1) & table.mask
     while table.slots[i].value != NULL:
         moved = table.slots[i]
@@ -117,5 +149,16 @@ cdef inline void remove_name(NameTable *table, bytes key, void *value):
         i = (i + 1) & table.mask
 
 
+cdef inline const NameSlot *some_name(NameTable *table) noexcept nogil:
+    """A name that may go for another one; the table is not empty."""
+    cdef uint32_t i
+    table.picked += 1
+    i = <uint32_t>(table.picked * <uint32_t>SPREAD) & table.mask
+    while table.slots[i].value == NULL:
+        i = (i + 1) & table.mask
+    return &table.slots[i]
+
+
 cdef inline void clear_names(NameTable *table) noexcept nogil:
+    table.count = 0
     memset(table.slots, 0, (<size_t>table.mask + 1) * sizeof(NameSlot))

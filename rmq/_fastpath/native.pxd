@@ -13,15 +13,15 @@ fit calls `conn.grow` before it writes anything.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef enum:
-    CONTRACT_VERSION = 3    # of the structs below; Cython checks classes, not structs
+    CONTRACT_VERSION = 4    # of the structs below; Cython checks classes, not structs
     FIELD_LIMIT = 32
     REASON_LIMIT = 16
-    REPLY_ROOM = 1024       # bytes that are free in each outbox when serve() is called
+    REPLY_ROOM = 1024       # bytes that are free in the outbox when serve() is called
 
 cdef enum Verdict:
     DECLINED = 0            # nothing was done
     SERVED = 1              # the reply, if one is wanted, is in conn.ready
-    HELD = 2                # the reply is in conn.held, until conn.watermark is durable
+    HELD = 2                # so it is, and waits until conn.watermark is durable
     KEPT = 3                # the handler keeps the request, and answers in a later turn
 
 cdef struct Text:           # one header value; data is NULL when the field is absent
@@ -49,7 +49,6 @@ cdef struct Outbox:         # write at `end`, not beyond `limit`, and move `end`
 
 cdef struct Conn:
     Outbox ready
-    Outbox held
     const uint8_t *peer     # address and port as a record stores them, 8 or 20 bytes
     int32_t peer_size
     int64_t watermark       # set with HELD: end offset of the record

@@ -26,7 +26,6 @@ cdef struct Native:
 cdef class NativeTable:
     cdef Connections connections
     cdef HeldReplies held
-    cdef uint8_t *held_reply    # where a handler writes one
     cdef list handlers
     cdef Native *natives
     cdef int32_t count

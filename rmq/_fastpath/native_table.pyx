@@ -7,7 +7,7 @@ them, more are learned only while those before were worth it.
 
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from rmq._fastpath.connections cimport LISTENER_LIMIT, Connections, Slot
@@ -39,8 +39,7 @@ cdef class NativeTable:
         self.held = held
         self.handlers = []
         self.natives = <Native *>calloc(NATIVE_LIMIT, sizeof(Native))
-        self.held_reply = <uint8_t *>malloc(REPLY_ROOM)
-        if self.natives == NULL or self.held_reply == NULL:
+        if self.natives == NULL:
             raise MemoryError
 
     def __dealloc__(self):
@@ -48,7 +47,6 @@ cdef class NativeTable:
         for i in range(LISTENER_LIMIT):
             free(self.dense[i])
         free(self.natives)
-        free(self.held_reply)
 
     def register(self, int listener, int code, NativeHandler handler not None):
         """Let a compiled handler see the frames of a code first, on one listener."""
@@ -140,14 +138,13 @@ cdef class NativeTable:
         """Let the handler write its reply, to the outbox or to be held."""
         cdef Slot *slot = self.connections.slots[index]
         cdef Conn conn
+        cdef const uint8_t *reply
         cdef Verdict verdict = DECLINED
         conn.reason = 0
         if self.held.has_room(REPLY_ROOM) and self.connections.reserve(
             index, REPLY_ROOM
         ):
             _point_to_outbox(&conn, slot)
-            conn.held.end = self.held_reply
-            conn.held.limit = self.held_reply + REPLY_ROOM
             conn.peer = slot.peer
             conn.peer_size = slot.peer_size
             conn.watermark = 0
@@ -158,9 +155,10 @@ cdef class NativeTable:
         if verdict == DECLINED:
             native.declined[conn.reason % REASON_LIMIT] += 1
         elif verdict == HELD:
+            reply = slot.outbox.data + slot.outbox.end
             self.held.keep_compiled(
-                self.connections.token(index), self.held_reply,
-                conn.held.end - self.held_reply, conn.watermark, native.code,
+                self.connections.token(index), reply, conn.ready.end - reply,
+                conn.watermark, native.code,
             )
         elif verdict == SERVED:
             slot.outbox.end = conn.ready.end - slot.outbox.data

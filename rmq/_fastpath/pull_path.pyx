@@ -227,7 +227,7 @@ cdef class PullPath(NativeHandler):
         uint8_t serialize_type, const uint8_t *frame, int64_t size,
     ) noexcept nogil:
         """Put a pull into its group; False if there is no place."""
-        cdef void *queue = (<PullView>pulled.view).tails[pull.queue_id]
+        cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
         cdef int64_t wake_ms = self.table.held.wake_ms
         cdef HeldGroup *group = self.table.group_of(pulled.view, pull.queue_id)
         if group == NULL or not self.table.held.keep(
@@ -457,7 +457,7 @@ cdef class PullPath(NativeHandler):
         self, const Pull *pull, const Pulled *pulled, const Found *found
     ) noexcept nogil:
         """Note what was served."""
-        cdef Served *served = &(<PullView>pulled.view).served[pull.queue_id]
+        cdef Served *served = &(<PullView>pulled.view).queues[pull.queue_id].served
         self.table.found += 1
         self.table.messages += found.messages
         served.pulls += 1
@@ -487,7 +487,7 @@ cdef class PullPath(NativeHandler):
         """Find what a pull may have, as `StoreReader.get` does."""
         cdef Wanted wanted
         cdef void *view = pulled.view
-        cdef void *queue = (<PullView>view).tails[pull.queue_id]
+        cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
         cdef void *file
         cdef int64_t position, size, log_end = self.table.end_offset()
         cdef const uint8_t *entry
@@ -504,7 +504,7 @@ cdef class PullPath(NativeHandler):
         if (<QueueTail>queue).file is None or not _holds(
             file, pull.offset * ENTRY_SIZE
         ):
-            file = (<PullView>view).maps[pull.queue_id]
+            file = (<PullView>view).queues[pull.queue_id].map
             if not _holds(file, pull.offset * ENTRY_SIZE):
                 return decline(conn, FILE_UNKNOWN)
         position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset

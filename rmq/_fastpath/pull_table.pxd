@@ -9,9 +9,7 @@ from rmq._fastpath.tail cimport LogTail, QueueTail
 from rmq._fastpath.watermark cimport Watermark
 
 cdef enum:
-    VIEW_LIMIT = 16384          # groups times topics that are known at the same time
-    SLOT_COUNT = 65536          # of the table of views
-    QUEUE_LIMIT = 1024          # queues of a topic
+    QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
     CHUNK_SIZE = 256 * 1024     # of a file whose pages are looked at together
     CHUNK_LIMIT = 1024          # chunks that are known to be in memory
     CHUNK_MS = 100              # and for how long that is believed
@@ -27,22 +25,27 @@ cdef struct Chunk:
     int64_t size                # bytes of it that were in memory
     int64_t seen_ms
 
+cdef struct ViewQueue:
+    void *tail                  # NULL: not known
+    void *map                   # the queue file that was read last
+    HeldGroup *group            # of pulls that wait; NULL: there were none yet
+    Served served               # since the last `take_served`
+
 cdef class PullView:
     cdef readonly str group
     cdef readonly str topic
+    cdef readonly str expression
     cdef bytes key
     cdef readonly int64_t sub_version   # pulls with a newer one are not for this view
     cdef int64_t code_count     # -1: every tag
     cdef int64_t *codes
     cdef ReplyFields flags      # ext fields of every reply
-    cdef int32_t queue_count
-    cdef list queues            # keeps what the arrays point to alive
-    cdef list files
-    cdef void **tails           # by queue id; NULL: not known
-    cdef void **maps            # the queue file that was read last
-    cdef Served *served         # since the last `take_served`
-    cdef HeldGroup **groups     # of pulls that wait; NULL: there were none yet
+    cdef list tails             # keeps what `queues` points to alive
+    cdef list maps
+    cdef ViewQueue *queues      # by queue id
+    cdef int32_t queue_count    # ids that have a place there: the known ones do
     cdef readonly bint has_served
+    cdef int grow(self, int32_t wanted) except -1
 
 cdef class PullTable:
     cdef LogTail log
@@ -58,7 +61,7 @@ cdef class PullTable:
     cdef int64_t scan_bytes
     cdef int32_t version
     cdef dict views
-    cdef NameTable names        # of the views
+    cdef NameTable names        # of the views, which their owner limits
     cdef Chunk *chunks
     cdef readonly HeldPulls held
     cdef int64_t found          # pulls of this poll, and their messages

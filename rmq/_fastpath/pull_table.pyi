@@ -13,6 +13,7 @@ class PullView:
 
     group: str
     topic: str
+    expression: str | None
     sub_version: int
     def __new__(
         cls,
@@ -22,7 +23,6 @@ class PullView:
         *,
         sub_version: int,
         tag_codes: tuple[int, ...] | None,
-        queue_count: int,
         flags: dict[str, str],
     ) -> Self:
         """`flags` are the last ext fields of each reply.
@@ -72,10 +72,10 @@ class PullTable:
     held: HeldPulls
     def __len__(self) -> int: ...
     def add(self, view: PullView) -> None:
-        """Serve pulls of this view, in place of an older one of the same name.
+        """Serve pulls of this view, in place of an older one of the same name."""
 
-        ValueError beyond 16,384 views.
-        """
+    def some_view(self) -> PullView | None:
+        """Return a view that may go for another one."""
 
     def remove(self, view: PullView) -> None:
         """Leave pulls of this view to the Python handler until it is shown again."""

@@ -9,13 +9,14 @@ Belongs to the thread of the reactor.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset
 
 from rmq._fastpath.commit_table cimport CommitTable
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls, new_group
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport (
-    init_names, insert_name, name_key, remove_name,
+    init_names, insert_name, name_key, remove_name, some_name,
 )
 from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.scan cimport TAG_LIMIT
@@ -35,7 +36,6 @@ cdef class PullView:
         *,
         int64_t sub_version,
         tuple tag_codes,
-        int32_t queue_count,
         dict flags not None,
     ):
         """`flags` are the last ext fields of each reply.
@@ -45,6 +45,7 @@ cdef class PullView:
         cdef Py_ssize_t i
         self.group = group
         self.topic = topic
+        self.expression = expression
         names = [group, topic] if expression is None else [group, topic, expression]
         self.key = name_key(names)
         self.sub_version = sub_version
@@ -57,39 +58,46 @@ cdef class PullView:
             for i in range(self.code_count):
                 self.codes[i] = tag_codes[i]
         self.flags = ReplyFields(flags)
-        if not 0 < queue_count <= QUEUE_LIMIT:
-            raise ValueError(f"{queue_count} queues, 1 to {QUEUE_LIMIT}")
-        self.queue_count = queue_count
-        self.queues = [None] * queue_count
-        self.files = [None] * queue_count
-        self.tails = <void **>calloc(queue_count, sizeof(void *))
-        self.maps = <void **>calloc(queue_count, sizeof(void *))
-        self.served = <Served *>calloc(queue_count, sizeof(Served))
-        self.groups = <HeldGroup **>calloc(queue_count, sizeof(HeldGroup *))
-        if self.tails == NULL or self.maps == NULL or self.served == NULL:
-            raise MemoryError
-        if self.groups == NULL:
-            raise MemoryError
+        self.tails = []
+        self.maps = []
 
     def __dealloc__(self):
         free(self.codes)
-        free(self.tails)
-        free(self.maps)
-        free(self.served)
-        free(self.groups)
+        free(self.queues)
 
     def show(self, QueueTail queue not None, MappedFile file):
         """Serve this queue; `file` holds the entries that are read now, if any are."""
         cdef int32_t queue_id = queue.queue_id
-        if not 0 <= queue_id < self.queue_count:
-            raise ValueError(f"queue {queue_id} of {self.queue_count}")
-        if self.groups[queue_id] != NULL and self.tails[queue_id] != <void *>queue:
+        cdef ViewQueue *known
+        if not 0 <= queue_id < QUEUE_LIMIT:
+            return
+        if queue_id >= self.queue_count:
+            self.grow(queue_id + 1)
+        known = &self.queues[queue_id]
+        if known.group != NULL and known.tail != <void *>queue:
             return      # pulls wait in one that was deleted: they end first
-        self.queues[queue_id] = queue
-        self.tails[queue_id] = <void *>queue
+        self.tails[queue_id] = queue
+        known.tail = <void *>queue
         if file is not None:
-            self.files[queue_id] = file
-            self.maps[queue_id] = <void *>file
+            self.maps[queue_id] = file
+            known.map = <void *>file
+
+    cdef int grow(self, int32_t wanted) except -1:
+        """Have a place for each id below `wanted`."""
+        cdef void *grown
+        wanted = min(max(wanted, 2 * self.queue_count), <int32_t>QUEUE_LIMIT)
+        grown = realloc(self.queues, wanted * sizeof(ViewQueue))
+        if grown == NULL:
+            raise MemoryError
+        self.queues = <ViewQueue *>grown
+        memset(
+            &self.queues[self.queue_count], 0,
+            (wanted - self.queue_count) * sizeof(ViewQueue),
+        )
+        self.tails.extend([None] * (wanted - self.queue_count))
+        self.maps.extend([None] * (wanted - self.queue_count))
+        self.queue_count = wanted
+        return 0
 
     def take_served(self):
         """Return [(queue id, pulls, messages, bytes, end)] since the last call.
@@ -100,7 +108,7 @@ cdef class PullView:
         cdef Served *served
         taken = []
         for i in range(self.queue_count if self.has_served else 0):
-            served = &self.served[i]
+            served = &self.queues[i].served
             if served.pulls:
                 taken.append((
                     i, served.pulls, served.messages, served.size, served.next_offset
@@ -152,8 +160,7 @@ cdef class PullTable:
         self.chunks = <Chunk *>calloc(CHUNK_LIMIT, sizeof(Chunk))
         if self.chunks == NULL:
             raise MemoryError
-        if not init_names(&self.names, SLOT_COUNT):
-            raise MemoryError
+        init_names(&self.names)
 
     def __dealloc__(self):
         free(self.names.slots)
@@ -165,15 +172,14 @@ cdef class PullTable:
     # -- views
 
     def add(self, PullView view not None):
-        """Serve pulls of this view, in place of an older one of the same name.
-
-        ValueError beyond 16,384 views.
-        """
+        """Serve pulls of this view, in place of an older one of the same name."""
         self.remove(view)
-        if len(self.views) >= VIEW_LIMIT:
-            raise ValueError(f"more than {VIEW_LIMIT} views of topics")
-        self.views[view.key] = view
         insert_name(&self.names, view.key, <void *>view)
+        self.views[view.key] = view
+
+    def some_view(self):
+        """A view that may go for another one, or None."""
+        return <PullView>some_name(&self.names).value if self.views else None
 
     def remove(self, PullView view not None):
         """Leave pulls of this view to the Python handler until it is shown again.
@@ -186,18 +192,18 @@ cdef class PullTable:
             return
         remove_name(&self.names, known.key, <void *>known)
         for i in range(known.queue_count):
-            if known.groups[i] != NULL:
-                self.held.give_back_group(known.groups[i])
-                known.groups[i] = NULL
+            if known.queues[i].group != NULL:
+                self.held.give_back_group(known.queues[i].group)
+                known.queues[i].group = NULL
 
     cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil:
         """The pulls of a view that wait in a queue; NULL without memory."""
-        cdef void *queue = (<PullView>view).tails[queue_id]
-        if (<PullView>view).groups[queue_id] == NULL:
-            (<PullView>view).groups[queue_id] = new_group(
-                view, queue, &(<QueueTail>queue).held_groups, self.held
+        cdef ViewQueue *known = &(<PullView>view).queues[queue_id]
+        if known.group == NULL:
+            known.group = new_group(
+                view, known.tail, &(<QueueTail>known.tail).held_groups, self.held
             )
-        return (<PullView>view).groups[queue_id]
+        return known.group
 
     # -- the log
 

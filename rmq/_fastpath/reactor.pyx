@@ -427,6 +427,8 @@ cdef class Reactor:
         """
         if self.connections.find(token) == NULL:
             return False
+        if not self.held.has_room(len(data) + len(timeout_data)):
+            return False
         if not self.held.keep(
             token, data, len(data), timeout_data, len(timeout_data), watermark,
             deadline_ms, code, begun_ns or self.connections.begun_ns,

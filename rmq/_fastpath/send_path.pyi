@@ -12,4 +12,12 @@ REASONS: tuple[str, ...]
 class SendPath(NativeHandler):
     """Serves one of the send codes."""
 
-    def __init__(self, table: SendTable, *, has_short_names: bool) -> None: ...
+    takes_batches: bool
+    def __init__(
+        self,
+        table: SendTable,
+        *,
+        has_short_names: bool,
+        takes_batches: bool = False,
+    ) -> None:
+        """`takes_batches` if every body is a batch, whatever the header says."""

@@ -1,4 +1,6 @@
-"""SendPath: requests 10 and 310 without Python objects, from frame to reply.
+"""SendPath: requests 10, 310 and 320 without Python objects, from frame to reply.
+
+A request has one message or is a batch: 320 always, the others if their header says so.
 
 It serves what it can prove plain and declines the rest: a topic or queue that the
 Python handler has not shown it, anything but whole decimal numbers, bits and properties
@@ -13,20 +15,21 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from rmq._fastpath.append cimport RecordFields, encode_record, encoded_size
-from rmq._fastpath.header_scan cimport is_plain, unescape
+from rmq._fastpath.append cimport (
+    RecordFields, encode_record, encoded_size, tags_code_of,
+)
+from rmq._fastpath.batch_items cimport ITEM_LIMIT, BatchItem, read_item
+from rmq._fastpath.header_scan cimport is_plain, is_utf8, unescape
 from rmq._fastpath.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
     end_value, is_literal, is_unset, put_integer, put_literal, put_text, read_integer,
 )
 from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, DECLINED, HELD, SERVED, Conn, Frame, NativeHandler, Text, Verdict,
-    decline,
+    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
+    Text, Verdict, decline,
 )
-from rmq._fastpath.send_table cimport (
-    PENDING_LIMIT, Pending, Properties, SendTable, SendTopic,
-)
+from rmq._fastpath.send_table cimport Pending, Properties, SendTable, SendTopic
 from rmq._fastpath.tail cimport QueueTail
 
 cdef const char *DIGITS = "0123456789ABCDEF"
@@ -48,6 +51,7 @@ cdef enum:
 
 cdef enum:
     PLAIN_FLAGS = 0x701         # compressed, and by what; other bits have a meaning
+    ID_OFFSET_DIGITS = 16       # of a message id, after the store host
 
 cdef enum Reason:
     HEADER = 0
@@ -71,12 +75,20 @@ VARYING = (TOPIC, QUEUE_ID, BORN_MS, PROPERTIES)
 cdef class SendPath(NativeHandler):
     """Serves one of the send codes."""
 
-    def __init__(self, SendTable table not None, *, bint has_short_names):
+    def __init__(
+        self,
+        SendTable table not None,
+        *,
+        bint has_short_names,
+        bint takes_batches=False,
+    ):
+        """`takes_batches` if every body is a batch, whatever the header says."""
         names = SHORT_NAMES if has_short_names else LONG_NAMES
         NativeHandler.__init__(
             self, names, tuple([names[i] for i in VARYING]), CONTRACT_VERSION, REASONS
         )
         self.table = table
+        self.takes_batches = takes_batches
 
     cdef bint read_numbers(
         self, const Frame *frame, RecordFields *fields
@@ -105,18 +117,21 @@ cdef class SendPath(NativeHandler):
             texts[RECONSUME_TIMES].data, texts[RECONSUME_TIMES].size, b"0"
         ):
             return False
-        if not is_unset(&texts[UNIT_MODE]) or not is_unset(&texts[BATCH]):
+        if not is_unset(&texts[UNIT_MODE]):
             return False
         return texts[MAX_RECONSUME_TIMES].data == NULL or read_integer(
             &texts[MAX_RECONSUME_TIMES], INT32_MIN, INT32_MAX, &value
         )
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Store one message and answer."""
+        """Store one message, or those of a batch, and answer."""
         cdef Sending message
         if not self.check(frame, conn, &message):
             return DECLINED
-        if not self.stage(frame, conn, &message):
+        if message.is_batch:
+            if not self.stage_batch(frame, conn, &message):
+                return DECLINED
+        elif not self.stage(frame, conn, &message):
             return DECLINED
         return self.reply(frame, conn, &message)
 
@@ -127,10 +142,11 @@ cdef class SendPath(NativeHandler):
         cdef RecordFields *fields = &message.fields
         cdef const Text *name = &frame.fields[TOPIC]
         cdef const Text *text = &frame.fields[PROPERTIES]
+        cdef const Text *batch = &frame.fields[BATCH]
         cdef void *topic
         if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
             return decline(conn, BODY)
-        if not self.table.log.is_writable or self.table.pending_count == PENDING_LIMIT:
+        if not self.table.log.is_writable:
             return decline(conn, REFUSING)
         message.properties_size = text.size if text.data != NULL else 0
         if (
@@ -140,16 +156,30 @@ cdef class SendPath(NativeHandler):
             return decline(conn, HEADER)
         if name.data == NULL or name.escaped or not self.read_numbers(frame, fields):
             return decline(conn, HEADER)
+        message.is_batch = self.takes_batches
+        if not is_unset(batch):
+            if not is_literal(batch.data, batch.size, b"true"):
+                return decline(conn, HEADER)
+            message.is_batch = True
         topic = self.table.find_topic(name.data, name.size)
-        if topic == NULL or fields.queue_id >= (<SendTopic>topic).queue_count:
+        if topic == NULL or fields.queue_id >= (<SendTopic>topic).tail_count:
             return decline(conn, TOPIC_UNKNOWN)
         message.queue = (<SendTopic>topic).tails[fields.queue_id]
         message.topic_flags = (<SendTopic>topic).flags
         if message.queue == NULL:
             return decline(conn, TOPIC_UNKNOWN)
-        if not (<QueueTail>message.queue).has_room_to_spare():
-            return decline(conn, ROOM)
         return SERVED
+
+    cdef bint has_room(
+        self, const Sending *message, int64_t count, int64_t size
+    ) noexcept nogil:
+        """True if so many records of so many bytes can be staged."""
+        return (
+            self.table.make_place(count)
+            and self.table.log.has_room(size)
+            and self.table.log.encoder.grow(size)
+            and (<QueueTail>message.queue).has_room_for(count)
+        )
 
     cdef Verdict stage(
         self, const Frame *frame, Conn *conn, Sending *message
@@ -163,24 +193,15 @@ cdef class SendPath(NativeHandler):
         cdef Properties properties
         cdef uint8_t *staged
         cdef int64_t size_without, size
-        fields.topic = frame.fields[TOPIC].data
-        fields.topic_size = frame.fields[TOPIC].size
+        self.fill_common(frame, conn, message)
         fields.body = frame.body
         fields.body_size = <int32_t>frame.body_size
-        fields.born_host = conn.peer
-        fields.born_host_size = conn.peer_size
-        fields.store_host = self.table.host
-        fields.store_host_size = self.table.host_size
-        size_without = encoded_size(
-            fields.topic_size, fields.body_size, 0,
-            fields.born_host_size + fields.store_host_size,
-        )
+        size_without = self.record_size(fields)
         size = size_without + message.properties_size + self.table.extra_size
-        if not self.table.log.has_room(size) or not self.table.log.encoder.grow(size):
+        if not self.has_room(message, 1, size):
             return decline(conn, ROOM)
         staged = self.table.log.encoder.staging + self.table.log.encoder.staged_size
         fields.properties = staged + size_without
-        fields.properties_size = 0
         if message.properties_size:
             fields.properties_size = unescape(
                 <uint8_t *>fields.properties, &frame.fields[PROPERTIES]
@@ -193,47 +214,155 @@ cdef class SendPath(NativeHandler):
             self.table.read_clock()
         if not self.table.end_properties(fields, &properties):
             return decline(conn, PROPERTY)
-        fields.physical_offset = self.table.log.next_offset()
-        fields.queue_offset = (<QueueTail>message.queue).stage()
-        fields.sys_flag |= message.topic_flags
-        fields.reconsume_times = 0
-        fields.store_ms = self.table.store_ms
-        fields.prepared_offset = 0
-        encode_record(staged, fields)
-        message.end_offset = (
-            fields.physical_offset + size_without + fields.properties_size
-        )
         message.unique_key = properties.unique_key
         message.unique_key_size = properties.unique_key_size
         message.waits = properties.waits
-        self.commit(message, properties.tags_code)
+        message.first = self.table.pending_count
+        message.count = 1
+        self.put_record(
+            message, size_without + fields.properties_size, properties.tags_code
+        )
         return SERVED
 
-    cdef void commit(self, Sending *message, int64_t tags_code) noexcept nogil:
-        """Have the end of the poll write what was staged."""
+    cdef Verdict stage_batch(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Write the records of a batch; declined, it left no trace there."""
+        cdef RecordFields *fields = &message.fields
+        cdef BatchItem item
+        cdef const uint8_t *p = frame.body
+        cdef const uint8_t *end = p + frame.body_size
+        cdef int64_t size
+        self.fill_common(frame, conn, message)
+        size = self.measure_batch(p, end, message)
+        if size < 0:
+            return decline(conn, BODY)
+        if not self.has_room(message, message.count, size + message.properties_size):
+            return decline(conn, ROOM)
+        if not self.read_batch_properties(frame, message):
+            return decline(conn, PROPERTY)
+        if not frame.flag & ONEWAY_FLAG and message.count > 1 and not conn.grow(
+            conn, self.reply_size(message.count)
+        ):
+            return decline(conn, ROOM)
+        if self.table.store_ms == 0:
+            self.table.read_clock()
+        message.first = self.table.pending_count
+        while p < end:
+            p = read_item(p, end, &item)
+            fields.flag = item.flag
+            fields.body = item.body
+            fields.body_size = item.body_size
+            fields.properties = item.properties
+            fields.properties_size = item.properties_size
+            self.put_record(
+                message, self.record_size(fields) + item.properties_size,
+                tags_code_of(item.properties, item.properties_size),
+            )
+        return SERVED
+
+    cdef int64_t measure_batch(
+        self, const uint8_t *p, const uint8_t *end, Sending *message
+    ) noexcept nogil:
+        """Count the records of a batch; their bytes together, -1 if an item is wrong.
+        """
+        cdef BatchItem item
+        cdef int64_t size = 0
+        message.count = 0
+        while p < end:
+            p = read_item(p, end, &item)
+            if p == NULL or not is_utf8(item.properties, item.properties_size):
+                return -1
+            message.fields.body_size = item.body_size
+            size += self.record_size(&message.fields) + item.properties_size
+            message.count += 1
+        return size if message.count <= ITEM_LIMIT else -1
+
+    cdef void fill_common(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Fill in what all records of the request have in common."""
+        cdef RecordFields *fields = &message.fields
+        fields.topic = frame.fields[TOPIC].data
+        fields.topic_size = frame.fields[TOPIC].size
+        fields.properties_size = 0
+        fields.born_host = conn.peer
+        fields.born_host_size = conn.peer_size
+        fields.store_host = self.table.host
+        fields.store_host_size = self.table.host_size
+        fields.sys_flag |= message.topic_flags
+        fields.reconsume_times = 0
+        fields.prepared_offset = 0
+
+    cdef int64_t record_size(self, const RecordFields *fields) noexcept nogil:
+        """Size of a record without its properties."""
+        return encoded_size(
+            fields.topic_size, fields.body_size, 0,
+            fields.born_host_size + fields.store_host_size,
+        )
+
+    cdef bint read_batch_properties(
+        self, const Frame *frame, Sending *message
+    ) noexcept nogil:
+        """Read the header's properties, which are not stored; there is room for them.
+        """
+        cdef Properties properties
+        cdef uint8_t *text = (
+            self.table.log.encoder.staging + self.table.log.encoder.staged_size
+        )
+        cdef int64_t size = 0
+        if message.properties_size:
+            size = unescape(text, &frame.fields[PROPERTIES])
+        if not self.table.read_properties(text, size, &properties):
+            return False
+        if not is_plain(properties.unique_key, properties.unique_key_size):
+            return False
+        message.waits = properties.waits
+        message.unique_key = NULL
+        message.unique_key_size = properties.unique_key_size
+        if properties.unique_key != NULL:
+            memcpy(
+                message.batch_key, properties.unique_key, properties.unique_key_size
+            )
+            message.unique_key = message.batch_key
+        return True
+
+    cdef void put_record(
+        self, Sending *message, int64_t size, int64_t tags_code
+    ) noexcept nogil:
+        """Encode a record after those of this poll, whose end will write it."""
+        cdef RecordFields *fields = &message.fields
+        cdef uint8_t *staged = (
+            self.table.log.encoder.staging + self.table.log.encoder.staged_size
+        )
         cdef Pending *pending = &self.table.pending[self.table.pending_count]
+        fields.physical_offset = self.table.log.next_offset()
+        fields.queue_offset = (<QueueTail>message.queue).stage()
+        fields.store_ms = self.table.store_ms
+        encode_record(staged, fields)
+        self.table.log.encoder.staged_size += size
+        message.end_offset = fields.physical_offset + size
         pending.queue = message.queue
-        pending.offset = message.fields.physical_offset
-        pending.size = <int32_t>(message.end_offset - message.fields.physical_offset)
+        pending.offset = fields.physical_offset
+        pending.size = <int32_t>size
         pending.tags_code = tags_code
         self.table.pending_count += 1
-        self.table.log.encoder.staged_size += pending.size
-        self.table.log.last_store_ms = message.fields.store_ms
+        self.table.log.last_store_ms = fields.store_ms
         if (<QueueTail>message.queue).is_watched:
             self.is_urgent = True
 
     cdef Verdict reply(
         self, const Frame *frame, Conn *conn, const Sending *message
     ) noexcept nogil:
-        """Answer now, or once the record is durable."""
+        """Answer now, or once the records are durable."""
+        cdef Verdict verdict = SERVED
         if frame.flag & ONEWAY_FLAG:
             return SERVED
         if self.table.waits_for_disk and message.waits:
             conn.watermark = message.end_offset
-            conn.held.end = self.put_reply(conn.held.end, frame, message)
-            return HELD
+            verdict = HELD
         conn.ready.end = self.put_reply(conn.ready.end, frame, message)
-        return SERVED
+        return verdict
 
     cdef bint end_of_poll(self) noexcept nogil:
         """Write the messages of this poll."""
@@ -255,15 +384,16 @@ cdef class SendPath(NativeHandler):
         self, uint8_t *out, const Frame *frame, const Sending *message
     ) noexcept nogil:
         out = put_literal(out, b'{"code":0,"extFields":{"msgId":"')
-        out = self.put_message_id(out, message.fields.physical_offset)
+        out = self.put_message_ids(out, message)
         out = put_literal(out, b'","queueId":"')
         out = put_integer(out, message.fields.queue_id)
         out = put_literal(out, b'","queueOffset":"')
-        out = put_integer(out, message.fields.queue_offset)
-        out = put_literal(out, b'","transactionId":"')
-        out = put_text(
-            out, <const char *>message.unique_key, message.unique_key_size
-        )
+        out = put_integer(out, self.queue_offset(message))
+        if message.unique_key != NULL:
+            out = put_literal(out, b'","transactionId":"')
+            out = put_text(
+                out, <const char *>message.unique_key, message.unique_key_size
+            )
         out = put_literal(out, b'"')
         out = put_text(out, self.table.facts.json_text, self.table.facts.json_size)
         out = put_literal(out, b"}")
@@ -276,26 +406,42 @@ cdef class SendPath(NativeHandler):
         cdef uint8_t *start
         cdef uint8_t *end
         start = begin_value(fields, b"msgId")
-        end = end_value(
-            start, self.put_message_id(start, message.fields.physical_offset)
-        )
+        end = end_value(start, self.put_message_ids(start, message))
         start = begin_value(end, b"queueId")
         end = end_value(start, put_integer(start, message.fields.queue_id))
         start = begin_value(end, b"queueOffset")
-        end = end_value(start, put_integer(start, message.fields.queue_offset))
-        start = begin_value(end, b"transactionId")
-        end = put_text(
-            start, <const char *>message.unique_key, message.unique_key_size
-        )
-        end = end_value(start, end)
+        end = end_value(start, put_integer(start, self.queue_offset(message)))
+        if message.unique_key != NULL:
+            start = begin_value(end, b"transactionId")
+            end = put_text(
+                start, <const char *>message.unique_key, message.unique_key_size
+            )
+            end = end_value(start, end)
         end = put_text(end, self.table.facts.binary_text, self.table.facts.binary_size)
         end_value(fields, end)
         return end
 
-    cdef uint8_t *put_message_id(self, uint8_t *out, int64_t offset) noexcept nogil:
-        cdef int i
-        memcpy(out, self.table.id_text, 2 * self.table.host_size)
-        out += 2 * self.table.host_size
-        for i in range(16):
-            out[i] = DIGITS[offset >> (60 - 4 * i) & 15]
-        return out + 16
+    cdef int64_t queue_offset(self, const Sending *message) noexcept nogil:
+        """The offset of the first message."""
+        return message.fields.queue_offset - message.count + 1
+
+    cdef int64_t reply_size(self, int64_t count) noexcept nogil:
+        """Bytes that an answer takes at most."""
+        return REPLY_ROOM + count * (2 * self.table.host_size + ID_OFFSET_DIGITS + 1)
+
+    cdef uint8_t *put_message_ids(
+        self, uint8_t *out, const Sending *message
+    ) noexcept nogil:
+        """Write the ids of the records, joined with commas."""
+        cdef int64_t i, offset
+        cdef int32_t digit
+        for i in range(message.first, message.first + message.count):
+            if i > message.first:
+                out = put_literal(out, b",")
+            memcpy(out, self.table.id_text, 2 * self.table.host_size)
+            out += 2 * self.table.host_size
+            offset = self.table.pending[i].offset
+            for digit in range(ID_OFFSET_DIGITS):
+                out[digit] = DIGITS[offset >> (60 - 4 * digit) & 15]
+            out += ID_OFFSET_DIGITS
+        return out

@@ -3,16 +3,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from rmq._fastpath.append cimport RecordFields
 from rmq._fastpath.name_table cimport Name, NameTable
 from rmq._fastpath.reply_fields cimport ReplyFields
-from rmq._fastpath.tail cimport LogTail
+from rmq._fastpath.tail cimport LogTail, QueueTail
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef enum:
-    PROPERTY_LIMIT = 24         # messages with more take the Python path
+    PROPERTY_LIMIT = 128        # messages with more take the Python path
     UNIQUE_KEY_LIMIT = 256
-    PENDING_LIMIT = 8192        # messages of one poll
-    TOPIC_LIMIT = 8192          # topics that are known at the same time
-    SLOT_COUNT = 32768          # of the table of topics
-    QUEUE_LIMIT = 1024          # queues of a topic
+    PENDING_LIMIT = 8192        # messages that a poll stages before it writes them
+    QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
     SPECIAL_LIMIT = 64
 
 cdef struct Pending:            # a message of this poll, staged and not yet written
@@ -29,10 +27,11 @@ cdef struct Properties:         # what a scan of the stored text found
 
 cdef class SendTopic:
     cdef bytes key
-    cdef int32_t queue_count
     cdef int32_t flags          # system flags that the broker adds
     cdef list queues            # keeps the tails alive
     cdef void **tails           # by queue id; NULL: not known
+    cdef int32_t tail_count     # ids that have a place there: the known ones do
+    cdef int show(self, QueueTail queue) except -1
 
 cdef class SendTable:
     cdef LogTail log
@@ -53,13 +52,15 @@ cdef class SendTable:
     cdef int64_t extra_size     # the most that is stored after a text
     cdef ReplyFields facts      # ext fields of every reply
     cdef dict topics
-    cdef NameTable names        # of the topics
+    cdef NameTable names        # of the topics, which their owner limits
     cdef list specials
     cdef Name special_names[SPECIAL_LIMIT]
     cdef int32_t special_count
     cdef uint64_t special_sizes[256]    # bit n: one of n bytes begins with this byte
     cdef Pending *pending
-    cdef int32_t pending_count
+    cdef int64_t pending_count
+    cdef int64_t pending_capacity
+    cdef bint is_lost           # what was served in this poll could not be written
     cdef int64_t store_ms       # of this poll, 0 between polls
 
     cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil
@@ -75,5 +76,7 @@ cdef class SendTable:
     cdef bint read_meaning(
         self, const Name *name, const uint8_t *value, int64_t size, Properties *found
     ) noexcept nogil
+    cdef bint make_place(self, int64_t count) noexcept nogil
     cdef bint commit(self) noexcept nogil
+    cdef bint write_pending(self) noexcept nogil
     cdef int write(self) except -1

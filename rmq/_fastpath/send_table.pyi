@@ -8,7 +8,7 @@ from rmq._fastpath.unique_keys import UniqueKeys
 class SendTopic:
     """A topic as the Python handler last saw it."""
 
-    def __new__(cls, name: bytes, queue_count: int, flags: int) -> Self: ...
+    def __new__(cls, key: bytes, flags: int) -> Self: ...
 
 @final
 class SendTable:
@@ -36,14 +36,15 @@ class SendTable:
         `specials` are names of properties whose messages are not for this path.
         """
 
-    def learn(
-        self, topic: str, queue_count: int, flags: int, queue: QueueTail | None
-    ) -> None:
+    def learn(self, topic: str, flags: int, queue: QueueTail) -> None:
         """Serve sends to this queue of the topic from now on, if it is an ordinary one.
 
-        Whoever changes the topic or deletes it calls `forget`.  ValueError beyond 8,192
-        topics.
+        Whoever changes the topic or deletes it calls `forget`: so the table has at most
+        the topics of the broker.
         """
+
+    def knows(self, topic: str, queue_id: int) -> bool:
+        """Return whether sends to this queue are served."""
 
     def forget(self, topic: str) -> None:
         """Leave the topic to the Python handler until it is shown again."""

@@ -2,14 +2,14 @@
 
 Topics and queues that the Python handler has shown, the constant parts of records and
 replies, and the messages of the poll that is going on.  They are staged in the encoder;
-`commit` writes them at the end of the poll, then their queue entries, then publishes.
-If the log cannot be written nothing is published.
+`commit` writes them at the end of the poll, or when they are many, then their queue
+entries, then publishes.  If the log cannot be written nothing is published.
 Belongs to the thread of the reactor.
 """
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
 from rmq._fastpath.append cimport RecordFields
@@ -54,17 +54,31 @@ cdef extern from *:
 cdef class SendTopic:
     """A topic as the Python handler last saw it."""
 
-    def __cinit__(self, bytes key not None, int32_t queue_count, int32_t flags):
+    def __cinit__(self, bytes key not None, int32_t flags):
         self.key = key
-        self.queue_count = queue_count
         self.flags = flags
         self.queues = []
-        self.tails = <void **>calloc(queue_count, sizeof(void *))
-        if self.tails == NULL:
-            raise MemoryError
 
     def __dealloc__(self):
         free(self.tails)
+
+    cdef int show(self, QueueTail queue) except -1:
+        """Know a queue from now on."""
+        cdef int32_t wanted = queue.queue_id + 1
+        cdef void *grown
+        if wanted > self.tail_count:
+            wanted = min(max(wanted, 2 * self.tail_count), <int32_t>QUEUE_LIMIT)
+            grown = realloc(self.tails, wanted * sizeof(void *))
+            if grown == NULL:
+                raise MemoryError
+            self.tails = <void **>grown
+            while self.tail_count < wanted:
+                self.tails[self.tail_count] = NULL
+                self.tail_count += 1
+        if self.tails[queue.queue_id] != <void *>queue:
+            self.queues.append(queue)
+            self.tails[queue.queue_id] = <void *>queue
+        return 0
 
 
 @cython.final
@@ -108,8 +122,8 @@ cdef class SendTable:
         self.added_text, self.added_size = self.added, len(added)
         self.keys = keys
         self.extra_size = 1 + len(b"UNIQ_KEY\1") + keys.size + 1 + len(added)
-        self.pending = <Pending *>malloc(PENDING_LIMIT * sizeof(Pending))
-        if not init_names(&self.names, SLOT_COUNT) or self.pending == NULL:
+        init_names(&self.names)
+        if not self.make_place(PENDING_LIMIT):
             raise MemoryError
 
     def __dealloc__(self):
@@ -118,27 +132,34 @@ cdef class SendTable:
 
     # -- topics
 
-    def learn(self, str topic not None, int queue_count, int flags, QueueTail queue):
+    def learn(self, str topic not None, int flags, QueueTail queue not None):
         """Serve sends to this queue of the topic from now on, if it is an ordinary one.
 
-        Whoever changes the topic or deletes it calls `forget`.  ValueError beyond 8,192
-        topics.
+        Whoever changes the topic or deletes it calls `forget`: so the table has at most
+        the topics of the broker.
         """
         cdef SendTopic known
-        cdef bytes key = name_key([topic])
-        if len(key) - 1 > RecordLayout.V1_TOPIC_LIMIT or queue is None:
-            return
-        if not 0 <= queue.queue_id < queue_count <= QUEUE_LIMIT:
+        cdef bytes key
+        if not 0 <= queue.queue_id < QUEUE_LIMIT:
             return
         known = self.topics.get(topic)
         if known is None:
-            if len(self.topics) >= TOPIC_LIMIT:
-                raise ValueError(f"more than {TOPIC_LIMIT} topics")
-            known = self.topics[topic] = SendTopic(key, queue_count, flags)
+            key = name_key([topic])
+            if len(key) - 1 > RecordLayout.V1_TOPIC_LIMIT:
+                return
+            known = SendTopic(key, flags)
             insert_name(&self.names, key, <void *>known)
-        if known.tails[queue.queue_id] != <void *>queue:
-            known.queues.append(queue)
-            known.tails[queue.queue_id] = <void *>queue
+            self.topics[topic] = known
+        known.show(queue)
+
+    def knows(self, str topic not None, int32_t queue_id):
+        """True if sends to this queue are served."""
+        cdef SendTopic known = self.topics.get(topic)
+        return (
+            known is not None
+            and 0 <= queue_id < known.tail_count
+            and known.tails[queue_id] != NULL
+        )
 
     def forget(self, str topic not None):
         """Leave the topic to the Python handler until it is shown again."""
@@ -192,11 +213,13 @@ cdef class SendTable:
     ) noexcept nogil:
         """Read a text in which every pair is whole, once and without a meaning here.
 
-        The last pair may lack its end.
+        The last pair may lack its end.  `seen` has a bit for the size and the last
+        byte of each name: only names that share one are compared.
         """
         cdef Name names[PROPERTY_LIMIT]
         cdef Name *name
         cdef int32_t count = 0, i
+        cdef uint64_t bit, seen = 0
         cdef const uint8_t *end = text + size
         cdef const uint8_t *middle
         cdef const uint8_t *stop
@@ -213,11 +236,13 @@ cdef class SendTable:
                 return False
             name = &names[count]
             name.data, name.size = text, middle - text
-            for i in range(count):
+            bit = <uint64_t>1 << ((name.size + name.data[name.size - 1]) & 63)
+            for i in range(count if seen & bit else 0):
                 if names[i].size == name.size and (
                     memcmp(names[i].data, name.data, name.size) == 0
                 ):
                     return False
+            seen |= bit
             count += 1
             if not self.read_meaning(name, middle + 1, stop - middle - 1, found):
                 return False
@@ -261,13 +286,40 @@ cdef class SendTable:
         fields.properties_size = <int32_t>(end - start)
         return True
 
-    # -- the end of a poll
+    # -- the messages of a poll
+
+    cdef bint make_place(self, int64_t count) noexcept nogil:
+        """Have room for `count` more messages of this poll; False without it.
+
+        Those before them are written first if they are many.
+        """
+        cdef int64_t wanted
+        cdef void *grown
+        if self.pending_count >= PENDING_LIMIT and not self.write_pending():
+            self.is_lost = True
+            return False
+        wanted = self.pending_count + count
+        if wanted <= self.pending_capacity:
+            return True
+        wanted = max(wanted, 2 * self.pending_capacity)
+        grown = realloc(self.pending, wanted * sizeof(Pending))
+        if grown == NULL:
+            return False
+        self.pending = <Pending *>grown
+        self.pending_capacity = wanted
+        return True
 
     cdef bint commit(self) noexcept nogil:
+        """End the poll: write what waits; False if not all that was served is kept."""
+        cdef bint is_kept = self.write_pending() and not self.is_lost
+        self.store_ms = 0
+        self.is_lost = False
+        return is_kept
+
+    cdef bint write_pending(self) noexcept nogil:
         """Write what is staged and publish it; False if nothing of it was kept."""
         cdef bint is_kept = True
-        cdef int32_t i
-        self.store_ms = 0
+        cdef int64_t i
         if self.pending_count == 0:
             return True
         with gil:
@@ -285,7 +337,7 @@ cdef class SendTable:
     cdef int write(self) except -1:
         cdef Pending *message
         cdef QueueTail queue
-        cdef int32_t i
+        cdef int64_t i
         self.log.write(self.pending_count)
         for i in range(self.pending_count):
             message = &self.pending[i]

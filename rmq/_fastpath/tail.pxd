@@ -26,7 +26,7 @@ cdef class QueueTail:
     cdef bint is_touched
     cdef int32_t staged                 # messages of this poll that wait to be written
     cdef bint has_room(self) noexcept nogil
-    cdef bint has_room_to_spare(self) noexcept nogil
+    cdef bint has_room_for(self, int64_t count) noexcept nogil
     cdef int64_t stage(self) noexcept nogil
     cdef void end_staging(self) noexcept nogil
     cpdef int64_t publish(

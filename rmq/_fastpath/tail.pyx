@@ -85,9 +85,9 @@ cdef class QueueTail:
             <= self.file.allocated
         )
 
-    cdef bint has_room_to_spare(self) noexcept nogil:
-        """True if one more message can be staged that does not fill the file."""
-        cdef int64_t size = (self.staged + 1) * QueueEntryLayout.ENTRY_SIZE
+    cdef bint has_room_for(self, int64_t count) noexcept nogil:
+        """True if so many more can be staged without filling the file."""
+        cdef int64_t size = (self.staged + count) * QueueEntryLayout.ENTRY_SIZE
         return (
             self.has_room()
             and self.file._write_position + size <= self.file.allocated
@@ -296,7 +296,7 @@ cdef class LogTail:
             len(queue.topic_bytes), parts.body_size, parts.properties_size,
             parts.born_host_size + len(encoder.store_host),
         )
-        if not self.has_room(size) or not queue.has_room_to_spare():
+        if not self.has_room(size) or not queue.has_room_for(1):
             return False
         fields.topic = queue.topic_bytes
         fields.topic_size = <int32_t>len(queue.topic_bytes)

@@ -6,8 +6,13 @@ answer, the address that the caller used replaces a guessed broker address).  Wi
 acting masters, a group without a master shows the member with the least id as master.
 An answer for a zone contains the brokers of that zone, and those without a master,
 which readers still need.
+
+When there are too many, the answers about a topic picked at random go for each new one:
+if more topics than fit are asked for in turn, most are still found. Without the oldest,
+or without all, none would be.
 """
 
+import random
 from collections.abc import Callable
 
 from rmq.namesrv.config import NamesrvConfig
@@ -18,8 +23,11 @@ from rmq.protocol.bodies.route import TopicRouteData
 from rmq.protocol.flags import PERM_WRITE
 from rmq.remoting.connection import Connection
 
-MAX_BODIES = 20_000
-"""Most cached bodies; when there are more, all are dropped."""
+MAX_BYTES = 128 * 1024 * 1024
+"""Bytes of all bodies, each with BODY_COST: 200,000 topics of small clusters."""
+
+BODY_COST = 256
+"""Bytes that a body takes besides its text."""
 
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Prefix of topics by which brokers find the real members of their group."""
@@ -42,18 +50,21 @@ class RouteAnswers:
         self._kv = kv_config
         self._address_for = address_for
         self._bodies: dict[str, dict[str, bytes]] = {}
-        self._count = 0
+        self._topics: list[str] = []
+        """Those of `_bodies`, and some that were forgotten."""
+        self._size = 0
         routes.topics.on_change.append(self.forget)
         routes.on_broker_change.append(self.forget_all)
 
     def forget(self, topic: str) -> None:
         """Drop the answers about a topic."""
-        self._count -= len(self._bodies.pop(topic, ()))
+        self._size -= sum(map(_cost, self._bodies.pop(topic, {}).values()))
 
     def forget_all(self) -> None:
         """Drop every answer."""
         self._bodies.clear()
-        self._count = 0
+        self._topics.clear()
+        self._size = 0
 
     def body(self, topic: str, connection: Connection) -> bytes | None:
         """Return the body for a caller; None if no broker has the topic."""
@@ -64,13 +75,28 @@ class RouteAnswers:
         route = self._told_to(topic, connection)
         if route is None:
             return None
-        if self._count >= MAX_BODIES:
-            self.forget_all()
         body = route.encode()
-        assert self._count >= 0, "more was forgotten than was kept"
-        self._bodies.setdefault(topic, {})[host] = body
-        self._count += 1
+        self._keep(topic, host, body)
         return body
+
+    def _keep(self, topic: str, host: str, body: bytes) -> None:
+        """Cache a body; make room for it first."""
+        while self._bodies and self._size + _cost(body) > MAX_BYTES:
+            self._forget_some()
+        if topic not in self._bodies:
+            if len(self._topics) > 2 * len(self._bodies) + 16:
+                self._topics = list(self._bodies)
+            self._topics.append(topic)
+        self._bodies.setdefault(topic, {})[host] = body
+        self._size += _cost(body)
+
+    def _forget_some(self) -> None:
+        """Drop the answers about one topic, which was perhaps forgotten before."""
+        place = random.randrange(len(self._topics))
+        self.forget(self._topics[place])
+        self._topics[place] = self._topics[-1]
+        self._topics.pop()
+        assert self._size >= 0, "more was forgotten than was kept"
 
     def body_in_zone(
         self, topic: str, connection: Connection, zone: str
@@ -103,6 +129,10 @@ class RouteAnswers:
         if self._config.order_message_enable:
             route.order_topic_conf = self._kv.get(ORDER_TOPIC_CONFIG, topic)
         return route
+
+
+def _cost(body: bytes) -> int:
+    return len(body) + BODY_COST
 
 
 def _show_acting_masters(topic: str, route: TopicRouteData) -> None:

@@ -16,6 +16,9 @@ from rmq.protocol.properties import MAX_PROPERTIES_SIZE
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
 _ITEM_TAIL: Final = struct.Struct(">h")
 
+MAX_ITEMS: Final = 200_000
+"""Messages of a batch: their ids, up to 57 bytes each, fit into the answer's header."""
+
 
 class BatchItem(NamedTuple):
     """One message of a batch; topic, queue, flags and host are those of the batch."""
@@ -26,12 +29,20 @@ class BatchItem(NamedTuple):
 
 
 def decode_batch(body: bytes) -> list[BatchItem]:
-    """Cut a batch body into its items; RequestRejected if a length is wrong."""
-    items = []
+    """Cut a batch body into its items; RequestRejected if a length is wrong.
+
+    As well if there are more than MAX_ITEMS.
+    """
+    items: list[BatchItem] = []
     position = 0
     while position < len(body):
         size, item = _decode_item(body, position)
         assert size > 0, "an item without a size would be read for ever"
+        if len(items) == MAX_ITEMS:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the batch has more than {MAX_ITEMS} messages: send smaller ones",
+            )
         items.append(item)
         position += size
     return items

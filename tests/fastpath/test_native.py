@@ -40,8 +40,8 @@ cdef class Echo(NativeHandler):
             conn.ready.end += frame.body_size
             return SERVED
         if mode == 104:
-            memcpy(conn.held.end, frame.body, frame.body_size)
-            conn.held.end += frame.body_size
+            memcpy(conn.ready.end, frame.body, frame.body_size)
+            conn.ready.end += frame.body_size
             conn.watermark = 100
             return HELD
         return DECLINED
@@ -171,9 +171,9 @@ def test_varying_fields_are_among_the_fields():
 def test_base_handler_declines(pair):
     ours, theirs = pair
     reactor = Reactor()
-    reactor.natives.register(0, 77, NativeHandler(("mode",), (), 3))
+    reactor.natives.register(0, 77, NativeHandler(("mode",), (), 4))
     with pytest.raises(ValueError, match="already"):
-        reactor.natives.register(0, 77, NativeHandler((), (), 3))
+        reactor.natives.register(0, 77, NativeHandler((), (), 4))
     reactor.connections.add(ours.detach())
     theirs.sendall(request("s", "x", b"") + request("s", "y", b"", code=78))
     reactor.poll(0)

@@ -9,7 +9,7 @@ from rmq.broker import clients, queue_locks, quota
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables import groups, offsets, topics
 from rmq.namesrv import kv_config, routes, topic_queues
-from rmq.protocol import bodies, fastjson, frames, json_dialect, json_header
+from rmq.protocol import batch, bodies, fastjson, frames, json_dialect, json_header
 from rmq.protocol.bodies import register
 from rmq.remoting import dispatch, sniffer
 from rmq_plugins.client import heartbeat
@@ -37,6 +37,7 @@ LIMITS = {
         (register.MAX_INFLATED_SIZE, MIB), (register.MAX_TEXT_TOPICS, 1),
     ],
     "objects in a body": [(bodies.MAX_OBJECTS, 1)],
+    "messages of a batch": [(batch.MAX_ITEMS, 1)],
     "requests that wait in the broker (relayed, replies)": [
         (dispatch.MAX_WAITING, 1), (dispatch.MAX_WAITING_BYTES, MIB),
     ],

@@ -448,8 +448,30 @@ def test_a_kept_answer_is_made_anew_when_its_route_changes(caller):
 
 
 def test_answers_kept_have_a_limit(caller, monkeypatch):
-    monkeypatch.setattr(answers, "MAX_BODIES", 1)
     caller.register()
     first = caller.call(105, topic="T").body
+    monkeypatch.setattr(answers, "MAX_BYTES", len(first) + answers.BODY_COST)
     caller.call(105, topic="U")
     assert caller.call(105, topic="T").body is not first
+
+
+def test_most_answers_are_kept_when_more_than_fit_are_asked_for_in_turn(
+    caller, monkeypatch
+):
+    topics = [f"T{n:03}" for n in range(110)]
+    wrapper = TopicConfigAndMappingSerializeWrapper(
+        data_version=DataVersion(counter=1),
+        topic_config_table={t: TopicConfig(topic_name=t) for t in topics},
+    )
+    body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode()
+    caller.register(body)
+    size = len(caller.call(105, topic="T000").body) + answers.BODY_COST
+    monkeypatch.setattr(answers, "MAX_BYTES", 100 * size)
+    bodies = {}
+    kept = 0
+    for turn in range(20):
+        for topic in topics:
+            body = caller.call(105, topic=topic).body
+            kept += turn > 9 and bodies.get(topic) is body
+            bodies[topic] = body
+    assert kept > 0.7 * 10 * len(topics)

@@ -18,11 +18,9 @@ from rmq.protocol.frames import encode
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.pull.checks import PullPlan
 
-VIEW_LIMIT = 16_384
-"""More are not served at the same time; then all are shown again."""
-
-QUEUE_LIMIT = 1_024
-"""Topics with more queues are left to the Python handler."""
+VIEW_LIMIT = 65_536
+"""Groups times topics that are served at the same time, of about a KiB each; one of
+them goes for each new one."""
 
 ViewKey = tuple[str, str, str | None]
 
@@ -100,17 +98,18 @@ class NativePulls:
     def _add(self, key: ViewKey, plan: PullPlan, sub_version: int) -> PullView | None:
         group, topic, expression = key
         config = self._topics.get(topic)
-        if config is None or not 0 < config.read_queue_nums <= QUEUE_LIMIT:
+        if config is None:
             return None
-        if len(self._views) == VIEW_LIMIT:
-            self.forget_all()
+        if len(self._views) >= VIEW_LIMIT:
+            view = self.table.some_view()
+            assert view is not None, "the table has the views that are known here"
+            self._forget((view.group, view.topic, view.expression))
         view = self._views[key] = PullView(
             group,
             topic,
             expression,
             sub_version=sub_version,
             tag_codes=plan.filter.tag_codes,
-            queue_count=config.read_queue_nums,
             flags={
                 "topicSysFlag": str(plan.topic_sys_flag),
                 "groupSysFlag": str(plan.group_sys_flag),

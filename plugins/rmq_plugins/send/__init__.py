@@ -22,9 +22,12 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.CONSUMER_SEND_MSG_BACK, back.send_back)
     register.on_config(sends.config_changed)
 
-    def compiled(*, has_short_names: bool) -> SendPath:
-        table = sends.compiled(broker).table
-        return SendPath(table, has_short_names=has_short_names)
+    def compiled(*, has_short_names: bool, takes_batches: bool = False) -> SendPath:
+        return SendPath(
+            sends.compiled(broker).table,
+            has_short_names=has_short_names,
+            takes_batches=takes_batches,
+        )
 
     accept_from_ms = broker.config.start_accept_send_request_time_stamp
     if accept_from_ms > broker.clock.now_ms():
@@ -32,3 +35,5 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     long, short = (partial(compiled, has_short_names=short) for short in (False, True))
     register.native(RequestCode.SEND_MESSAGE, long)
     register.native(RequestCode.SEND_MESSAGE_V2, short)
+    batch = partial(compiled, has_short_names=True, takes_batches=True)
+    register.native(RequestCode.SEND_BATCH_MESSAGE, batch)

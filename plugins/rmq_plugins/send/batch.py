@@ -6,11 +6,13 @@ header belong to the batch and are not stored; each message has its own. A uniqu
 the header's properties is answered as the transaction id.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
 from rmq.protocol.batch import decode_batch
+from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import SendMessageRequestHeader
@@ -34,11 +36,17 @@ class BatchHandler:
     """The batch part of Java's `SendMessageProcessor`."""
 
     def __init__(
-        self, broker: BrokerContext, checks: SendChecks, answers: SendAnswers
+        self,
+        broker: BrokerContext,
+        checks: SendChecks,
+        answers: SendAnswers,
+        show: Callable[[TopicConfig, int], None],
     ) -> None:
+        """`show` gets topic and queue of each batch that was put."""
         self._put_batch = broker.put.put_batch
         self._checks = checks
         self._answers = answers
+        self._show = show
         self._store_host = broker.store_host
         self._max_size = broker.store_config.max_message_size
 
@@ -52,12 +60,14 @@ class BatchHandler:
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the batch has no body")
         try:
-            message = self._head(request, header, connection)
+            config = self._checks.topic(header, connection)
+            message = self._head(request, header, connection, config)
             if len(request.body) > self._max_size or _is_special(message):
                 return self._answers.not_stored(request, PutStatus.MESSAGE_ILLEGAL)
             result = self._put_batch(message, decode_batch(request.body))
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
+        self._show(config, message.queue_id)
         if result.status is not PutStatus.PUT_OK:
             return self._answers.not_stored(request, result.status)
         assert result.physical_offsets, "a stored batch has messages"
@@ -70,11 +80,11 @@ class BatchHandler:
             ),
             "queueId": str(message.queue_id),
             "queueOffset": str(result.queue_offset),
-            **self._answers.facts,
         }
         unique_key = message.properties.get(UNIQ_KEY)
         if unique_key is not None:
             fields["transactionId"] = unique_key
+        fields |= self._answers.facts
         wait = message.properties.get(WAIT)
         return self._answers.stored(request, fields, result, wait, header.topic)
 
@@ -83,9 +93,9 @@ class BatchHandler:
         request: Command,
         header: SendMessageRequestHeader,
         connection: Connection,
+        config: TopicConfig,
     ) -> Message:
         """Check the batch as a whole; return the common part of its messages."""
-        config = self._checks.topic(header, connection)
         if len(header.topic) > MAX_TOPIC_LENGTH:
             raise _illegal(f"message topic length over {MAX_TOPIC_LENGTH}")
         if header.topic.startswith(RETRY_PREFIX):

@@ -46,7 +46,7 @@ class SendHandler:
         self._triggers = broker.put.triggers
         self._answers = SendAnswers(broker)
         self._checks = SendChecks(broker)
-        self._batch = BatchHandler(broker, self._checks, self._answers)
+        self._batch = BatchHandler(broker, self._checks, self._answers, self._show)
         self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)
         self._store_host = broker.store_host
         self._config = broker.config
@@ -97,8 +97,7 @@ class SendHandler:
             result = self._put(message)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
-        if self._natives is not None and self._answers.is_durable(header.topic):
-            self._natives.show(config, queue_id)
+        self._show(config, queue_id)
         status = result.status
         if status is not _PUT_OK:
             return self._answers.not_stored(request, status)
@@ -110,6 +109,13 @@ class SendHandler:
             **self._answers.facts,
         }
         return self._answers.stored(request, fields, result, wait, header.topic)
+
+    def _show(self, config: TopicConfig, queue_id: int) -> None:
+        """Let compiled code serve this queue, after a message was put into it."""
+        name = config.topic_name
+        assert name is not None, "a topic in the table has a name"
+        if self._natives is not None and self._answers.is_durable(name):
+            self._natives.show(name, config, queue_id)
 
     def _message(
         self,

@@ -15,9 +15,6 @@ from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.topics import is_dlq_topic, is_retry_topic
 from rmq_plugins.send.checks import added_flags
 
-TOPIC_LIMIT = 8192
-"""Most queues at a time; when there are more, all are removed and added again."""
-
 
 class NativeSends:
     """The table behind the compiled handlers of both send codes."""
@@ -45,33 +42,24 @@ class NativeSends:
             max_body_size=broker.store_config.max_message_size,
             version=WIRE_VERSION,
         )
-        self._shown: dict[str, set[int]] = {}
         self._config = broker.config
         broker.topics.on_change.append(self._forget)
 
     def _forget(self, name: str, _topic: TopicConfig | None) -> None:
-        if self._shown.pop(name, None) is not None:
-            self.table.forget(name)
+        self.table.forget(name)
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Leave all sends to the Python handler if the broker's permission changed."""
         if "brokerPermission" in keys:
-            self._forget_all()
+            self.table.forget_all()
 
-    def _forget_all(self) -> None:
-        self._shown.clear()
-        self.table.forget_all()
-
-    def show(self, config: TopicConfig, queue_id: int) -> None:
+    def show(self, name: str, config: TopicConfig, queue_id: int) -> None:
         """Let the compiled handler serve later messages for this queue.
 
         Called again for each message that is declined for another reason.
         """
-        name = config.topic_name
-        assert name is not None, "a topic in the table has a name"
         assert queue_id >= 0, f"no queue was chosen for {name}"
-        shown = self._shown.get(name)
-        if shown is not None and queue_id in shown:
+        if self.table.knows(name, queue_id) or queue_id >= config.write_queue_nums:
             return
         queue = self._store.queues.get(name, queue_id)
         if (
@@ -81,10 +69,4 @@ class NativeSends:
             or is_dlq_topic(name)
         ):
             return
-        if shown is None:
-            if len(self._shown) == TOPIC_LIMIT:
-                self._forget_all()
-            shown = self._shown[name] = set()
-        shown.add(queue_id)
-        flags = added_flags(config)
-        self.table.learn(name, config.write_queue_nums, flags, queue)
+        self.table.learn(name, added_flags(config), queue)

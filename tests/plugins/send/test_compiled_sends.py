@@ -4,10 +4,6 @@ Two brokers with the same clock get the same frames over a socket, cut at the sa
 places; one of them serves what it can compiled. Replies, log and queues must be equal.
 """
 
-import itertools
-import json
-import os
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,68 +11,20 @@ from hypothesis import strategies as st
 from rmq._fastpath import EventKind
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.command import FLAG_ONEWAY, Command
-from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.command import FLAG_ONEWAY
+from rmq.protocol.frames import FrameDecoder
 from rmq.store.config import FlushDiskType
 from rmq.store.durability import RefusalKind
+from tests.plugins.send.frames import (
+    PLAIN,
+    assert_equal,
+    cut,
+    log_that_fails,
+    request,
+)
 from tests.plugins.sides import sides
 
 __all__ = ["sides"]
-
-LONG = (
-    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
-    "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
-    "maxReconsumeTimes", "batch", "bname",
-)  # fmt: skip
-SHORT = "abcdefghijklmn"
-PLAIN = {
-    "producerGroup": "PG",
-    "topic": "T",
-    "defaultTopic": "TBW102",
-    "defaultTopicQueueNums": "4",
-    "queueId": "1",
-    "sysFlag": "0",
-    "bornTimestamp": "1795230112758",
-    "flag": "0",
-    "properties": "KEYS\x01k1 k2\x02UNIQ_KEY\x017F01\x02WAIT\x01true\x02TAGS\x01A\x02",
-    "reconsumeTimes": "0",
-    "unitMode": "false",
-    "batch": "false",
-}
-
-
-def request(fields, *, opaque, code=310, body=b"hello", flag=0, kind="plain"):
-    """One frame: plain JSON as ours, escaped JSON as Java's, or a binary header."""
-    names = LONG if code == 10 else SHORT
-    ext = {names[LONG.index(name)]: value for name, value in fields.items()}
-    if kind == "escaped":
-        header = json.dumps(
-            {
-                "code": code, "extFields": ext, "flag": flag, "language": "JAVA",
-                "opaque": opaque, "serializeTypeCurrentRPC": "JSON", "version": 513,
-            }
-        ).encode()  # fmt: skip
-        head = (4 + len(header) + len(body)).to_bytes(4, "big")
-        return head + len(header).to_bytes(4, "big") + header + body
-    return encode(
-        Command(
-            code,
-            ext,
-            body,
-            opaque=opaque,
-            flag=flag,
-            language="JAVA" if kind == "plain" else 0,
-            version=513,
-            serialize_type=kind == "binary",
-        )
-    )
-
-
-def assert_equal(python, compiled):
-    assert compiled.replies == python.replies
-    assert compiled.store.log.end_offset == python.store.log.end_offset
-    assert compiled.files() == python.files()
-
 
 PIECES = st.sampled_from(
     [
@@ -163,13 +111,6 @@ def frames(draw):
         "body": draw(st.sampled_from([b"x", b"y" * 128, b"z" * 700, b"", b"w" * 5000])),
         "flag": draw(st.sampled_from([0, 0, 0, FLAG_ONEWAY])),
     }
-
-
-def cut(draw, data):
-    """Cut a stream at a few places."""
-    places = draw(st.lists(st.integers(0, len(data)), max_size=6))
-    ends = [0, *sorted(places), len(data)]
-    return [data[a:b] for a, b in itertools.pairwise(ends)]
 
 
 @settings(
@@ -270,14 +211,9 @@ def test_a_failed_write_answers_nobody_and_stores_nothing(sides):
     _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     compiled.play([request(PLAIN, opaque=0)])
     end = compiled.store.log.end_offset
-    file = compiled.store.log.file
-    saved, read_only = os.dup(file.fd), os.open(file.path, os.O_RDONLY)
-    os.dup2(read_only, file.fd)
     compiled.peer.sendall(request(PLAIN, opaque=1))
-    compiled.reactor.poll(0)
-    os.dup2(saved, file.fd)
-    os.close(saved)
-    os.close(read_only)
+    with log_that_fails(compiled):
+        compiled.reactor.poll(0)
     [(kind, _, _)] = compiled.reactor.take_events()
     assert kind == EventKind.NOT_KEPT
     assert compiled.store.log.end_offset == end
