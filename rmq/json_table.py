@@ -125,8 +125,11 @@ class JsonTable(ABC):
         return self._path.name
 
     def text(self) -> bytes:
-        """Return the content on one line, as sent to tools and replicas."""
-        return fastjson.dumps(self._content())
+        """Return all of the content at once, as sent to tools and replicas."""
+        pieces = [fastjson.dumps(self._content())]
+        for name, members in self._large.items():
+            pieces[:1] = members.in_request.fill(pieces[0], name)
+        return b"".join(pieces)
 
     def touch(self) -> None:
         """Mark the table as changed: increase the version; the next save writes."""

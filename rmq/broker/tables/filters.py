@@ -97,7 +97,9 @@ class FilterTable(JsonTable):
         self._long: set[str] = set()
         """Topics with more changed selectors than are encoded in a turn."""
 
-        self._texts: LargeObject[tuple[str, _Groups]] = LargeObject(_encode_topic)
+        self._texts: LargeObject[tuple[str, _Groups]] = LargeObject(
+            _encode_topic, _encode_topic
+        )
         self._large = {"filterDataByTopic": self._texts}
         self._quota = NamedQuota(MAX_FILTERS, "selectors", "unsubscribe some first")
 
