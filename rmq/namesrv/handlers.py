@@ -3,8 +3,8 @@
 Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
 """
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
@@ -14,10 +14,15 @@ from rmq.errors import ConfigError, RequestRejected
 from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from rmq.namesrv.registration import DEFAULT_TIMEOUT_MS, Caller, Registration
+from rmq.namesrv.registration import (
+    DEFAULT_TIMEOUT_MS,
+    Caller,
+    Registered,
+    Registration,
+)
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
-from rmq.protocol.bodies.register import RegisterBrokerBody, inflate
+from rmq.protocol.bodies.register import MAX_PART_SIZE, RegisterBrokerBody, inflate
 from rmq.protocol.bodies.route import (
     BrokerMemberGroup,
     GetBrokerMemberGroupResponseBody,
@@ -32,11 +37,13 @@ from rmq.protocol.topics import validate_topic
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
 
+T = TypeVar("T")
+
 MAX_NAME_LENGTH = 255
 """Characters of broker and cluster names and addresses: they are keys of tables."""
 
 MAX_WAITING_REGISTRATIONS: Final = 64
-"""Compressed registrations that wait; one at a time is read. Brokers try again."""
+"""Large registrations that wait; one at a time is read. Brokers try again."""
 
 Answering = Coroutine[Any, Any, Command]
 """The change is made at once; the answer waits until the file holds it."""
@@ -125,51 +132,56 @@ class NameServerHandlers:
         if crc and crc != body_crc(request.body):
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         _check_names(header.cluster_name, header.broker_name, header.broker_addr)
-        if RegisterBrokerBody.is_compressed(request.body):
-            return self._register_compressed(request, header, connection)
+        is_compressed = RegisterBrokerBody.is_compressed(request.body)
+        if is_compressed or len(request.body) > MAX_PART_SIZE:
+            return self._register_in_steps(request, header, connection)
         body = RegisterBrokerBody.decode(request.body, request.version)
-        return self._register(request, header, body, connection)
+        wanted = self._registration(request, header, body, connection)
+        return self._registered(request, self._routes.register(wanted, connection))
 
-    async def _register_compressed(
+    async def _register_in_steps(
         self,
         request: Command,
         header: headers.RegisterBrokerRequestHeader,
         connection: Connection,
     ) -> Command:
-        """Register after a worker thread has inflated the body; others are served."""
-        inflated = await trio.to_thread.run_sync(inflate, request.body)
-        steps = RegisterBrokerBody.steps(inflated, len(request.body))
-        while (body := next(steps)) is None:
-            await trio.lowlevel.checkpoint()
+        """Register many topics; others are served between the steps."""
+        if RegisterBrokerBody.is_compressed(request.body):
+            inflated = await trio.to_thread.run_sync(inflate, request.body)
+            steps = RegisterBrokerBody.inflated_steps(inflated, len(request.body))
+        else:
+            steps = RegisterBrokerBody.document_steps(request.body, request.version)
+        body = await _last_of(steps)
         if not connection.is_open:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the connection ended")
-        return self._register(request, header, body, connection)
+        wanted = self._registration(request, header, body, connection)
+        registered = self._routes.register_in_steps(wanted, connection)
+        return self._registered(request, await _last_of(registered))
 
-    def _register(
+    def _registration(
         self,
         request: Command,
         header: headers.RegisterBrokerRequestHeader,
         body: RegisterBrokerBody,
         connection: Connection,
-    ) -> Command:
+    ) -> Registration:
         wrapper = body.topic_config_serialize_wrapper
-        registered = self._routes.register(
-            Registration(
-                header.cluster_name,
-                header.broker_addr,
-                header.broker_name,
-                header.broker_id,
-                header.ha_server_addr,
-                wrapper.topic_config_table,
-                wrapper.data_version,
-                header.heartbeat_timeout_millis or DEFAULT_TIMEOUT_MS,
-                header.enable_acting_master,
-                request.ext_fields.get(ZONE_NAME),
-                wrapper.topic_queue_mapping_info_map,
-                self._caller_of(connection),
-            ),
-            connection,
+        return Registration(
+            header.cluster_name,
+            header.broker_addr,
+            header.broker_name,
+            header.broker_id,
+            header.ha_server_addr,
+            wrapper.topic_config_table,
+            wrapper.data_version,
+            header.heartbeat_timeout_millis or DEFAULT_TIMEOUT_MS,
+            header.enable_acting_master,
+            request.ext_fields.get(ZONE_NAME),
+            wrapper.topic_queue_mapping_info_map,
+            self._caller_of(connection),
         )
+
+    def _registered(self, request: Command, registered: Registered) -> Command:
         answer = headers.RegisterBrokerResponseHeader(
             master_addr=registered.master_address, ha_server_addr=registered.ha_address
         )
@@ -415,6 +427,13 @@ class NameServerHandlers:
             not self._config.delete_topic_with_broker_registration
         )
         self.answers.forget_all()
+
+
+async def _last_of(steps: Iterator[T | None]) -> T:
+    """Return what comes after the steps; others are served between them."""
+    while (result := next(steps)) is None:
+        await trio.lowlevel.checkpoint()
+    return result
 
 
 def _topics(request: Command, names: list[str]) -> Command:

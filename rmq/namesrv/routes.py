@@ -9,7 +9,7 @@ has an address: a slave serves readers while its master is away.
 Belongs to the trio thread; memory only.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from rmq.namesrv.registration import (
     MASTER_ID,
@@ -21,6 +21,7 @@ from rmq.namesrv.registration import (
     Registration,
 )
 from rmq.namesrv.rules import (
+    TOPICS_OF_STEP,
     brings_topics,
     check_hosts,
     check_owner,
@@ -68,14 +69,22 @@ class RouteTable:
     def register(
         self, wanted: Registration, connection: Connection | None
     ) -> Registered:
-        """Apply a registration; RequestRejected if the full table is needed first.
+        """Apply a registration at once, see `register_in_steps`."""
+        return next(filter(None, self.register_in_steps(wanted, connection)))
 
-        A refused registration changes nothing in the tables.
+    def register_in_steps(
+        self, wanted: Registration, connection: Connection | None
+    ) -> Iterator[Registered | None]:
+        """Apply a registration; yield None after each step, and the answer at last.
+
+        RequestRejected if the full table is needed first. A refused registration
+        changes nothing in the tables. If the broker leaves between two steps, the rest
+        of its topics is left out.
         """
+        yield from check_plausible(wanted)
         key = wanted.cluster, wanted.address
         group = self._brokers.get(wanted.broker_name) or BrokerGroup(wanted.cluster)
         before = self._live.get(key)
-        check_plausible(wanted)
         check_owner(group, before, wanted)
         self._check_room(wanted)
         holder = group.addresses.get(wanted.broker_id, wanted.address)
@@ -85,7 +94,8 @@ class RouteTable:
             self._forget_live(key)
             group.remove(wanted.address)
             self._changed()
-            return Registered()
+            yield Registered()
+            return
         is_first = wanted.broker_id not in group.addresses
         if is_first and len(wanted.topics) == 1:
             raise refused("register broker failed")
@@ -93,10 +103,10 @@ class RouteTable:
             self.unregister(*key, before.broker_name, wanted.broker_id)
         self._place(group, wanted)
         is_new = before is None or before.data_version != wanted.data_version
-        if brings_topics(group, wanted):
-            self._take_topics(group, wanted, is_all=is_new or is_first)
         self._note_live(key, wanted, connection)
-        return self._master_for(group, wanted)
+        if brings_topics(group, wanted):
+            yield from self._take_topics(group, wanted, is_all=is_new or is_first)
+        yield self._master_for(group, wanted)
 
     def _check_room(self, wanted: Registration) -> None:
         """Refuse what would make a table larger than its limit."""
@@ -140,7 +150,7 @@ class RouteTable:
 
     def _take_topics(
         self, group: BrokerGroup, wanted: Registration, *, is_all: bool
-    ) -> None:
+    ) -> Iterator[None]:
         """Store all topics, or those that were deleted here but exist at the broker."""
         name = wanted.broker_name
         mappings = wanted.mappings or {}
@@ -149,7 +159,11 @@ class RouteTable:
             self.topics.keep_only(name, wanted.topics.keys())
         is_acting = wanted.broker_id != MASTER_ID and group.enable_acting_master
         shapes: Shapes = {}
-        for topic, config in wanted.topics.items():
+        for number, (topic, config) in enumerate(wanted.topics.items(), 1):
+            if number % TOPICS_OF_STEP == 0:
+                yield
+                if self._brokers.get(name) is not group:
+                    return
             if is_all or name not in self.topics.queues(topic):
                 data = queue_data(name, config, shapes, is_acting=is_acting)
                 self.topics.put(topic, data)

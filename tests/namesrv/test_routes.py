@@ -321,3 +321,30 @@ def test_pairs_of_topic_and_broker_have_a_limit(table, monkeypatch):
 
 def test_there_is_room_for_1000_brokers_of_2000_topics_and_what_each_has_anyway():
     assert topic_queues.MAX_QUEUE_DATAS > 1_000 * (2_000 + 100)
+
+
+MANY = " ".join(f"T{n}" for n in range(1_200))
+
+
+def test_many_topics_are_stored_in_steps(table):
+    steps = list(table.register_in_steps(registration(topics=MANY), FIRST))
+    assert steps == [None] * 4 + [Registered()]
+    assert len(table.topics.names()) == 1_200
+
+
+def test_a_broker_that_leaves_between_steps_leaves_no_topics(table):
+    steps = table.register_in_steps(registration(topics=MANY), FIRST)
+    while not table.topics.names():
+        next(steps)
+    assert 0 < len(table.topics.names()) < 1_200
+    table.on_close(FIRST)
+    assert list(steps)[-1] == Registered()
+    assert table.topics.names() == []
+
+
+def test_what_is_refused_at_its_last_topic_changed_nothing(table):
+    topics = f"{MANY} {'x' * 300}"
+    with pytest.raises(RequestRejected, match="too long"):
+        list(table.register_in_steps(registration(topics=topics), FIRST))
+    assert table.topics.names() == []
+    assert table.data_version("C", A) is None

@@ -1,5 +1,6 @@
 """Text that only fastjson reads costs little, because it is parsed before any check."""
 
+import json
 import math
 import random
 import struct
@@ -158,3 +159,74 @@ def test_a_body_in_the_dialect(unit):
         return HeartbeatData.decode(data)
 
     assert_quick(refused(act, "a request may have") if b"{{" in unit else act)
+
+
+def plain_registration(count):
+    """A document as brokers write it, with attributes, mappings and odd topics."""
+    topics = {
+        f"topic{n}": {"topicName": f"topic{n}", "perm": 6, "attributes": {"+a": "b"}}
+        for n in range(count)
+    }
+    mappings = {
+        f"topic{n}": {"topic": f"topic{n}", "currIdMap": {"0": n}}
+        for n in range(count // 10)
+    }
+    wrapper = {
+        "dataVersion": {"counter": 7},
+        "topicConfigTable": topics,
+        "topicQueueMappingInfoMap": mappings,
+    }
+    document = {"filterServerList": ["f"], "topicConfigSerializeWrapper": wrapper}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def in_steps(body):
+    """The body, and how long its longest step took."""
+    steps = RegisterBrokerBody.document_steps(body, 513)
+    longest_s, result = 0.0, None
+    while result is None:
+        began_s = time.process_time()
+        result = next(steps)
+        longest_s = max(longest_s, time.process_time() - began_s)
+    return result, longest_s
+
+
+@pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 5_000])
+def test_a_large_document_is_read_in_steps_to_the_same(count):
+    body = plain_registration(count)
+    assert in_steps(body)[0] == RegisterBrokerBody.decode(body)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'"odd":null,', b'"o\\"d":{},', b'"odd":{"topicName":"\\\\"},',
+        b'"odd" : { "perm" : "4" } ,', b'"odd":{"attributes":{"a":"{"}},',
+        b"odd:{perm:4},", b"'odd':{},",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("where", [b'"topic0":', b'"topic600":'])
+def test_what_cannot_be_cut_is_read_as_a_whole(odd, where):
+    body = plain_registration(1_000).replace(where, odd + where, 1)
+    assert in_steps(body)[0] == RegisterBrokerBody.decode(body)
+
+
+def test_a_hundred_thousand_topics_of_a_document_let_others_run():
+    """They were read in one piece, 0.2 s."""
+    document = plain_registration(100_000)
+    found = [in_steps(document) for _ in range(3)]
+    for body, _ in found:
+        assert len(body.topic_config_serialize_wrapper.topic_config_table) == 100_000
+    assert min(longest_s for _, longest_s in found) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [
+        (plain_registration(20_000).replace(b'":{', b'" :{'), "beside topics"),
+        (b"[" + b"{}," * 250_001 + b"{}]", "over 250000 objects"),
+    ],
+)
+def test_a_document_that_cannot_be_cut_has_a_limit(body, remark):
+    with pytest.raises(RequestRejected, match=remark):
+        in_steps(body)

@@ -12,10 +12,14 @@ Java sends `compressed=false` for it (0x78 opens a zlib stream). In the zlib str
 The text of a topic is `name readQueues writeQueues perm filterType attributes`, the
 last as JSON; topicSysFlag and order are lost. We write only the JSON document.
 
-The compressed form is read in two parts, because a stranger may send much of it:
-`inflate`, in a worker thread, then `steps`, between which the loop serves others.
+A stranger may send much of it. So a large body is read in steps, between which the
+loop serves others: `inflate`, in a worker thread, then `inflated_steps` for the
+compressed form, `document_steps` for a document. The latter cuts the members of the two
+tables of topics out of the text, as long as they look as brokers write them, and reads
+what is left as a whole.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -26,7 +30,7 @@ from msgspec import field
 
 from rmq.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
-from rmq.protocol.bodies import Body, decode_quickly
+from rmq.protocol.bodies import MAX_OBJECTS, Body, decode_quickly
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.topics import (
     TopicConfig,
@@ -56,6 +60,19 @@ MAX_PART_SIZE: Final = 256 * 1024
 PARTS_OF_STEP: Final = 500
 """Topics or mappings of a step, 1 ms of the loop."""
 
+MAX_REST_SIZE: Final = 1024 * 1024
+"""Bytes of a document beside the topics that were cut out of it: 5 ms of the loop."""
+
+_MEMBER: Final = re.compile(
+    rb"""
+    "[^"\\]*+" : \{ (?: [^{}"\\]++ | "[^"\\]*+" |
+        \{ (?: [^{}"\\]++ | "[^"\\]*+" )*+ \}
+    )*+ \}
+    """,
+    re.VERBOSE,
+)
+"""A name and an object without escapes, whose own objects have none inside."""
+
 _ZLIB_MARK: Final = b"\x78"
 _SIZE: Final = struct.Struct(">i")
 _LEAST_TOKENS: Final = 5
@@ -78,7 +95,7 @@ class RegisterBrokerBody(Body, kw_only=True):
         if not data:
             return cls()
         if cls.is_compressed(data):
-            return next(filter(None, cls.steps(inflate(data), len(data))))
+            return next(filter(None, cls.inflated_steps(inflate(data), len(data))))
         if version >= Version.V3_0_11:
             body = super().decode(data)
         else:
@@ -89,11 +106,41 @@ class RegisterBrokerBody(Body, kw_only=True):
 
     @staticmethod
     def is_compressed(data: bytes) -> bool:
-        """Whether `inflate` and `steps` read this form."""
+        """Whether `inflate` and `inflated_steps` read this form."""
         return data.startswith(_ZLIB_MARK)
 
     @classmethod
-    def steps(cls, inflated: bytes, compressed_size: int) -> Iterator[Self | None]:
+    def document_steps(cls, data: bytes, version: int) -> Iterator[Self | None]:
+        """Read a large document; yield None after each step, and the body at last."""
+        if data.count(b"{") > MAX_OBJECTS:
+            raise _rejected(f"over {MAX_OBJECTS} objects: send them in parts")
+        budget = fastjson.StrangeBudget()
+        cut = _Cut(data)
+        topics: dict[str, TopicConfig] = {}
+        for text in cut.members(b'"topicConfigTable":{'):
+            topics |= _load(text, dict[str, TopicConfig], budget)
+            yield None
+        mappings: dict[str, dict[str, Any]] = {}
+        for text in cut.members(b'"topicQueueMappingInfoMap":{'):
+            mappings |= _load(text, dict[str, dict[str, Any]], budget)
+            yield None
+        if len(cut.rest) > MAX_REST_SIZE:
+            raise _rejected(
+                f"{len(cut.rest)} bytes beside topics without escapes and blanks: "
+                f"{MAX_REST_SIZE} may be there"
+            )
+        body = cls.decode(cut.rest, version)
+        wrapper = body.topic_config_serialize_wrapper
+        wrapper.topic_config_table = topics | wrapper.topic_config_table
+        wrapper.topic_queue_mapping_info_map = mappings | (
+            wrapper.topic_queue_mapping_info_map or {}
+        )
+        yield body
+
+    @classmethod
+    def inflated_steps(
+        cls, inflated: bytes, compressed_size: int
+    ) -> Iterator[Self | None]:
         """Read the inflated form; yield None after each step, and the body at last."""
         reader = _Reader(inflated)
         budget = fastjson.StrangeBudget()
@@ -123,6 +170,36 @@ class RegisterBrokerBody(Body, kw_only=True):
             topic_queue_mapping_info_map=mappings,
         )
         yield cls(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
+
+
+class _Cut:
+    """A document, and what is left of it after members were cut out."""
+
+    def __init__(self, rest: bytes) -> None:
+        self.rest = rest
+
+    def members(self, opening: bytes) -> Iterator[bytes]:
+        """Cut out the members after this text; yield them as objects, a step each."""
+        text = self.rest
+        begin = end = text.find(opening) + len(opening)
+        if begin < len(opening):
+            return
+        while True:
+            start = end
+            for _ in range(PARTS_OF_STEP):
+                found = _MEMBER.match(text, end, start + MAX_PART_SIZE)
+                after = found and text[found.end() : found.end() + 1]
+                if found is None or after not in (b",", b"}"):
+                    break
+                end = found.end() + (after == b",")
+                if after == b"}":
+                    break
+            if end == start:
+                break
+            yield b"{" + text[start:end].rstrip(b",") + b"}"
+            if text[end - 1 : end] != b",":
+                break
+        self.rest = text[:begin] + text[end:]
 
 
 class _Reader:

@@ -9,8 +9,11 @@ from rmq.protocol.bodies.common import DataVersion, MessageQueue
 from rmq.protocol.headers import I32, I64
 
 
-class TopicConfig(Body, kw_only=True):
-    """The configuration of a topic on one broker."""
+class TopicConfig(Body, kw_only=True, gc=False):
+    """The configuration of a topic on one broker.
+
+    Without cycles, and unknown to the collector of garbage: tables have 100,000.
+    """
 
     topic_name: str | None = None
     read_queue_nums: I32 = 16
