@@ -24,7 +24,7 @@ def find_in_log(
 
 @final
 class IndexTable:
-    """Header, slots and entries of one mapped index file."""
+    """Header, slots and entries of one mapped file. Known in Java as `IndexFile`."""
 
     file: MappedFile
     slot_count: int

@@ -196,7 +196,7 @@ def find_in_log(
 
 @cython.final
 cdef class IndexTable:
-    """Header, slots and entries of one mapped index file."""
+    """Header, slots and entries of one mapped file. Known in Java as `IndexFile`."""
 
     cdef readonly MappedFile file
     cdef readonly int64_t slot_count

@@ -12,7 +12,7 @@
 One pass over the bytes; each gives at most 14. Objects as names hold scalars only, so
 that their escapes cannot double at each level. Nesting and the number of objects as
 names, which cost the reader microseconds, end at the caller's limits.
-What the bytes of a string and the digits of a number mean is left to the strict parser.
+The strict parser interprets the bytes of strings and the digits of numbers.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -1,9 +1,9 @@
 """PullTable: what the compiled pulls know, and what they report.
 
-A view is a group's sight of a topic, with the filter that its heartbeats announced, or
-with one that came in the request.  The Python handler shows views, one queue at a time,
-after it has served a pull; whoever changes what a view rests on has it forgotten.
-What was served is counted until the poll ends.
+A view is a group, a topic and the filter that the group's heartbeats announced, or one
+that came in the request.  The Python handler shows views, one queue at a time, after it
+has served a pull; a change of group, topic or subscription makes the table forget them.
+The table counts what it served until the poll ends.
 Belongs to the thread of the reactor.
 """
 

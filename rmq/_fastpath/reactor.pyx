@@ -6,8 +6,8 @@ Python object and never blocks; it is entered with the GIL held, which is the lo
 the store.  Frames are handed over by `take_events`; replies come back through `send`
 and leave with `flush`.
 
-Whatever is sent outside of these two may end a connection or let its frames be cut
-again: an eventfd of the set then wakes the owner.
+A `send` outside of these two may end a connection or let its frames be cut again: an
+eventfd of the set then wakes the owner.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; a connection RECEIVE_BYTES of
 it, FRAMES_PER_CONNECTION, and as many for Python as `pacing.pxd` says; a frame has
 max_frame_size.  A connection whose frames wait to be handed over is not read either.

@@ -5,7 +5,7 @@ A request has one message or is a batch: 320 always, the others if their header 
 It serves what it can prove plain and declines the rest: a topic or queue that the
 Python handler has not shown it, anything but whole decimal numbers, bits and properties
 with a meaning, a property twice, sizes near a limit, no room in a file.
-What it stores and answers is what the Python handler would, byte for byte.
+It stores and answers the same bytes as the Python handler.
 The records of a poll are staged in the SendTable, which writes them at its end; if that
 fails no reply leaves.
 Belongs to the thread of the reactor.

@@ -1,8 +1,8 @@
 """The writable ends of the store: of the log, and of each queue.
 
-What an append needs is here, so that it is one call: is there room, where does the
-record go, write it and its queue entry, publish both.  Without room nothing happens and
-the caller, who knows files and disks, makes some.
+An append is one call: it checks the room, encodes and writes the record and its queue
+entry, and publishes both.  Without room it does nothing; the caller, which knows files
+and disks, makes room and calls again.
 Invariants: the entry is written after its record and published with it; `next_offset`
 is 20 bytes of entry for each message; a queue is in `touched` from its first append
 until somebody takes the list.

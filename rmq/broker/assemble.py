@@ -10,7 +10,6 @@ from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.nameservers import NameServers
-from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.register import Registrations
@@ -79,7 +78,6 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         ),
         queue_locks=QueueLocks(clock),
         name_servers=names,
-        overload=OverloadGuard(store),
         store_host=store_host,
         address=address,
         boot_ms=clock.now_ms(),

@@ -13,7 +13,6 @@ from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
-from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.register import Facts, PluginInfo, Registrations
@@ -55,7 +54,6 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     consumers: ConsumerTable
     queue_locks: QueueLocks
     name_servers: NameServers
-    overload: OverloadGuard
     store_host: bytes
     address: str
     boot_ms: int

@@ -37,6 +37,7 @@ class PutPipeline:
         self._unserved = store.unserved
         self._interceptors: tuple[PutInterceptor, ...] = ()
         self.triggers: set[str] = set()
+        """Properties with an interceptor; always this set, because handlers keep it."""
 
     def intercept(self, interceptors: Iterable[PutInterceptor]) -> None:
         """Set the interceptors, in their order."""

@@ -99,13 +99,13 @@ class Registrations:
         self.facts: dict[str, tuple[str, Callable[[], Facts]]] = {}
         self.holds: list[Callable[[], int | None]] = []
         self.calls: dict[str, dict[str, None]] = {}
-        self.versions: dict[str, str] = {}
         self.is_open = True
+        self._loaded = PluginSet()
 
     def set_up(self, plugins: PluginSet, broker: object) -> None:
         """Set up every plugin; call once."""
-        assert not self.versions, "plugins are set up once"
-        self.versions = plugins.versions()
+        assert self.is_open, "plugins are set up once"
+        self._loaded = plugins
         plugins.set_up(
             broker, lambda name: Register(self, name, plugins.config_classes(name))
         )
@@ -153,7 +153,7 @@ class Registrations:
                 tuple(self.calls.get(name, ())),
                 tuple(sorted(codes.get(name, ()))),
             )
-            for name, version in self.versions.items()
+            for name, version in self._loaded.versions().items()
         ]
 
     def needed_from(self) -> int | None:

@@ -73,7 +73,7 @@ def loads(
     max_dialect_size: int = UNLIMITED,
     max_object_names: int = UNLIMITED,
 ) -> Any:  # noqa: ANN401 - any JSON value
-    """Read a document of the dialect; `RemoteProtocolError` if it is none."""
+    """Read a document of the dialect; `RemoteProtocolError` if it is not valid."""
     raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
     try:
         value = msgspec.json.decode(raw)

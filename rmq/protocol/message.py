@@ -10,7 +10,7 @@ class Message(msgspec.Struct, gc=False):
 
     Read `properties` freely, but change them only through `set_property` and
     `remove_property`: these drop `properties_text`, the form to be stored. `born_host`
-    is packed as in a record; who builds a message from 20 bytes sets the IPv6 bit.
+    is packed as in a record; a caller with 20 bytes of it sets the IPv6 bit.
     """
 
     topic: str

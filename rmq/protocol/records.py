@@ -94,7 +94,7 @@ class StoredMessage:
         """The id by which a broker finds this record."""
         return offset_message_id(self.store_host, self.physical_offset)
 
-    def again(self) -> Message:
+    def to_message(self) -> Message:
         """Return a message with the same content, to store it again."""
         return Message(
             self.topic,

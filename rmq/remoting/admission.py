@@ -177,7 +177,7 @@ class Admission:
         return known.descriptors + guest.descriptors - free
 
     def _evict_stale(self, needed: int) -> bool:
-        """End the guest that is silent longest, unless it has only just come.
+        """End the guest that is silent longest, unless it is new.
 
         False also if so many are not silent: then nobody leaves in vain.
         """

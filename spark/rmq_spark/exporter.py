@@ -34,8 +34,11 @@ from rmq_spark.export import (
 from rmq_spark.manifest import (
     DataFile,
     ExportLog,
+    ExportPlan,
     LastRecord,
+    LogRange,
     Manifest,
+    MergePlan,
     Plan,
     Settings,
 )
@@ -154,18 +157,24 @@ class Exporter:
         merges = list(_merges(files.values(), today))
         if not merges:
             return None
-        plan = Plan(
-            last.seq + 1, "optimize", last.settings, last.store, last.end, last.end, [],
-            last.last, merges,
-        )  # fmt: skip
+        plan = MergePlan(
+            seq=last.seq + 1,
+            settings=last.settings,
+            store=last.store,
+            start=last.end,
+            end=last.end,
+            last=last.last,
+            merges=merges,
+        )
         if not self.log.write_plan(plan):
             raise StoreError(f"another exporter has begun a batch of {self._out}")
         return self._run(plan)
 
     def _run(self, plan: Plan) -> Manifest:
-        manifest = (
-            self._run_export(plan) if plan.kind == "export" else self._run_merge(plan)
-        )
+        if isinstance(plan, ExportPlan):
+            manifest = self._run_export(plan)
+        else:
+            manifest = self._run_merge(plan)
         with self.log.committing():
             last = self.log.last()
             if last is not None and last.seq >= plan.seq:
@@ -175,7 +184,7 @@ class Exporter:
             self.log.write_manifest(manifest)
         return manifest
 
-    def _run_export(self, plan: Plan) -> Manifest:
+    def _run_export(self, plan: ExportPlan) -> Manifest:
         parts = list(self._parts(plan))
         lost = list(_gaps(plan, parts))
         if lost and not self._limits.allow_loss:
@@ -185,18 +194,18 @@ class Exporter:
             )
         task = partial(export_range, self._job(plan.settings))
         done = list(self._runner.map(task, parts))
-        lost += [list(one.lost) for one in done if one.lost is not None]
+        lost += [one.lost for one in done if one.lost is not None]
         added = list(chain.from_iterable(one.files for one in done))
         added += self._adopted(plan, parts)
         return self._manifest(plan, added, [], sorted(lost))
 
-    def _adopted(self, plan: Plan, parts: list[SegmentRange]) -> list[DataFile]:
+    def _adopted(self, plan: ExportPlan, parts: list[SegmentRange]) -> list[DataFile]:
         """Files of removed ranges, written by a run that was killed."""
         there = {(part.start, part.end) for part in parts}
         names = [
-            range_name(plan.settings.broker_name, start, end)
-            for _, start, end, _ in plan.ranges
-            if (start, end) not in there
+            range_name(plan.settings.broker_name, part.start, part.end)
+            for part in plan.ranges
+            if (part.start, part.end) not in there
         ]
         paths = chain.from_iterable(
             self._out.glob(f"topic=*/dt=*/{name}") for name in names
@@ -206,7 +215,7 @@ class Exporter:
             for path in sorted(paths)
         ]
 
-    def _run_merge(self, plan: Plan) -> Manifest:
+    def _run_merge(self, plan: MergePlan) -> Manifest:
         added, removed = [], []
         for target, *sources in plan.merges:
             added.append(merge_files(str(self._out), target, sources))
@@ -222,14 +231,21 @@ class Exporter:
         plan: Plan,
         added: list[DataFile],
         removed: list[str],
-        lost: list[list[int]],
+        lost: list[tuple[int, int]],
     ) -> Manifest:
         return Manifest(
-            plan.seq, plan.settings, str(self._store), plan.start, plan.end, plan.last,
-            added, removed, lost,
-        )  # fmt: skip
+            seq=plan.seq,
+            settings=plan.settings,
+            store=str(self._store),
+            start=plan.start,
+            end=plan.end,
+            last=plan.last,
+            added=added,
+            removed=removed,
+            lost=lost,
+        )
 
-    def _next_plan(self, last: Manifest | None) -> Plan | None:
+    def _next_plan(self, last: Manifest | None) -> ExportPlan | None:
         segments = commit_log.find_segments(self._store)
         end = find_end(self._store, self._limits)
         earliest = commit_log.min_offset(segments)
@@ -256,16 +272,16 @@ class Exporter:
             fail_on_loss=not self._limits.allow_loss,
             use_queues=False,
         )
-        return Plan(
-            0 if last is None else last.seq + 1,
-            "export",
-            self._settings,
-            str(self._store),
-            start,
-            end,
-            [[r.base_offset, r.start, r.end, r.check_crc] for r in ranges],
-            _last_record(segments, first, end) or (last.last if last else None),
-            [],
+        return ExportPlan(
+            seq=0 if last is None else last.seq + 1,
+            settings=self._settings,
+            store=str(self._store),
+            start=start,
+            end=end,
+            last=_last_record(segments, first, end) or (last.last if last else None),
+            ranges=[
+                LogRange(r.base_offset, r.start, r.end, r.check_crc) for r in ranges
+            ],
         )
 
     def _batch_end(self, start: int, end: int) -> int:
@@ -282,14 +298,14 @@ class Exporter:
                 return end
             raise
 
-    def _parts(self, plan: Plan) -> Iterator[SegmentRange]:
+    def _parts(self, plan: ExportPlan) -> Iterator[SegmentRange]:
         """The ranges of the plan whose segments exist."""
         segments = {s.base_offset: s for s in commit_log.find_segments(self._store)}
         for base, start, end, check_crc in plan.ranges:
             segment = segments.get(base)
             if segment is not None and end <= segment.end_offset:
                 yield SegmentRange(
-                    segment.path, base, segment.size, start, end, bool(check_crc)
+                    segment.path, base, segment.size, start, end, check_crc
                 )
 
     def _check_settings(self, last: Manifest | None) -> None:
@@ -339,15 +355,15 @@ def _last_record(segments: list[Segment], start: int, end: int) -> LastRecord | 
     return LastRecord(offset, len(data), zlib.crc32(data)) if data else None
 
 
-def _gaps(plan: Plan, parts: list[SegmentRange]) -> Iterator[list[int]]:
+def _gaps(plan: ExportPlan, parts: list[SegmentRange]) -> Iterator[tuple[int, int]]:
     """The ranges of the plan that no part covers."""
     at = plan.start
     for part in sorted(parts, key=lambda part: part.start):
         if part.start > at:
-            yield [at, part.start]
+            yield at, part.start
         at = part.end
     if at < plan.end:
-        yield [at, plan.end]
+        yield at, plan.end
 
 
 def _merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:

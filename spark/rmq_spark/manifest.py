@@ -19,9 +19,10 @@ import socket
 import uuid
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from rmq.errors import StoreError
 from rmq.files import sync_directory
@@ -31,9 +32,10 @@ FORMAT: Final = 1
 _PLAN: Final = ".plan"
 _DONE: Final = ".json"
 
+B = TypeVar("B", bound="Batch")
 
-@dataclass(frozen=True, slots=True)
-class LastRecord:
+
+class LastRecord(msgspec.Struct, frozen=True):
     """What identifies the end of a part of the log: the record before it."""
 
     offset: int
@@ -41,8 +43,7 @@ class LastRecord:
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(msgspec.Struct, frozen=True):
     """One exported file; `queues` are the first and last offset by queue id."""
 
     path: str
@@ -57,8 +58,7 @@ class DataFile:
     queues: dict[str, list[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What every batch of one export has in common."""
 
     broker_name: str
@@ -68,34 +68,47 @@ class Settings:
     with_system_topics: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a batch will do; `kind` is `export` or `optimize`."""
+class LogRange(NamedTuple):
+    """A part of one segment of the log."""
+
+    base_offset: int
+    start: int
+    end: int
+    check_crc: bool
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch takes the table from `start` to `end` of the log."""
 
     seq: int
-    kind: str
     settings: Settings
     store: str
     start: int
     end: int
-    ranges: list[list[int]]
     last: LastRecord | None
+
+
+class ExportPlan(Batch, frozen=True, kw_only=True, tag_field="kind", tag="export"):
+    """The batch will export these ranges."""
+
+    ranges: list[LogRange]
+
+
+class MergePlan(Batch, frozen=True, kw_only=True, tag_field="kind", tag="optimize"):
+    """The batch will merge files: each list is the new file and those it replaces."""
+
     merges: list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+Plan = ExportPlan | MergePlan
+
+
+class Manifest(Batch, frozen=True, kw_only=True):
     """What a batch has done; `lost` are removed parts of the log."""
 
-    seq: int
-    settings: Settings
-    store: str
-    start: int
-    end: int
-    last: LastRecord | None
     added: list[DataFile]
     removed: list[str]
-    lost: list[list[int]]
+    lost: list[tuple[int, int]]
 
 
 class ExportLog:
@@ -128,14 +141,8 @@ class ExportLog:
         number = done[-1] + 1 if done else 0
         if number not in plans:
             return None
-        values = self._read(number, _PLAN)
-        return Plan(
-            **values
-            | {
-                "settings": Settings(**values["settings"]),
-                "last": _last(values["last"]),
-            }
-        )
+        # mypy knows no union as a type
+        return self._read(number, _PLAN, Plan)  # type: ignore[arg-type]
 
     def manifests(self) -> list[Manifest]:
         """All manifests; a missing one, or one that does not follow, is an error."""
@@ -160,11 +167,11 @@ class ExportLog:
 
     def write_plan(self, plan: Plan) -> bool:
         """Publish a plan; False if somebody else has taken its number."""
-        return self._publish(plan.seq, _PLAN, asdict(plan))
+        return self._publish(plan.seq, _PLAN, plan)
 
     def write_manifest(self, manifest: Manifest) -> bool:
         """Publish a manifest; False if somebody else has taken its number."""
-        return self._publish(manifest.seq, _DONE, asdict(manifest))
+        return self._publish(manifest.seq, _DONE, manifest)
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
@@ -174,15 +181,7 @@ class ExportLog:
             yield
 
     def _manifest(self, number: int) -> Manifest:
-        values = self._read(number, _DONE)
-        return Manifest(
-            **values
-            | {
-                "settings": Settings(**values["settings"]),
-                "last": _last(values["last"]),
-                "added": [DataFile(**file) for file in values["added"]],
-            }
-        )
+        return self._read(number, _DONE, Manifest)
 
     def _numbers(self, suffix: str) -> list[int]:
         if not self._folder.is_dir():
@@ -196,7 +195,7 @@ class ExportLog:
     def _path(self, number: int, suffix: str) -> Path:
         return self._folder / f"{number:020d}{suffix}"
 
-    def _read(self, number: int, suffix: str) -> dict[str, Any]:
+    def _read(self, number: int, suffix: str, kind: type[B]) -> B:
         path = self._path(number, suffix)
         try:
             values: dict[str, Any] = json.loads(path.read_text())
@@ -208,9 +207,10 @@ class ExportLog:
                 f"{path} is not as rmq-spark wrote it: it was edited, or is of another "
                 "version; restore it from a copy"
             )
-        return values
+        return msgspec.convert(values, kind)
 
-    def _publish(self, number: int, suffix: str, values: dict[str, Any]) -> bool:
+    def _publish(self, number: int, suffix: str, batch: Batch) -> bool:
+        values = msgspec.to_builtins(batch)
         text = json.dumps(
             values | {"format": FORMAT, "crc": _crc(values)}, ensure_ascii=False
         )
@@ -233,10 +233,6 @@ class ExportLog:
 def writer_name() -> str:
     """A name that no other writer uses, for drafts."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def _last(values: dict[str, int] | None) -> LastRecord | None:
-    return None if values is None else LastRecord(**values)
 
 
 def _crc(values: dict[str, Any]) -> int:

@@ -8,7 +8,7 @@ from rmq_spark import commit_log
 from rmq_spark.commit_log import Segment
 from rmq_spark.export import range_name
 from rmq_spark.exporter import DEFAULT_LIMITS, Limits, find_end
-from rmq_spark.manifest import ExportLog
+from rmq_spark.manifest import ExportLog, ExportPlan, MergePlan
 
 _HOUR_S: Final = 3600
 
@@ -19,10 +19,11 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
     kept = set(log.files())
     plan = log.pending()
     names = set()
-    if plan is not None:
+    if isinstance(plan, MergePlan):
         kept.update(merge[0] for merge in plan.merges)
+    if isinstance(plan, ExportPlan):
         broker = plan.settings.broker_name
-        names = {range_name(broker, start, end) for _, start, end, _ in plan.ranges}
+        names = {range_name(broker, part.start, part.end) for part in plan.ranges}
     removed = []
     for path in sorted(root.glob("topic=*/dt=*/*")):
         relative = path.relative_to(root).as_posix()

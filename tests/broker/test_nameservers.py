@@ -57,7 +57,6 @@ async def test_a_silent_name_server_holds_neither_start_nor_stop_nor_the_others(
             assert routes.group("broker-test") is None
 
 
-@pytest.mark.slow
 async def test_a_name_server_that_returns_is_told_everything(tmp_path, monkeypatch):
     monkeypatch.setattr("rmq.remoting.client.BACK_OFF_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -77,7 +76,6 @@ async def test_a_name_server_that_returns_is_told_everything(tmp_path, monkeypat
             assert len(routes.topics.names()) >= 14
 
 
-@pytest.mark.slow
 async def test_topics_changed_together_reach_the_name_server(tmp_path):
     async with running_node(tmp_path) as node:
         topics, routes = node.broker.context.topics, node.name_server.routes
@@ -86,7 +84,6 @@ async def test_topics_changed_together_reach_the_name_server(tmp_path):
         await until(lambda: all(routes.route(name) for name in "ABC"))
 
 
-@pytest.mark.slow
 async def test_a_topic_in_order_is_marked_on_the_broker(tmp_path):
     async with running_node(tmp_path) as node:
         topics = node.broker.context.topics

@@ -3,7 +3,6 @@
 import pytest
 
 from rmq.broker.arrivals import Arrivals
-from rmq.broker.overload import OverloadGuard
 from rmq.broker.put import PutInterceptor, PutPipeline
 from rmq.errors import RequestRejected
 from rmq.protocol.batch import BatchItem
@@ -11,7 +10,6 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.message import Message
 from rmq.store.config import FlushDiskType, StoreConfig
-from rmq.store.durability import RefusalKind
 from rmq.store.message_store import MessageStore
 from rmq.store.results import PutStatus
 from rmq.testing import ManualClock
@@ -104,13 +102,3 @@ def test_with_a_staging_pool_arrivals_wait_for_the_commit(open_store):
     store.durability.commit()
     arrivals.flush()
     assert told == [{("T", 0): 1}]
-
-
-def test_a_refusal_names_its_cause(open_store):
-    store = open_store()
-    guard = OverloadGuard(store)
-    assert guard.reject_send() is None
-    store.durability.refuse(RefusalKind.DISK_FULL, "no disk space for x")
-    code, remark = guard.reject_send()
-    assert code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "no disk space for x" in remark

@@ -18,8 +18,6 @@ from rmq.store.durability import RefusalKind
 from rmq.testing import RawClient, running_node
 from tests.http.test_server import ask
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 JAVA = {

@@ -2,15 +2,11 @@
 
 from types import ModuleType
 
-import pytest
-
 from rmq.plugin import hookimpl
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import encode
 from rmq.remoting.dispatch import Held
 from rmq.testing import RawClient, running_node
-
-pytestmark = pytest.mark.slow
 
 RETURNED = {
     30_001: lambda request, connection: "hello",

@@ -10,7 +10,6 @@ import trio
 from rmq.errors import InvokeTimeout, LocalProtocolError, PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, FrameDecoder, encode
-from rmq.remoting.connection import INVOKE_LIMIT
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.server import IDLE_SCAN_INTERVAL_S
@@ -122,14 +121,15 @@ async def test_a_client_that_leaves_ends_the_wait(server, client):
     connection.send_nowait(Command.request(ASK))
 
 
-async def test_requests_that_wait_are_limited(server, client, until):
+async def test_requests_that_wait_are_limited(server, client, monkeypatch):
+    monkeypatch.setattr("rmq.remoting.connection.INVOKE_LIMIT", 5)
     results = []
     connection = server.only_connection()
     async with trio.open_nursery() as nursery:
-        for _ in range(INVOKE_LIMIT):
+        for _ in range(5):
             nursery.start_soon(asked, connection, 60_000, results)
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(LocalProtocolError, match=f"{INVOKE_LIMIT} requests"):
+        with pytest.raises(LocalProtocolError, match="5 requests"):
             await connection.invoke(Command.request(ASK), 60_000)
         assert connection.is_open
         nursery.cancel_scope.cancel()

@@ -10,8 +10,6 @@ from rmq.errors import PeerClosed
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 
-pytestmark = pytest.mark.slow
-
 LIMIT_S = 0.5
 """What one frame may hold up everybody else, on a slow machine."""
 

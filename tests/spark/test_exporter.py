@@ -242,11 +242,11 @@ def test_segments_removed_before_they_were_exported(writer, out):
         exporter(writer, out).run_batch()
     lenient = Limits(150_000, 40_000, allow_loss=True)
     batches = export_all(exporter(writer, out, lenient))
-    assert batches[0].lost == [[done, 400_000]]
+    assert batches[0].lost == [(done, 400_000)]
     assert sum(len(batch.lost) for batch in batches) == 1
     counts = keys_in(out, ExportLog(out).files())
     assert set(counts.values()) == {1}
-    assert status(writer.root, out)["lost"] == [[done, 400_000]]
+    assert status(writer.root, out)["lost"] == [(done, 400_000)]
 
 
 def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
@@ -265,7 +265,7 @@ def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
     manifest = exporter(
         writer, out, Limits(1 << 30, 40_000, allow_loss=True)
     ).run_batch()
-    assert manifest.lost == [[0, 300_000]]
+    assert manifest.lost == [(0, 300_000)]
     files = ExportLog(out).files()
     assert sorted(folder_files(out)) == sorted(files)
     counts = keys_in(out, files)

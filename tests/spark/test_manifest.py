@@ -1,26 +1,32 @@
 import json
-from dataclasses import replace
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rmq.errors import StoreError
 from rmq_spark.manifest import (
     FOLDER,
     DataFile,
     ExportLog,
+    ExportPlan,
     LastRecord,
+    LogRange,
     Manifest,
-    Plan,
+    MergePlan,
     Settings,
+    _crc,
 )
 
 SETTINGS = Settings("broker-a", "parquet", ["topic"], "map", False)
 LAST = LastRecord(90, 10, 7)
 FILE = DataFile("topic=T/dt=D/f.parquet", "T", "D", 1, 2, 3, 4, 5, 6, {"0": [1, 2]})
-PLAN = Plan(
-    0, "export", SETTINGS, "/s", 0, 100, [[0, 0, 100, 1]], LAST, [["a", "b", "c"]]
-)
-MANIFEST = Manifest(0, SETTINGS, "/s", 0, 100, LAST, [FILE], [], [[5, 6]])
+BATCH = {
+    "seq": 0, "settings": SETTINGS, "store": "/s", "start": 0, "end": 100, "last": LAST,
+}  # fmt: skip
+PLAN = ExportPlan(**BATCH, ranges=[LogRange(0, 0, 100, True)])
+MERGE = MergePlan(**BATCH, merges=[["a", "b", "c"]])
+MANIFEST = Manifest(**BATCH, added=[FILE], removed=[], lost=[(5, 6)])
 
 
 @pytest.fixture
@@ -43,8 +49,16 @@ def test_plans_and_manifests_come_back(log):
     assert log.write_manifest(MANIFEST)
     assert log.pending() is None
     assert log.last() == MANIFEST
-    assert log.write_plan(replace(PLAN, seq=1, last=None))
-    assert log.pending() == replace(PLAN, seq=1, last=None)
+    assert log.write_plan(replace(MERGE, seq=1, last=None))
+    assert log.pending() == replace(MERGE, seq=1, last=None)
+
+
+def test_a_plan_of_an_older_version_is_read(log):
+    """It named the ranges and the merges of either kind."""
+    older = msgspec.to_builtins(MERGE) | {"ranges": []}
+    text = json.dumps(older | {"format": 1, "crc": _crc(older)})
+    (log.out / FOLDER / f"{0:020d}.plan").write_text(text)
+    assert log.pending() == MERGE
 
 
 def test_the_first_of_two_writers_wins(log):

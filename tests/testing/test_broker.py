@@ -1,13 +1,9 @@
 """A node in the test's own process comes up, answers and leaves nothing behind."""
 
-import pytest
-
 from rmq.protocol.bodies.route import ClusterInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.testing import RawClient, running_name_server, running_node
-
-pytestmark = pytest.mark.slow
 
 
 async def test_a_node_registers_with_its_own_name_server(tmp_path):

@@ -359,7 +359,8 @@ class PullHandler:
     ) -> GetResult:
         """Read on until a batch holds messages that match, or enough was looked at.
 
-        What has to come from the disk is enough, too, unless it is the first batch.
+        It also stops before messages that are only on the disk, unless they are the
+        first batch.
         """
         assert wanted.predicate is not None, wanted
         offset = QueueOffset(header.queue_offset)

@@ -191,7 +191,7 @@ class Deliveries:
 
     def _store_again(self, record: StoredMessage) -> bool:
         """Store a message in its own topic; True also if it has no valid topic."""
-        message = record.again()
+        message = record.to_message()
         properties = message.properties
         topic = properties.get(names.REAL_TOPIC, "")
         queue_id = properties.get(names.REAL_QID, "")

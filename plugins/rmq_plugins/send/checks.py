@@ -50,7 +50,7 @@ class SendChecks:
         self._groups = broker.groups
         self._queue_locks = broker.queue_locks
         self._statistics = broker.statistics
-        self._overload = broker.overload
+        self._durability = broker.store.durability
         self._clock = broker.clock
         config = broker.config
         self._name = config.broker_ip1 or broker.address
@@ -61,9 +61,11 @@ class SendChecks:
         self, header: SendMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
         """Find or create the topic, or refuse the send."""
-        refusal = self._overload.reject_send()
-        if refusal is not None:
-            raise RequestRejected(*refusal)
+        if not self._durability.is_writable:
+            raise RequestRejected(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now. {self._durability.refuse_reason}",
+            )
         if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,

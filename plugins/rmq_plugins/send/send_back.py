@@ -146,7 +146,7 @@ class SendBackHandler:
 
 def _again(record: StoredMessage) -> Message:
     """Build the message of the next attempt; the caller sets topic, queue and delay."""
-    message = record.again()
+    message = record.to_message()
     message.reconsume_times += 1
     message.prepared_transaction_offset = 0
     properties = message.properties

@@ -186,7 +186,7 @@ class HalfLog:
 
     def renew(self, record: StoredMessage, times: int) -> StoredMessage | None:
         """Store a half again at the end of the queue; None if the store refuses."""
-        message = record.again()
+        message = record.to_message()
         root = _root(record)
         message.set_property(names.TRAN_PREPARED_QUEUE_OFFSET, str(root))
         if times:
@@ -211,7 +211,7 @@ class HalfLog:
     def give_up(self, record: StoredMessage) -> bool:
         """Copy a half to the topic of discarded transactions."""
         self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=PERM_READ_WRITE)
-        message = record.again()
+        message = record.to_message()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
         if self._append(message).status is not PutStatus.PUT_OK:
             return False
@@ -221,7 +221,7 @@ class HalfLog:
     def resume(self, record: StoredMessage) -> PutStatus:
         """Store a discarded half as a new one, without any checks so far."""
         assert record.topic == TRANS_CHECK_MAX_TIME_TOPIC, record.topic
-        message = record.again()
+        message = record.to_message()
         message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
         message.set_property(names.TRANSACTION_CHECK_TIMES, "0")
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0

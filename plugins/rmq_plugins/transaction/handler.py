@@ -178,7 +178,7 @@ class TransactionHandler:
 
     def _final(self, record: StoredMessage) -> Message:
         """Build the message that consumers get."""
-        message = record.again()
+        message = record.to_message()
         topic = message.remove_property(names.REAL_TOPIC) or ""
         queue_id = message.remove_property(names.REAL_QID) or ""
         message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)

@@ -176,7 +176,7 @@ def test_an_address_that_would_become_a_path_is_dropped(caller, clock, caplog):
     send_delayed(caller, 1, b"bad")
     send_delayed(caller, 1, b"good")
     (first, _) = records(caller, "SCHEDULE_TOPIC_XXXX")
-    message = first.again()
+    message = first.to_message()
     message.set_property("REAL_TOPIC", "../../x")
     caller.broker.put.append(message)
     clock.ms += 1_000

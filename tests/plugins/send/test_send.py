@@ -231,13 +231,6 @@ def test_not_before_the_configured_time(make_caller, clock):
     assert caller.send().code == 0
 
 
-def test_overload_is_answered_with_its_cause(caller, monkeypatch):
-    refusal = (2, "[PCBUSY_CLEAN_QUEUE]broker busy: fsync takes 900 ms")
-    monkeypatch.setattr(caller.broker.overload, "reject_send", lambda: refusal)
-    answer = caller.send()
-    assert (answer.code, answer.remark) == refusal
-
-
 def test_retry_message_of_an_unknown_group(make_caller):
     caller = make_caller(auto_create_subscription_group=False)
     answer = caller.send("%RETRY%G")
