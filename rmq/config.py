@@ -206,15 +206,28 @@ def bad_values(values: Mapping[str, str], classes: Iterable[type]) -> dict[str, 
 
 
 def _at_odds(kind: type, values: dict[str, str]) -> dict[str, str]:
-    """Return the key that contradicts the others, with the error."""
-    try:
-        build(kind, values)
-    except ConfigError as error:
-        for key in values:
-            if _can_build(kind, {k: v for k, v in values.items() if k != key}):
-                return {key: str(error)}
-        raise
-    return {}
+    """Return the keys that contradict the others, each with its error."""
+    left, found = dict(values), {}
+    while True:
+        try:
+            build(kind, left)
+        except ConfigError as error:
+            key = _cause(kind, left, str(error))
+            if key is None:
+                raise
+            found[key] = str(error)
+            del left[key]
+        else:
+            return found
+
+
+def _cause(kind: type, values: dict[str, str], error: str) -> str | None:
+    """Return the key without which the error ends, or the one that it begins with."""
+    for key in values:
+        if _can_build(kind, {k: v for k, v in values.items() if k != key}):
+            return key
+    named = error.partition("=")[0]
+    return named if named in values else None
 
 
 def _can_build(kind: type, values: dict[str, str]) -> bool:

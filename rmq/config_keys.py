@@ -2,9 +2,11 @@
 
 They are in `config_java_keys.txt`: a reason in brackets, then its keys as `key=Java's
 default`.  A reason with a leading `!` is about a feature that clients or operators
-would notice; to set such a key is a problem, not a note.
+would notice; to set such a key is a problem, not a note.  With `!!` the feature is a
+protection: with such a key a broker starts only if `rmq.allowOpen` is true.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -19,22 +21,38 @@ class Unused(NamedTuple):
     is_missed: bool
     """Whether a value other than the default needs a feature that is missing."""
 
+    is_protection: bool
+    """Whether that feature protects the broker from strangers."""
+
 
 @cache
 def unused() -> dict[str, Unused]:
     """Return every such key."""
     text = (files("rmq") / "config_java_keys.txt").read_text()
     found: dict[str, Unused] = {}
-    reason, is_missed = "", False
+    reason, is_missed, is_protection = "", False, False
     for line in text.splitlines():
         if line.startswith("["):
             reason = line.strip("[]!")
             is_missed = line.startswith("[!")
+            is_protection = line.startswith("[!!")
         elif line and not line.startswith("#"):
             key, _, default = line.partition("=")
             assert key not in found, key
-            found[key] = Unused(key, default, reason, is_missed)
+            found[key] = Unused(key, default, reason, is_missed, is_protection)
     return found
+
+
+def broken_promises(values: Mapping[str, str]) -> list[Unused]:
+    """Return the keys by which the settings ask for a protection that is missing."""
+    known = unused()
+    return [
+        known[key]
+        for key, value in values.items()
+        if key in known
+        and known[key].is_protection
+        and value.lower() != known[key].default
+    ]
 
 
 def reason(key: str) -> str | None:

@@ -21,6 +21,7 @@ from rmq.broker.broker import Broker, open_broker
 from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
 from rmq.config import build
+from rmq.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
 from rmq.plugins import PluginSet
@@ -93,6 +94,7 @@ async def run_broker(
 ) -> None:
     """Run a broker, with a name server of its own if none is configured."""
     clock = clock or SystemClock()
+    _make_root(store_config)
     tls = read_tls_config(values or {})
     client = RemotingClient(tls=tls)
     server = _server(config, tls, client)
@@ -106,6 +108,7 @@ async def run_broker(
                 clock=clock,
                 server=server,
                 client=client,
+                port_key="rmq.namesrv.listenPort",
             )
             await nursery.start(name_server.run)
             host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
@@ -138,6 +141,16 @@ async def run_broker(
         finally:
             finished.set()
         nursery.cancel_scope.cancel()
+
+
+def _make_root(config: StoreConfig) -> None:
+    """Make the directory of all files; ConfigError names what is in its way."""
+    try:
+        config.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"storePathRootDir={config.root}: {error.strerror}"
+        ) from error
 
 
 def _server(

@@ -161,7 +161,7 @@ def test_keys_and_variables_are_unique_and_documented(config):
         ({"brokerRole": "SLAVE"}, "replication is not supported yet"),
         ({"messageDelayLevel": "1s 5x"}, "use numbers with s, m, h or d"),
         ({"messageDelayLevel": "1s s"}, "use numbers with s, m, h or d"),
-        ({"deleteWhen": "4 o'clock"}, "use hours, separated by ;"),
+        ({"deleteWhen": "4 o'clock"}, "use hours from 00 to 23, separated by ;"),
         ({"flushDiskType": "SYNC"}, "it must be one of ASYNC_FLUSH, SYNC_FLUSH"),
     ],
 )

@@ -1,5 +1,7 @@
+# tidy: long — one field for each key
 """BrokerConfig: every key of the broker, with Java's names and defaults."""
 
+import ipaddress
 import os
 import re
 import socket
@@ -9,6 +11,7 @@ from rmq.config import DAY_MS, LONG_MAX, Configuration, option, shortened
 from rmq.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ_WRITE
 
+_HOST = re.compile(r"(?=.*[A-Za-z])[\w-]+(\.[\w-]+)*")
 _NAME = re.compile(r"[^\s/\\]+")
 _REGION = re.compile(r'[^"\\\x00-\x1f\x7f-\x9f]{0,127}')
 _LABEL = re.compile(r"[a-zA-Z_]\w*", re.ASCII)
@@ -24,6 +27,15 @@ class MetricsExporter(Enum):
 
     DISABLE = "DISABLE"
     PROM = "PROM"
+
+
+def _is_host(text: str) -> bool:
+    """Whether a text is an IP address or can be a name; 999.1.1.1 is neither."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return _HOST.fullmatch(text) is not None
+    return True
 
 
 class BrokerConfig(Configuration):
@@ -393,6 +405,12 @@ class BrokerConfig(Configuration):
         path=True,
         doc="file that request 25 rewrites; if empty, the one given with -c",
     )
+    allow_open: bool = option(
+        False,
+        key="rmq.allowOpen",
+        doc="start although the file has a key that promised protection, such as "
+        "aclEnable, and rmq does not have it",
+    )
     ignore_bad_stored_values: bool = option(
         False,
         key="rmq.ignoreBadStoredValues",
@@ -440,6 +458,41 @@ class BrokerConfig(Configuration):
                 "characters without quotes and backslashes: it is part of every answer"
             )
         self.metric_labels()
+        self._check_addresses()
+        self._check_ports()
+
+    def _check_addresses(self) -> None:
+        for server in self.name_servers:
+            host, _, port = server.rpartition(":")
+            if not (host and port.isdecimal()) or "," in server:
+                raise ConfigError(
+                    f"namesrvAddr={shortened(self.namesrv_addr)}: {shortened(server)} "
+                    "is no address; write HOST:PORT, several with ; between them"
+                )
+        for key, host in (
+            ("brokerIP1", self.broker_ip1),
+            ("brokerIP2", self.broker_ip2),
+        ):
+            if host and not _is_host(host):
+                raise ConfigError(
+                    f"{key}={shortened(host)}: it is neither an IP address nor a name"
+                )
+
+    def _check_ports(self) -> None:
+        """Refuse two listeners for one port; 0 is a port of its own."""
+        taken: dict[int, str] = {}
+        ports = [
+            ("listenPort", self.listen_port),
+            ("listenPort less 2, the fast port", max(0, self.listen_port - 2)),
+        ]
+        if self.embedded_namesrv and not self.name_servers:
+            ports.append(("rmq.namesrv.listenPort", self.embedded_namesrv_port))
+        if self.metrics_exporter is MetricsExporter.PROM:
+            ports.append(("metricsPromExporterPort", self.metrics_port))
+        for key, port in ports:
+            if port and port in taken:
+                raise ConfigError(f"{key} and {taken[port]} are both {port}")
+            taken[port] = key
 
     def metric_labels(self) -> dict[str, str]:
         """Return the labels that every metric of Java's carries besides its own."""

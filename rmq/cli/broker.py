@@ -20,6 +20,7 @@ from rmq.cli.options import (
     gather_values,
     located,
     read_sources,
+    refuse_broken_promises,
     report_findings,
     run_to_end,
     start_logging,
@@ -86,6 +87,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
         gather = partial(_gather, path, settings, classes, flags)
         values = gather()
         report_findings(values, classes, strict=strict_config)
+        refuse_broken_promises(values)
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:
         fail(error)

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import click
 
 from rmq.access.config import AuthConfig
 from rmq.broker.config import BrokerConfig
-from rmq.cli.config_files import size_findings
+from rmq.cli.config_files import lines_of_keys, size_findings
 from rmq.cli.options import (
     FAILED,
     fail,
@@ -16,11 +16,23 @@ from rmq.cli.options import (
     read_sources,
     wanted_plugins,
 )
-from rmq.config import Finding, build, check, describe, read_properties
+from rmq.config import (
+    Finding,
+    bad_values,
+    build,
+    check,
+    describe,
+    read_properties,
+)
 from rmq.config_document import document
 from rmq.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.remoting.tls import TlsConfig
+from rmq.remoting.tls import (
+    TlsConfig,
+    client_context,
+    read_tls_config,
+    server_context,
+)
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
@@ -59,24 +71,55 @@ def check_file(path: str, role: str) -> None:
     """
     try:
         values = read_properties(path)
+        places = lines_of_keys(path)
         classes = _classes(role, values)
-        findings = check(values, classes)
+        findings = [*check(values, classes), *_duplicates(places)]
     except RmqError as error:
         fail(error)
-    for kind in classes:
-        try:
-            built: object = build(kind, values)
-        except ConfigError as error:
-            findings.append(Finding(kind.__name__, str(error), True))
-            continue
-        if isinstance(built, StoreConfig):
-            findings += size_findings(built)
+    bad = dict(_wrong_values(values, classes))
+    findings += [Finding(key, text, True) for key, text in bad.items()]
+    if not bad:
+        findings += size_findings(build(StoreConfig, values))
+        findings += _tls_findings(values)
     for finding in findings:
-        click.echo(("problem: " if finding.is_problem else "note: ") + finding.text)
+        lines = places.get(finding.key)
+        where = f" (line {', '.join(map(str, lines))})" if lines else ""
+        mark = "problem: " if finding.is_problem else "note: "
+        click.echo(mark + finding.text + where)
     if any(finding.is_problem for finding in findings):
         sys.exit(FAILED)
     plural = "" if len(values) == 1 else "s"
     click.echo(f"{path}: {len(values)} key{plural}, no problem")
+
+
+def _wrong_values(
+    values: Mapping[str, str], classes: tuple[type, ...]
+) -> Iterator[tuple[str, str]]:
+    """Yield each key whose value cannot be used, with the error."""
+    for kind in classes:
+        try:
+            yield from bad_values(values, (kind,)).items()
+        except ConfigError as error:
+            yield str(error).partition("=")[0], str(error)
+
+
+def _duplicates(places: Mapping[str, list[int]]) -> Iterator[Finding]:
+    for key, lines in places.items():
+        if len(lines) > 1:
+            yield Finding(
+                key, f"{key} is given {len(lines)} times; the last counts", True
+            )
+
+
+def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
+    """Read the files of TLS as a start does."""
+    try:
+        tls = read_tls_config(values)
+        server_context(tls)
+        client_context(tls)
+    except ConfigError as error:
+        key = str(error).partition("=")[0]
+        yield Finding(key if key in values else "tls.server.certPath", str(error), True)
 
 
 @config.command("print")

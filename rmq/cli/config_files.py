@@ -34,6 +34,21 @@ def size_findings(config: StoreConfig) -> list[Finding]:
     ]
 
 
+def lines_of_keys(path: str) -> dict[str, list[int]]:
+    """Return the lines, from 1, on which a properties file has each key."""
+    # imported on use, as in rmq.config
+    import javaproperties
+
+    places: dict[str, list[int]] = {}
+    line = 1
+    with open(path, encoding="utf-8", newline="") as file:
+        for element in javaproperties.parse(file):
+            if isinstance(element, javaproperties.KeyValue):
+                places.setdefault(element.key, []).append(line)
+            line += max(1, len(element.source.splitlines()))
+    return places
+
+
 def _other_sizes(key: str, folder: Path, pattern: str, size: int) -> Iterator[Finding]:
     """Check every file; yield a finding for the first one of another size."""
     for path in sorted(folder.glob(pattern)):

@@ -204,8 +204,10 @@ def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
     ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
     if host.startswith("127."):
         yield Finding("access", f"{ports}: only this machine reaches them")
-    elif auth.authentication_enabled:
-        yield Finding("access", f"{ports}: requests are signed")
+    elif auth.authentication_enabled or config.allow_open:
+        is_signed = auth.authentication_enabled
+        what = "requests are signed" if is_signed else "open, as rmq.allowOpen says"
+        yield Finding("access", f"{ports}: {what}")
     else:
         yield Finding(
             "access", f"{ports} are open to everybody, without authentication",

@@ -1,5 +1,6 @@
 """`rmq namesrv`."""
 
+import logging
 import os
 from functools import partial
 
@@ -24,6 +25,8 @@ from rmq.config import build
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import TlsConfig
+
+logger = logging.getLogger("rmq")
 
 
 @click.command()
@@ -68,6 +71,15 @@ def namesrv(
             await nursery.start(
                 nodes.until_signalled, node, nursery.cancel_scope, reread
             )
+            auth = build(AuthConfig, values)
+            if not (
+                listen.bind_address.startswith("127.") or auth.authentication_enabled
+            ):
+                logger.warning(
+                    "port %d is open on %s without authentication",
+                    listen.listen_port,
+                    listen.bind_address,
+                )
             click.echo(f"ready namesrv={node.name_servers[0]}", err=True)
             notify("READY=1")
 

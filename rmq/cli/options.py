@@ -15,6 +15,7 @@ import trio
 
 from rmq import __version__
 from rmq.config import bad_values, check, environment_values, read_properties
+from rmq.config_keys import broken_promises
 from rmq.errors import ConfigError, RmqError
 from rmq.logs import LineFormatter
 from rmq.plugins import PluginSet
@@ -25,6 +26,7 @@ FAILED = 1
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 ANY_ADDRESS = "0.0.0.0"
+ALLOW_OPEN_KEY = "rmq.allowOpen"
 IGNORE_BAD_KEY = "rmq.ignoreBadStoredValues"
 
 
@@ -130,7 +132,7 @@ def located(path: str) -> str:
     for place in places:
         if os.path.exists(place):
             return place
-    raise click.BadParameter(f"{' and '.join(places)} do not exist", param_hint="-c")
+    raise click.BadParameter(f"there is no {' and no '.join(places)}", param_hint="-c")
 
 
 def report_findings(
@@ -144,6 +146,25 @@ def report_findings(
     problems = [finding.text for finding in findings if finding.is_problem]
     if strict and problems:
         raise ConfigError("; ".join(problems))
+
+
+def refuse_broken_promises(values: Mapping[str, str]) -> None:
+    """Raise ConfigError if a key promises a protection that the ports will not have."""
+    if values.get(ALLOW_OPEN_KEY, "").lower() == "true":
+        return
+    for key, replacement, wanted in (
+        ("aclEnable", "authenticationEnabled", "true"),
+        ("useTLS", "tls.server.mode", "enforcing"),
+    ):
+        values = dict(values)
+        if values.get(replacement, "").lower() == wanted:
+            values.pop(key, None)
+    for promise in broken_promises(values):
+        raise ConfigError(
+            f"{promise.key}={values[promise.key]} promises a protection that rmq does "
+            f"not have: {promise.reason}. Use these keys, or start open with "
+            f"--set {ALLOW_OPEN_KEY}=true"
+        )
 
 
 def wanted_plugins(values: Mapping[str, str]) -> PluginSet:
@@ -191,8 +212,12 @@ def check_platform() -> None:
 
 
 def fail(error: RmqError) -> NoReturn:
-    """End with one sentence and no traceback."""
-    click.echo(f"rmq: {error}", err=True)
+    """End with one sentence, or one JSON object with --log-format json."""
+    handlers = logging.getLogger().handlers
+    if any(isinstance(each.formatter, JsonFormatter) for each in handlers):
+        logger.critical("%s", error)
+    else:
+        click.echo(f"rmq: {error}", err=True)
     sys.exit(FAILED)
 
 
@@ -203,8 +228,12 @@ def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
     except (RmqError, BaseExceptionGroup) as error:
         known = _first_known(error)
         if known is None:
-            raise
+            logger.critical("rmq failed; please report this", exc_info=error)
+            sys.exit(FAILED)
         fail(known)
+    except OSError as error:
+        logger.critical("rmq failed; please report this", exc_info=error)
+        sys.exit(FAILED)
 
 
 def _first_known(error: BaseException) -> RmqError | None:

@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from rmq.cli.options import FAILED, fail
+from rmq.cli.progress import Progress
 from rmq.config import read_properties
 from rmq.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
     from rmq.tools.store_files import StoreFiles
+
+
+BLOCK_SIZE: Final = 512
+"""The unit of st_blocks; the rest of a log file has no blocks yet."""
 
 
 @click.group()
@@ -204,6 +209,7 @@ def _progress(files: "StoreFiles") -> Iterator[Callable[[int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    length = sum(path.stat().st_size for path in files.log_paths())
-    with click.progressbar(length=length, label="log", file=sys.stderr) as bar:
-        yield bar.update
+    states = [path.stat() for path in files.log_paths()]
+    length = sum(min(each.st_size, BLOCK_SIZE * each.st_blocks) for each in states)
+    with Progress("read", length) as progress:
+        yield progress.add

@@ -44,9 +44,12 @@ class NameServer:
         clock: Clock,
         server: RemotingServer,
         client: RemotingClient,
+        port_key: str = "listenPort",
     ) -> None:
+        """`port_key` is the key of its port, for an error."""
         self.config = config
         self.listen = listen
+        self._port_key = port_key
         self.routes = RouteTable(
             clock.now_ms,
             keeps_unregistered_topics=not config.delete_topic_with_broker_registration,
@@ -101,6 +104,7 @@ class NameServer:
             listen.listen_port,
             table,
             idle_timeout_s=listen.idle_timeout_s,
+            key=self._port_key,
         )
         async with trio.open_nursery() as nursery:
             self._nursery = nursery

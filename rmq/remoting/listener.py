@@ -28,8 +28,8 @@ _TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _ITS_OWN_END = (errno.ECONNABORTED, errno.EPROTO)
 
 
-async def open_listener(host: str, port: int) -> socket.socket:
-    """Bind and listen; ConfigError names an address that is not free."""
+async def open_listener(host: str, port: int, key: str = "listenPort") -> socket.socket:
+    """Bind and listen; ConfigError names an address that is not free, and its key."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -41,7 +41,7 @@ async def open_listener(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
                 f"port {port} on {host} is in use: stop the other process, or set "
-                "another listenPort (0 takes any free port)"
+                f"another {key} (0 takes any free port)"
             ) from error
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}"

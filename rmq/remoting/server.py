@@ -169,12 +169,13 @@ class RemotingServer:
         handlers: HandlerTable,
         *,
         idle_timeout_s: int = 120,
+        key: str = "listenPort",
     ) -> int:
-        """Bind an address; return the port. ConfigError if it is in use.
+        """Bind an address; return the port. ConfigError names its key if it is in use.
 
         Peers wait until `start_accepting`.
         """
-        bound = await open_listener(host, port)
+        bound = await open_listener(host, port, key)
         listener = Listener(
             name,
             len(self._listeners),

@@ -12,6 +12,9 @@ _ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+HOURS_OF_DAY = 24
+
+
 class FlushDiskType(enum.Enum):
     """When a send is answered: when the page cache has it, or when the disk has it."""
 
@@ -347,6 +350,14 @@ class StoreConfig(Configuration):
                     f"{key}={value}: rmq cannot read a RocksDB; only {known} "
                     "is supported"
                 )
+        for key, path in (
+            ("storePathRootDir", self.root_dir),
+            ("storePathCommitLog", self.commit_log_dir),
+        ):
+            if path.startswith("~"):
+                raise ConfigError(
+                    f"{key}={path}: write the whole path; only a shell replaces ~"
+                )
         if self.use_dledger:
             raise ConfigError(
                 "enableDLegerCommitLog=true: rmq cannot read DLedger logs; only plain "
@@ -393,9 +404,11 @@ class StoreConfig(Configuration):
 
     def delete_hour_set(self) -> frozenset[int]:
         """Hours of the day at which old files are deleted."""
-        try:
-            return frozenset(int(text) for text in self.delete_hours.split(";") if text)
-        except ValueError:
-            raise ConfigError(
-                f"deleteWhen={shortened(self.delete_hours)}: use hours, separated by ;"
-            ) from None
+        hours = [text.strip() for text in self.delete_hours.split(";") if text.strip()]
+        for text in hours:
+            if not text.isdecimal() or int(text) >= HOURS_OF_DAY:
+                raise ConfigError(
+                    f"deleteWhen={shortened(self.delete_hours)}: use hours from 00 to "
+                    "23, separated by ;"
+                )
+        return frozenset(map(int, hours))

@@ -186,7 +186,7 @@ def test_a_file_is_also_looked_for_in_java_s_home(run, tmp_path, monkeypatch):
     missing = run("broker", "-c", "c.conf", "-m", env=env)
     assert missing.exit_code == 2
     assert "c.conf and " in missing.stderr
-    assert "do not exist" in missing.stderr
+    assert "there is no c.conf and no " in missing.stderr
     (tmp_path / "b.conf").write_text("brokerName=here\n")
     assert "brokerName=here" in run("broker", "-c", "b.conf", "-m", env=env).stdout
 
@@ -200,7 +200,9 @@ def test_notes_and_problems_are_told_in_the_order_of_the_file(run, write):
     assert lines[1].startswith(
         "problem: brokerIp1: the value contains '#' after a blank"
     )
-    assert lines[2] == "problem: unknown key brokerIp1; did you mean brokerIP1?"
+    assert lines[2] == (
+        "problem: unknown key brokerIp1; did you mean brokerIP1? (line 2)"
+    )
 
 
 def test_a_wrong_value_hides_no_other_problem(run, write):
@@ -215,7 +217,7 @@ def test_a_wrong_value_hides_no_other_problem(run, write):
                 "'#' after a blank",
                 "did you mean brokerName?",
                 "listenPort",
-                "use hours",
+                "use hours from 00 to 23",
             ),
             problems,
             strict=True,
@@ -315,3 +317,89 @@ def test_a_traceback_is_part_of_its_json_line():
 def test_a_command_that_ends_leaves_the_garbage_collector_on(run):
     assert "brokerName=" in run("broker", "-p").output
     assert gc.isenabled()
+
+
+ALL_WRONG = {
+    "listenPort": "70000", "autoCreateTopicEnable": "yes", "flushDiskType": "SYNCFLUSH",
+    "mappedFileSizeCommitLog": "lots", "brokerRole": "SLAVE",
+    "messageDelayLevel": "1s 5x", "tls.server.mode": "enforce",
+    "rmq.exportHold": "maybe", "deleteWhen": "25", "namesrvAddr": "127.0.0.1",
+    "brokerIP1": "999.1.1.1", "storePathRootDir": "~/store2",
+}  # fmt: skip
+
+
+def test_each_wrong_value_is_told_with_its_line(run, write):
+    path = write("".join(f"{key}={value}\n" for key, value in ALL_WRONG.items()))
+    result = run("config", "check", path)
+    assert result.exit_code == 1
+    told = {line.split("=")[0].removeprefix("problem: "): line
+            for line in result.stdout.splitlines()}  # fmt: skip
+    assert told.keys() == ALL_WRONG.keys()
+    for number, key in enumerate(ALL_WRONG, 1):
+        assert told[key].endswith(f"(line {number})")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("deleteWhen=24\n", "use hours from 00 to 23"),
+        ("namesrvAddr=a:9876,b:9876\n", "several with ; between them"),
+        ("brokerName=a\n# c\nbrokerName=b\n", "is given 2 times; the last counts"),
+        ("brokerName=a\n# c\nbrokerName=b\n", "(line 1, 3)"),
+        ("tls.server.mode=enforcing\n", "set a certificate and its key"),
+        ("tls.server.certPath=/nowhere.pem\n", "No such file"),
+        (
+            "metricsExporterType=PROM\nmetricsPromExporterPort=10911\n",
+            "metricsPromExporterPort and listenPort are both 10911",
+        ),
+        (
+            "rmq.namesrv.listenPort=10909\n",
+            "rmq.namesrv.listenPort and listenPort less",
+        ),
+        ("aclEnable=true\n", "authenticationEnabled and authorizationEnabled"),
+    ],
+)
+def test_what_would_fail_later_is_told_by_the_check(run, write, text, said):
+    result = run("config", "check", write(text))
+    assert result.exit_code == 1
+    assert said in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("aclEnable=true\n", True),
+        ("aclEnable=false\n", False),
+        ("aclEnable=true\nrmq.allowOpen=true\n", False),
+        ("aclEnable=true\nauthenticationEnabled=true\n", False),
+        ("useTLS=true\n", True),
+        ("useTLS=true\ntls.server.mode=enforcing\n", False),
+    ],
+)
+def test_a_promise_of_protection_is_kept_or_refused(run, write, text, is_refused):
+    result = run("broker", "-c", write(text), "-m")
+    assert result.exit_code == is_refused
+    if is_refused:
+        assert "promises a protection that rmq does not have" in result.stderr
+        assert "--set rmq.allowOpen=true" in result.stderr
+
+
+def test_the_port_of_the_name_server_has_its_own_key(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run(
+            "broker", "--set", f"storePathRootDir={tmp_path}", "--set", "listenPort=0",
+            "--set", f"rmq.namesrv.listenPort={port}",
+        )  # fmt: skip
+    assert result.exit_code == 1
+    assert "set another rmq.namesrv.listenPort (0 takes any" in result.stderr
+
+
+def test_a_store_that_is_a_file_is_one_sentence(run, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("")
+    for place in (path, path / "below"):
+        result = run("broker", "--set", f"storePathRootDir={place}")
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"rmq: storePathRootDir={place}: ")
+        assert result.stderr.count("\n") == 1

@@ -66,6 +66,20 @@ async def test_an_address_of_another_machine_is_refused():
         await open_listener("192.0.2.1", 0)
 
 
+async def test_a_grpc_client_is_told_what_to_do(serving, caplog):
+    async with serving() as served:
+        host, _, port = served.address.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        async with stream:
+            await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+            answer = b"".join([part async for part in stream])
+    assert answer[:9] == bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), "SETTINGS"
+    assert answer[12] == 7, "GOAWAY"
+    assert answer[9 + 9 + 4 : 9 + 9 + 8] == bytes([0, 0, 0, 13])
+    assert b"gRPC client (HTTP/2), and rmq speaks the remoting protocol" in answer
+    assert "it is a gRPC client" in caplog.text
+
+
 async def test_without_descriptors_the_caller_waits_and_is_then_served(
     serving, until, request_of, caplog, mock_clock
 ):
