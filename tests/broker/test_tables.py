@@ -126,6 +126,17 @@ def test_files_of_another_shape_are_refused(tmp_path, clock, text):
         table.load()
 
 
+@pytest.mark.parametrize("number", ["1e400", "NaN", "-1e400", '"1e400"', "9" * 400])
+def test_an_offset_that_is_no_number_gives_way_to_the_backup(tmp_path, clock, number):
+    """1e400 was a traceback at the start."""
+    text = '{"offsetTable":{"T@G":{0:%s}}}'
+    (tmp_path / "consumerOffset.json").write_text(text % number)
+    (tmp_path / "consumerOffset.json.bak").write_text(text % 5)
+    table = offsets(tmp_path, clock)
+    assert table.query("G", "T", 0) == 5
+    assert (tmp_path / "consumerOffset.json.bad").exists()
+
+
 def test_an_empty_file_is_an_empty_table(tmp_path, clock):
     (tmp_path / "consumerOffset.json").write_text(" \n")
     assert offsets(tmp_path, clock).query("G", "T", 0) == -1

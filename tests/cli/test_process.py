@@ -1,17 +1,31 @@
 """A broker as users start it: ready line, signals, marker of an unclean stop."""
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
 
+from rmq.protocol.command import Command
+from rmq.protocol.frames import FrameDecoder, encode
+
 pytestmark = pytest.mark.slow
 
+SEND = {
+    "a": "PG", "b": "New", "c": "TBW102", "d": "3", "e": "2", "f": "0", "g": "0",
+    "h": "0", "i": "", "j": "0", "k": "false",
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "CID_RMQ_SYS_TRANS", "topic": "New", "queueId": "2",
+    "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0",
+    "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+}  # fmt: skip
 READY = re.compile(
     r"ready broker=b address=127\.0\.0\.1:\d+ namesrv=127\.0\.0\.1:\d+\n"
 )
@@ -73,6 +87,37 @@ def test_a_kill_leaves_the_marker_and_the_next_start_mends(tmp_path):
         child.terminate()
         assert child.wait(20) == 0
     assert not (tmp_path / "abort").exists()
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_topic_that_an_answered_send_made_survives_a_kill(tmp_path, flush):
+    """It was in the file 0.2 s later only: pulls from it were answered 17."""
+    with process(tmp_path, f"flushDiskType={flush}") as child:
+        sent = ask(until_ready(child)[-1], Command(310, SEND, b"kept"))
+        assert sent.code == 0
+        time.sleep(0.1)
+        child.kill()
+        child.wait(20)
+    with process(tmp_path) as child:
+        ready = until_ready(child)[-1]
+        topic = json.loads(ask(ready, Command(351, {"topic": "New"})).body)
+        assert (topic["readQueueNums"], topic["writeQueueNums"]) == (3, 3)
+        assert b"kept" in ask(ready, Command(11, PULL)).body
+        child.terminate()
+        assert child.wait(20) == 0
+
+
+def ask(ready, request):
+    """Send a request to the broker with this ready line, and return the answer."""
+    port = int(re.search(r"address=127\.0\.0\.1:(\d+)", ready)[1])
+    with socket.create_connection(("127.0.0.1", port), 5) as peer:
+        peer.sendall(encode(request))
+        decoder = FrameDecoder()
+        while True:
+            data = peer.recv(65_536)
+            assert data, "the broker closed the connection"
+            if answers := decoder.feed(data):
+                return answers[0]
 
 
 def test_two_brokers_cannot_share_a_directory(tmp_path):

@@ -19,6 +19,7 @@ from rmq.errors import RequestRejected
 from rmq.json_table import JsonTable
 from rmq.native import CommitTable
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject
+from rmq.protocol.headers import I32, I64
 
 SEPARATOR = "@"
 MAX_ENTRIES = 1_000_000
@@ -53,13 +54,12 @@ class OffsetTable(JsonTable):
 
     def _read(self, value: dict[str, Any]) -> None:
         try:
-            table = {
-                key: {int(queue_id): int(offset) for queue_id, offset in queues.items()}
-                for key, queues in (value.get("offsetTable") or {}).items()
-            }
+            table = msgspec.convert(
+                value.get("offsetTable") or {}, _OffsetsByKey, strict=False
+            )
             version = value.get("dataVersion") or {}
             self.data_version = type(self.data_version).from_value(version)
-        except (AttributeError, TypeError, ValueError) as error:
+        except msgspec.ValidationError as error:
             raise RequestRejected(1, f"offsetTable: {error}") from error
         for key, queues in table.items():
             self._add(key, queues)
@@ -198,6 +198,7 @@ class OffsetTable(JsonTable):
             self.touch()
 
 
+_OffsetsByKey = dict[str, dict[I32, I64]]
 _write_object = msgspec.json.Encoder().encode
 
 
