@@ -98,5 +98,9 @@ class DiskFull(StoreError):
     """The file system has no free blocks."""
 
 
+class DiskBusy(StoreError):
+    """The disk takes bytes more slowly than they come, and memory for them is full."""
+
+
 class LogFailed(StoreError):
     """The log cannot be written or made durable: the store refuses new messages."""

@@ -10,11 +10,15 @@ import hypothesis
 import pytest
 
 from rmq.logs import SparseLog
+from rmq.store.config import StoreConfig
 from tests.duration_gate import GENERATED, Stopwatch
 from tests.golden.recordings import unpacked
 
 FEW_EXAMPLES = 25
 EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", FEW_EXAMPLES))
+RING_SIZE = int(os.environ.get("RMQ_TAIL_RING", 0))
+"""Bytes of the tail ring of every store that does not ask for one: a second run of the
+tests of stores."""
 
 hypothesis.settings.register_profile("rmq", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("rmq")
@@ -43,6 +47,20 @@ def pytest_runtest_call(item):
     if is_default and EXAMPLES <= FEW_EXAMPLES and (complaint := watch.complaint()):
         pytest.fail(complaint, pytrace=False)
     return result
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ring_size():
+    """Give every store a ring if the environment asks for that."""
+    if RING_SIZE:
+        own = StoreConfig.ring_size.fget
+        StoreConfig.ring_size = property(lambda config: own(config) or RING_SIZE)
+
+
+@pytest.fixture
+def without_ring(monkeypatch):
+    """For tests of the way into the files that a store without a ring has."""
+    monkeypatch.setattr(StoreConfig, "ring_size", 0)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import pytest
 
 from rmq._fastpath import (
     CommitTable,
+    LogReader,
     LogTail,
     MappedFile,
     PullPath,
@@ -59,7 +60,7 @@ def reactor_with(tmp_path, size, tag_codes):
         log.append(queue, True, 0, 0, 1, bytes(8), 1, 0, 0, body, properties, None)
     table = PullTable(
         log,
-        [log.file],
+        LogReader([log.file]),
         None,
         hot_window=1 << 30,
         hot_limits=(32, 1 << 18),

@@ -1,6 +1,13 @@
 """A view that changes: forgotten and shown again, among many others."""
 
-from rmq._fastpath import CommitTable, LogTail, PullTable, PullView, RecordEncoder
+from rmq._fastpath import (
+    CommitTable,
+    LogReader,
+    LogTail,
+    PullTable,
+    PullView,
+    RecordEncoder,
+)
 
 
 def view(n):
@@ -17,7 +24,7 @@ def view(n):
 def bench_remove_and_add_among_10000(benchmark):
     table = PullTable(
         LogTail(RecordEncoder(bytes(8))),
-        [],
+        LogReader([]),
         None,
         hot_window=1 << 30,
         hot_limits=(32, 1 << 18),

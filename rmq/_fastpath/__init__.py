@@ -15,12 +15,15 @@ from rmq._fastpath.decode import (
     check_record,
     decode_record,
 )
+from rmq._fastpath.extent import Extent
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.heartbeat_path import HeartbeatPath
 from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
 from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.inner_loop import InnerLoop
 from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
+from rmq._fastpath.log_reader import LogReader
+from rmq._fastpath.log_writer import LogWriter
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
 from rmq._fastpath.properties import decode_properties, encode_properties
@@ -44,6 +47,7 @@ from rmq._fastpath.scan import (
 from rmq._fastpath.send_path import SendPath
 from rmq._fastpath.send_table import SendTable
 from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.tail_ring import TailRing
 from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
 
@@ -53,11 +57,14 @@ __all__ = [
     "CommitTable",
     "Connections",
     "EventKind",
+    "Extent",
     "HeartbeatPath",
     "HeldPullCounts",
     "IndexTable",
     "InnerLoop",
+    "LogReader",
     "LogTail",
+    "LogWriter",
     "MappedFile",
     "NativeHandler",
     "PullPath",
@@ -81,6 +88,7 @@ __all__ = [
     "ScanStop",
     "SendPath",
     "SendTable",
+    "TailRing",
     "UniqueKeys",
     "WalkedRecord",
     "Watermark",

@@ -42,6 +42,7 @@ cdef struct Slot:
     bint is_uncut               # in the list of connections with frames left to cut
     bint has_spoken             # one whole frame came
     bint is_paused              # frames wait until the outbox is empty
+    bint is_waiting             # frames wait until their handler can serve them
     int32_t handed              # frames that were handed over and not taken yet
     int64_t declined_poll       # the poll in which a frame of it was declined
     int64_t served_poll         # the poll in which a compiled handler served it
@@ -69,6 +70,7 @@ cdef class Connections:
     cdef int64_t dirty_count
     cdef uint32_t *uncut        # slots whose inbox has frames left to cut
     cdef int64_t uncut_count
+    cdef readonly int64_t waiting_count  # connections whose frames wait for a handler
     cdef int64_t bytes_out
     cdef int64_t count
     # of the poll that is going on
@@ -88,6 +90,8 @@ cdef class Connections:
     ) noexcept nogil
     cdef void drop_replies(self) noexcept nogil
     cdef void leave_uncut(self, uint32_t index) noexcept nogil
+    cdef void leave_waiting(self, uint32_t index) noexcept nogil
+    cdef void resume_waiting(self) noexcept nogil
     cdef bint is_stalled(self, const Slot *slot) noexcept nogil
     cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil
     cdef void end_holder(self, uint32_t index) noexcept nogil

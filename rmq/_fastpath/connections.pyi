@@ -18,6 +18,7 @@ class EventKind(IntEnum):
 class Connections:
     """Every plain connection of the process, by token."""
 
+    waiting_count: int
     begun_ns: int
     def __new__(cls, epfd: int, max_buffer_bytes: int) -> Self: ...
     def __len__(self) -> int: ...

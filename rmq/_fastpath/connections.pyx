@@ -11,6 +11,8 @@ announces.  An idle connection holds no buffer.
 Belongs to the reactor, which says when something is received, cut and sent.
 """
 
+# tidy: long — one table: who is open, what waits in its buffers, who is read
+
 import os
 
 cimport cython
@@ -23,7 +25,8 @@ from posix.unistd cimport close
 
 from rmq._fastpath.buffers cimport Buffer, release, resize, shift, waiting
 from rmq._fastpath.syscalls cimport (
-    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN,
+    EPOLLOUT, EPOLLRDHUP,
     MSG_DONTWAIT, MSG_NOSIGNAL, c_send, epoll_set,
 )
 from rmq._fastpath.template cimport forget_headers
@@ -80,7 +83,7 @@ cdef class Connections:
         slot.fd = fd
         slot.listener = listener
         slot.state = OPEN
-        slot.is_paused = slot.has_spoken = False
+        slot.is_paused = slot.is_waiting = slot.has_spoken = False
         slot.declined_poll = -1
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
@@ -142,6 +145,9 @@ cdef class Connections:
         os.close(slot.fd)
         slot.fd = -1
         slot.generation += 1
+        if slot.is_waiting:
+            slot.is_waiting = False
+            self.waiting_count -= 1
         forget_headers(&slot.learned)
         release(&slot.inbox, &self.budget)
         release(&slot.outbox, &self.budget)
@@ -221,6 +227,8 @@ cdef class Connections:
             wanted = 0
         elif waiting(&slot.outbox):
             wanted = EPOLLOUT
+        elif slot.is_waiting:
+            wanted = EPOLLET        # nothing but its end, and that once
         else:
             wanted = EPOLLIN | EPOLLRDHUP
         if wanted != slot.armed:
@@ -304,6 +312,8 @@ cdef class Connections:
         """True if memory waits for a peer that sends, or reads, next to nothing."""
         cdef int64_t age_ms
         if slot.fd < 0 or slot.state != OPEN or slot.is_uncut or slot.handed:
+            return False
+        if slot.is_waiting:
             return False
         if waiting(&slot.outbox):
             return self.now_ms - slot.active_ms > STALLED_MS
@@ -391,6 +401,26 @@ cdef class Connections:
             slot.is_uncut = True
             self.uncut[self.uncut_count] = index
             self.uncut_count += 1
+
+    cdef void leave_waiting(self, uint32_t index) noexcept nogil:
+        """Do not read this connection before `resume_waiting`."""
+        cdef Slot *slot = self.slots[index]
+        if not slot.is_waiting:
+            slot.is_waiting = True
+            self.waiting_count += 1
+            self.arm(index)
+
+    cdef void resume_waiting(self) noexcept nogil:
+        """Cut again what waited for a handler, and read these connections again."""
+        cdef uint32_t i
+        if self.waiting_count == 0:
+            return
+        for i in range(self.slot_count):
+            if self.slots[i].is_waiting:
+                self.slots[i].is_waiting = False
+                self.leave_uncut(i)
+                self.arm(i)
+        self.waiting_count = 0
 
     # -- outboxes
 

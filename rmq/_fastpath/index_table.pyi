@@ -1,6 +1,7 @@
 from typing import final
 
 from rmq._fastpath.decode import RecordStatus
+from rmq._fastpath.extent import Extent
 from rmq._fastpath.mapped_file import MappedFile
 from rmq.offsets import PhysicalOffset
 
@@ -8,7 +9,7 @@ def index_file_size(slot_count: int, entry_limit: int) -> int:
     """Return the length of an index file."""
 
 def find_in_log(
-    log: MappedFile,
+    log: Extent,
     position: int,
     end: int,
     topic: bytes,
@@ -57,7 +58,7 @@ class IndexTable:
 
     def add_records(
         self,
-        log: MappedFile,
+        log: Extent,
         position: int,
         stop: int,
         end: int,

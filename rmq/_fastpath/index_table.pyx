@@ -20,6 +20,7 @@ from libc.string cimport memchr, memcmp
 
 from rmq._fastpath.decode cimport OK, RecordParts, RecordStatus, split_record
 from rmq._fastpath.endian cimport get32, get64, put32, put64
+from rmq._fastpath.extent cimport Extent
 from rmq._fastpath.hashing cimport java_hash_on
 from rmq._fastpath.layout cimport RecordFlag
 from rmq._fastpath.mapped_file cimport MappedFile
@@ -150,7 +151,7 @@ cdef bint has_key(
 
 
 def find_in_log(
-    MappedFile log not None,
+    Extent log not None,
     int64_t position,
     int64_t end,
     bytes topic not None,
@@ -318,7 +319,7 @@ cdef class IndexTable:
 
     def add_records(
         self,
-        MappedFile log not None,
+        Extent log not None,
         int64_t position,
         int64_t stop,
         int64_t end,

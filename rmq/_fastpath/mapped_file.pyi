@@ -2,20 +2,16 @@ from typing import Self, final
 
 from typing_extensions import Buffer
 
+from rmq._fastpath.extent import Extent
 from rmq._fastpath.watermark import Watermark
 
 @final
-class MappedFile:
+class MappedFile(Extent):
     """One mapped file; positions are bytes from its start."""
 
-    path: str
-    size: int
-    base_offset: int
     fd: int
     allocated: int
     flushed_position: int
-    holders: int
-    committed_position: int
     writable: bool
     write_position: int
     def __new__(
@@ -56,31 +52,15 @@ class MappedFile:
     def zero(self, start: int, end: int) -> None:
         """Make [start, end) zeros: what recovery cut must not look like data."""
 
-    def read(self, position: int, size: int) -> bytes:
-        """A copy of `size` bytes."""
-
     def view(self, position: int, size: int) -> memoryview:
         """A read-only memoryview that keeps the mapping until it is released."""
 
-    def stage_in(self, buffer: Buffer) -> None:
-        """Let what is written from now on wait in `buffer` until `commit`."""
+    def flush(self, durable: Watermark | None = None, position: int = -1) -> int:
+        """Call fdatasync without the GIL (116 us for 4 KiB); the durable position.
 
-    def commit(self) -> int:
-        """Move what is staged to the file without the GIL; the readable position."""
-
-    def end_staging(self) -> None:
-        """Give the buffer back; all of it must have been committed."""
-
-    @property
-    def is_staged(self) -> bool:
-        """True while what is written waits in a buffer."""
-
-    @property
-    def readable_position(self) -> int:
-        """The end of what is written and not only staged."""
-
-    def flush(self, durable: Watermark | None = None) -> int:
-        """Flush without the GIL (116 us for 4 KiB), move `durable`; the position."""
+        That is `position`, or else the write position.  `durable` is moved to it at
+        once, also while another thread keeps the GIL.
+        """
 
     def assume_flushed(self, position: int) -> None:
         """Trust that [0, position) is durable: what recovery found on the disk."""

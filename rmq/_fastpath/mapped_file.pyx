@@ -6,28 +6,22 @@ written; nothing is written outside `allocated`, whose blocks exist; the file is
 never shortened while it is mapped (either would end in SIGBUS); no file is closed that
 is held, and a flush or allocation holds it.
 `create` gives only an empty file its length; a file with another one is refused.
-With `stage_in` what is written goes to a buffer first and `commit` moves it to the
-file: then only [0, readable_position) is in the file, and a kill loses the rest.
+A file of a log with a ring is written by `LogWriter`, through descriptors of its own:
+then only what it has written is in the file before write_position.
 Crash contract: a file is empty or has its exact length; after a kill every byte is old,
 new or zero; after a power cut everything below flushed_position is new.
-Writers run on one thread (the trio thread); `flush`, `commit` and `allocate` may run on
-a worker beside them, one at a time each.
+Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
+beside them, one at a time each.
 """
 
 import os
 
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_WRITABLE,
-    PyBuffer_FillInfo,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
+from rmq._fastpath.extent cimport Extent
 from rmq._fastpath.watermark cimport Watermark
 
 cdef extern from "io_trace.h":
@@ -137,7 +131,7 @@ cdef extern from *:
 
 
 @cython.final
-cdef class MappedFile:
+cdef class MappedFile(Extent):
     """One mapped file; positions are bytes from its start."""
 
     def __cinit__(
@@ -171,8 +165,6 @@ cdef class MappedFile:
             raise OSError(errno, os.strerror(errno), path)
 
     def __dealloc__(self):
-        if self.staged != NULL:
-            PyBuffer_Release(&self.staging)
         if self.address != NULL:
             munmap(self.address, self.size)
         if self.is_open:
@@ -194,15 +186,6 @@ cdef class MappedFile:
         """True after `close`."""
         return self.address == NULL
 
-    cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1:
-        if self.address == NULL:
-            raise ValueError(f"{self.path} is closed")
-        if position < 0 or size < 0 or position > limit - size:
-            raise IndexError(
-                f"{self.path}: {size} bytes at {position} reach outside 0..{limit}"
-            )
-        return 0
-
     cdef int _check_write(
         self, int64_t position, int64_t size, int64_t limit
     ) except -1:
@@ -213,9 +196,6 @@ cdef class MappedFile:
 
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1:
         self._check_write(position, size, self.allocated)
-        if self.staged != NULL:
-            memcpy(self.staged + position, data, size)
-            return 0
         rmq_trace(b"w", self.fd, data, position, size)
         memcpy(self.address + position, data, size)
         return 0
@@ -224,8 +204,6 @@ cdef class MappedFile:
         self, int64_t position, const uint8_t *data, int64_t size
     ) except -1:
         cdef int error
-        if self.staged != NULL:
-            return self.store(position, data, size)
         self._check_write(position, size, self.allocated)
         rmq_trace(b"w", self.fd, data, position, size)
         error = rmq_pwrite(self.fd, data, size, position)
@@ -301,79 +279,18 @@ cdef class MappedFile:
                 raise OSError(error, os.strerror(error), self.path)
             start += part
 
-    def read(self, int64_t position, int64_t size):
-        """Return a copy of `size` bytes."""
-        self._check(position, size, self.size)
-        return PyBytes_FromStringAndSize(<char *>self.address + position, size)
-
     def view(self, int64_t position, int64_t size):
         """Give a read-only memoryview; it keeps the mapping until it is released."""
         self._check(position, size, self.size)
         return memoryview(self)[position:position + size]
 
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        if self.address == NULL:
-            raise BufferError(f"{self.path} is closed")
-        PyBuffer_FillInfo(view, self, self.address, self.size, 1, flags)
-        self.holders += 1
-
-    def __releasebuffer__(self, Py_buffer *view):
-        self.holders -= 1
-
-    def stage_in(self, buffer not None):
-        """Let what is written from now on wait in `buffer` until `commit`."""
-        if self.staged != NULL:
-            raise ValueError(f"{self.path} has a staging buffer")
-        PyObject_GetBuffer(buffer, &self.staging, PyBUF_WRITABLE)
-        if self.staging.len != self.size:
-            PyBuffer_Release(&self.staging)
-            raise ValueError(f"{self.path}: the buffer has not {self.size} bytes")
-        self.staged = <uint8_t *>self.staging.buf
-        self.committed_position = self._write_position
-
-    def commit(self):
-        """Move what is staged to the file without the GIL; the readable position."""
-        cdef int64_t start = self.committed_position
-        cdef int64_t end = self._write_position
-        cdef int error
-        if self.staged == NULL or start == end:
-            return end
-        self._check(0, 0, self.size)
-        self.holders += 1
-        rmq_trace(b"w", self.fd, self.staged + start, start, end - start)
-        with nogil:
-            error = rmq_pwrite(self.fd, self.staged + start, end - start, start)
-        self.holders -= 1
-        if error:
-            raise OSError(error, os.strerror(error), self.path)
-        self.committed_position = end
-        return end
-
-    def end_staging(self):
-        """Give the buffer back; all of it must have been committed."""
-        if self.staged == NULL:
-            return
-        if self.committed_position != self._write_position:
-            raise ValueError(f"{self.path} has bytes that were not committed")
-        self.staged = NULL
-        PyBuffer_Release(&self.staging)
-
-    @property
-    def is_staged(self):
-        """True while what is written waits in a buffer."""
-        return self.staged != NULL
-
-    @property
-    def readable_position(self):
-        """The end of what is written and not only staged."""
-        return self._write_position if self.staged == NULL else self.committed_position
-
-    def flush(self, Watermark durable=None):
+    def flush(self, Watermark durable=None, int64_t position=-1):
         """Call fdatasync without the GIL (116 us for 4 KiB); the durable position.
 
-        `durable` is moved to it at once, also while another thread keeps the GIL.
+        That is `position`, or else the write position.  `durable` is moved to it at
+        once, also while another thread keeps the GIL.
         """
-        cdef int64_t end = self.readable_position
+        cdef int64_t end = self._write_position if position < 0 else position
         cdef int error
         self._check(0, 0, self.size)
         self.holders += 1
@@ -433,9 +350,6 @@ cdef class MappedFile:
             return
         if self.holders:
             raise BufferError(f"{self.path} is held by {self.holders} readers")
-        if self.staged != NULL:
-            self.staged = NULL
-            PyBuffer_Release(&self.staging)
         munmap(self.address, self.size)
         self.address = NULL
         self.is_open = False

@@ -6,8 +6,9 @@ serves only what it can prove plain, allocates nothing, takes no lock and calls 
 that blocks.  `end_of_poll` finishes what was served in a poll, before any reply
 leaves; False means that it was not kept: those replies are thrown away and their
 connections closed.  `take_turn` then goes on with requests that were KEPT, for half a
-millisecond at most; True asks for another turn at once.  A handler whose reply does not
-fit calls `conn.grow` before it writes anything.
+millisecond at most; True asks for another turn at once.  WAITS is for what cannot be
+served now, but soon: the frame is offered again after `Reactor.wake`.  A handler whose
+reply does not fit calls `conn.grow` before it writes anything.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -23,6 +24,7 @@ cdef enum Verdict:
     SERVED = 1              # the reply, if one is wanted, is in conn.ready
     HELD = 2                # so it is, and waits until conn.watermark is durable
     KEPT = 3                # the handler keeps the request, and answers in a later turn
+    WAITS = 4               # nothing was done: the connection waits, and is not read
 
 cdef struct Text:           # one header value; data is NULL when the field is absent
     const uint8_t *data

@@ -31,7 +31,9 @@ cdef class NativeTable:
     cdef int32_t count
     cdef int16_t *dense[LISTENER_LIMIT]     # code to index in natives + 1; NULL: none
 
-    cdef bint serve(self, uint32_t index, const uint8_t *p, int64_t size) noexcept nogil
+    cdef Verdict serve(
+        self, uint32_t index, const uint8_t *p, int64_t size
+    ) noexcept nogil
     cdef Verdict answer(
         self, uint32_t index, const Frame *frame, Native *native
     ) noexcept nogil

@@ -16,8 +16,8 @@ from rmq._fastpath.header_scan cimport RawHeader, scan_header
 from rmq._fastpath.header_text cimport ONEWAY_FLAG, RESPONSE_FLAG
 from rmq._fastpath.held_replies cimport HeldReplies
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
-    Verdict,
+    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, WAITS, Conn, Frame,
+    NativeHandler, Verdict,
 )
 from rmq._fastpath.rpc_times cimport RpcTimes
 from rmq._fastpath.template cimport (
@@ -96,10 +96,10 @@ cdef class NativeTable:
                 return &self.natives[i]
         return NULL
 
-    cdef bint serve(
+    cdef Verdict serve(
         self, uint32_t index, const uint8_t *p, int64_t size
     ) noexcept nogil:
-        """Offer a frame of a connection to its handler; False leaves it to Python.
+        """Offer a frame of a connection to its handler; DECLINED leaves it to Python.
 
         After one frame was declined the connection's later frames of this poll are too,
         so that its requests keep their order.
@@ -111,7 +111,7 @@ cdef class NativeTable:
         cdef Native *native
         cdef Verdict verdict = DECLINED
         if self.dense[slot.listener] == NULL or slot.declined_poll == poll:
-            return False
+            return DECLINED
         native = self.read_header(
             slot.listener, &slot.learned, p + 8, header_size, p[4], &frame
         )
@@ -126,11 +126,11 @@ cdef class NativeTable:
             self.connections.mark_dirty(index)  # also to free an outbox without use
         if verdict == DECLINED:
             slot.declined_poll = poll
-            return False
-        slot.served_poll = poll
-        native.served += 1
-        native.is_touched = True
-        return True
+        elif verdict != WAITS:
+            slot.served_poll = poll
+            native.served += 1
+            native.is_touched = True
+        return verdict
 
     cdef Verdict answer(
         self, uint32_t index, const Frame *frame, Native *native

@@ -23,7 +23,6 @@ from libc.stdint cimport (
     uint32_t,
     uint64_t,
 )
-from libc.string cimport memcpy
 
 from rmq._fastpath.connections cimport Connections, Slot
 from rmq._fastpath.endian cimport get32, get64
@@ -552,34 +551,29 @@ cdef class PullPath(NativeHandler):
 
     cdef bint is_at_hand(self, const Found *found, int64_t now_ms) noexcept nogil:
         """True if all records are in memory, so that copying them waits for nothing."""
+        cdef int64_t floor = self.table.reader.ring_floor()
         cdef void *file = NULL
-        cdef int64_t position
+        cdef int64_t position, size
         cdef int i
         for i in range(found.run_count):
+            if found.starts[i] >= floor:
+                continue
             if not _holds(file, found.starts[i]):
-                file = self.table.log_file(found.starts[i])
+                file = self.table.reader.file_at(found.starts[i])
                 if file == NULL:
                     return False
             position = found.starts[i] - (<MappedFile>file).base_offset
-            if position + found.sizes[i] > (<MappedFile>file)._write_position:
+            size = min(found.sizes[i], floor - found.starts[i])
+            if position + size > (<MappedFile>file)._write_position:
                 return False
-            if not self.table.is_in_memory(file, position, found.sizes[i], now_ms):
+            if not self.table.is_in_memory(file, position, size, now_ms):
                 return False
         return True
 
     cdef uint8_t *put_records(self, uint8_t *out, const Found *found) noexcept nogil:
-        cdef void *file = NULL
         cdef int i
         for i in range(found.run_count):
-            if not _holds(file, found.starts[i]):
-                file = self.table.log_file(found.starts[i])
-            memcpy(
-                out,
-                (<MappedFile>file).address
-                + (found.starts[i] - (<MappedFile>file).base_offset),
-                found.sizes[i],
-            )
-            out += found.sizes[i]
+            out = self.table.reader.copy(out, found.starts[i], found.sizes[i])
         return out
 
     cdef uint8_t *put_json(

@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.commit_table cimport CommitTable
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls
+from rmq._fastpath.log_reader cimport LogReader
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport NameTable
 from rmq._fastpath.reply_fields cimport ReplyFields
@@ -49,7 +50,7 @@ cdef class PullView:
 
 cdef class PullTable:
     cdef LogTail log
-    cdef list files             # of the log, in order; somebody else's
+    cdef LogReader reader
     cdef Watermark durable      # what readers may see; None: all that is written
     cdef object on_found
     cdef CommitTable commits    # offsets that came with pulls
@@ -73,6 +74,5 @@ cdef class PullTable:
     cdef bint is_in_memory(
         self, void *file, int64_t position, int64_t size, int64_t now_ms
     ) noexcept nogil
-    cdef void *log_file(self, int64_t offset) noexcept with gil
     cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil
     cdef void tell(self) noexcept nogil

@@ -3,6 +3,7 @@ from typing import Self, final
 
 from rmq._fastpath.commit_table import CommitTable
 from rmq._fastpath.held_pulls import HeldPulls
+from rmq._fastpath.log_reader import LogReader
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.tail import LogTail, QueueTail
 from rmq._fastpath.watermark import Watermark
@@ -50,7 +51,7 @@ class PullTable:
     def __new__(
         cls,
         log: LogTail,
-        files: list[MappedFile],
+        reader: LogReader,
         durable: Watermark | None,
         *,
         hot_window: int,

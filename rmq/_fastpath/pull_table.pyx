@@ -14,6 +14,7 @@ from libc.string cimport memset
 
 from rmq._fastpath.commit_table cimport CommitTable
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls, new_group
+from rmq._fastpath.log_reader cimport LogReader
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport (
     init_names, insert_name, name_key, remove_name, some_name,
@@ -125,7 +126,7 @@ cdef class PullTable:
     def __cinit__(
         self,
         LogTail log not None,
-        list files not None,
+        LogReader reader not None,
         Watermark durable,
         *,
         int64_t hot_window,
@@ -137,7 +138,7 @@ cdef class PullTable:
         CommitTable commits not None,
         on_work,
     ):
-        """`files` of the log stay in order; readers stop at `durable`.
+        """Pulls read through `reader` and stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
         bytes of the log, and of one that begins before.  `on_found` gets the pulls and
@@ -145,7 +146,7 @@ cdef class PullTable:
         `on_work` is called when Python has to go on with pulls that waited.
         """
         self.log = log
-        self.files = files
+        self.reader = reader
         self.durable = durable
         self.on_found = on_found
         self.commits = commits
@@ -209,28 +210,13 @@ cdef class PullTable:
 
     cdef int64_t min_offset(self) noexcept with gil:
         """Where the log begins; the caller has found it not empty."""
-        return (<MappedFile>self.files[0]).base_offset
+        return (<MappedFile>self.reader.files[0]).base_offset
 
     cdef int64_t end_offset(self) noexcept nogil:
         """Where it ends; -1 while it has no file."""
         if self.log.file is None or self.log.file.address == NULL:
             return -1
         return self.log.file.base_offset + self.log.file._write_position
-
-    cdef void *log_file(self, int64_t offset) noexcept with gil:
-        """The mapped file that `offset` lies in, or NULL."""
-        cdef MappedFile file
-        cdef int64_t i
-        if not self.files:
-            return NULL
-        file = self.files[0]
-        if offset < file.base_offset:
-            return NULL
-        i = (offset - file.base_offset) // file.size
-        if i >= len(self.files):
-            return NULL
-        file = self.files[i]
-        return NULL if file.address == NULL else <void *>file
 
     cdef bint is_in_memory(
         self, void *file, int64_t position, int64_t size, int64_t now_ms

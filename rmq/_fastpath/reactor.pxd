@@ -17,7 +17,7 @@ cdef class Reactor:
     cdef readonly HeldReplies held
     cdef readonly RpcTimes rpc_times
     cdef Pacing pacing
-    cdef int wake_fd            # in the set: something was left for the owner
+    cdef readonly int wake_fd   # in the set: something was left for the owner
     cdef int64_t max_frame_size
     cdef uint32_t rotation      # which of what is ready comes first
     cdef bint is_collecting     # replies wait for `flush`

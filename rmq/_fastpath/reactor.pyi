@@ -23,6 +23,7 @@ class Reactor:
     """The epoll set with its connections; `epfd` is what the owner waits for."""
 
     epfd: int
+    wake_fd: int
     connections: Connections
     held: HeldReplies
     natives: NativeTable
@@ -45,7 +46,10 @@ class Reactor:
         """
 
     def wake(self) -> None:
-        """Have the owner poll soon: a compiled handler has work that Python made."""
+        """Have the owner poll soon: a compiled handler has work that Python made.
+
+        Frames that wait are offered to their handlers again.
+        """
 
     def hurry(self) -> None:
         """Let the next poll wait for nothing: other tasks have work to go on with."""

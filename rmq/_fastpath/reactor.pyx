@@ -31,6 +31,7 @@ from rmq._fastpath.connections cimport (
 )
 from rmq._fastpath.endian cimport get32
 from rmq._fastpath.held_replies cimport HeldReplies
+from rmq._fastpath.native cimport DECLINED, WAITS, Verdict
 from rmq._fastpath.native_table cimport NativeTable
 from rmq._fastpath.pacing cimport (
     init_pacing, note_finished, note_spin, note_taken, spin_end, spin_pays,
@@ -133,7 +134,10 @@ cdef class Reactor:
         return is_busy
 
     def wake(self):
-        """Have the owner poll soon: a compiled handler has work that Python made."""
+        """Have the owner poll soon: a compiled handler has work that Python made.
+
+        Frames that wait are offered to their handlers again.
+        """
         eventfd_wake(self.wake_fd)
 
     def hurry(self):
@@ -215,6 +219,7 @@ cdef class Reactor:
             return
         if event.data.u64 == WAKE_ID:
             eventfd_drain(self.wake_fd)
+            self.connections.resume_waiting()
             return
         slot = self.connections.find(event.data.u64)
         if slot == NULL or slot.state != OPEN:
@@ -227,7 +232,7 @@ cdef class Reactor:
             return
         if monotonic_ns() - self.connections.begun_ns >= POLL_NS:
             return
-        if slot.is_uncut or slot.is_paused:
+        if slot.is_uncut or slot.is_paused or slot.is_waiting:
             return      # no more before what it sent is handed over
         if slot.state == OPEN and slot.armed & EPOLLIN:
             self.receive(index)
@@ -268,7 +273,7 @@ cdef class Reactor:
             self.cut(index)
             if got < room or slot.state != OPEN:
                 break
-            if slot.is_uncut or slot.is_paused:
+            if slot.is_uncut or slot.is_paused or slot.is_waiting:
                 break
         if total >= slot.receive_size:
             slot.receive_size = min(2 * total, <int64_t>RECEIVE_BYTES)
@@ -298,6 +303,7 @@ cdef class Reactor:
         cdef Buffer *inbox = &slot.inbox
         cdef int64_t size
         cdef int handed = 0
+        cdef Verdict verdict
         while slot.state == OPEN:
             size = self.frame_size(index)
             if size == 0:
@@ -312,9 +318,12 @@ cdef class Reactor:
             ):
                 self.connections.leave_uncut(index)
                 return
-            if not self.natives.serve(
-                index, inbox.data + inbox.start, size
-            ):
+            verdict = self.natives.serve(index, inbox.data + inbox.start, size)
+            if verdict == WAITS:
+                self.connections.leave_waiting(index)
+                self.is_urgent = True
+                return
+            if verdict == DECLINED:
                 self.connections.add_event(FRAME, index, inbox.start, size)
                 slot.handed += 1
                 self.declined += 1

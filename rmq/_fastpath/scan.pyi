@@ -5,6 +5,7 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from rmq._fastpath.decode import RecordStatus
+from rmq._fastpath.extent import Extent
 from rmq._fastpath.mapped_file import MappedFile
 
 __pyx_capi__: dict[str, object]
@@ -72,7 +73,7 @@ def scan_queue(
     """
 
 def walk_log(
-    file: MappedFile,
+    file: Extent,
     position: int,
     end: int,
     *,
@@ -86,7 +87,7 @@ def walk_log(
     """
 
 def survey_log(
-    file: MappedFile,
+    file: Extent,
     position: int,
     end: int,
     rows: Buffer,

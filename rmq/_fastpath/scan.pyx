@@ -18,6 +18,7 @@ from rmq._fastpath.decode cimport (
     split_record,
 )
 from rmq._fastpath.endian cimport get32, get64
+from rmq._fastpath.extent cimport Extent
 from rmq._fastpath.layout cimport QueueEntryLayout
 from rmq._fastpath.mapped_file cimport MappedFile
 
@@ -188,7 +189,7 @@ def scan_queue(
 
 
 def walk_log(
-    MappedFile file not None,
+    Extent file not None,
     int64_t position,
     int64_t end,
     *,
@@ -231,7 +232,7 @@ def walk_log(
 
 
 def survey_log(
-    MappedFile file not None,
+    Extent file not None,
     int64_t position,
     int64_t end,
     int64_t[:, ::1] rows not None,
@@ -252,7 +253,7 @@ def survey_log(
     file._check(position, end - position, file.size)
     if rows.shape[1] != SURVEY_COLUMNS:
         raise ValueError(f"rows of {rows.shape[1]} columns, not {SURVEY_COLUMNS}")
-    file.hold()
+    file.holders += 1
     with nogil:
         while position < end and count < limit:
             p = file.address + position
@@ -273,7 +274,7 @@ def survey_log(
             rows[count, 7] = fnv1a(p + parts.topic_at, parts.topic_size)
             count += 1
             position += parts.size
-    file.release()
+    file.holders -= 1
     return Status(status), position, count
 
 

@@ -26,8 +26,8 @@ from rmq._fastpath.header_text cimport (
 )
 from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.native cimport (
-    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
-    Text, Verdict, decline,
+    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, WAITS, Conn, Frame,
+    NativeHandler, Text, Verdict, decline,
 )
 from rmq._fastpath.send_table cimport Pending, Properties, SendTable, SendTopic
 from rmq._fastpath.tail cimport QueueTail
@@ -126,6 +126,8 @@ cdef class SendPath(NativeHandler):
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Store one message, or those of a batch, and answer."""
         cdef Sending message
+        if self.table.log.must_wait(frame.now_ms):
+            return WAITS
         if not self.check(frame, conn, &message):
             return DECLINED
         if message.is_batch:

@@ -8,7 +8,7 @@ cdef extern from "<sys/epoll.h>" nogil:
     struct epoll_event:
         uint32_t events
         epoll_data_t data
-    int EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR, EPOLLRDHUP
+    int EPOLLET, EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR, EPOLLRDHUP
     int EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL, EPOLL_CLOEXEC
     int epoll_create1(int flags)
     int epoll_wait(int set, epoll_event *events, int size, int timeout)

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from rmq._fastpath.append cimport RecordEncoder, RecordFields
 from rmq._fastpath.decode cimport RecordParts
 from rmq._fastpath.held_pulls cimport HeldGroup
+from rmq._fastpath.log_writer cimport LogWriter
 from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef struct Copy:
@@ -36,15 +37,20 @@ cdef class QueueTail:
 cdef class LogTail:
     cdef readonly RecordEncoder encoder
     cdef public MappedFile file         # of the next record; None before the first
+    cdef public LogWriter writer        # None: what is appended goes to the file
     cdef public int64_t last_store_ms
+    cdef public int64_t busy_limit_ms   # senders wait so long for room in the ring
+    cdef int64_t full_since_ms          # 0: the ring has room for senders
     cdef public bint always_pwrite
     cdef public bint is_writable        # False: compiled handlers leave it alone
     cdef readonly int64_t put_messages
     cdef readonly int64_t put_bytes
     cdef list touched
     cdef bint has_room(self, int64_t size) noexcept nogil
+    cdef bint must_wait(self, int64_t now_ms) noexcept nogil
     cdef int64_t next_offset(self) noexcept nogil
     cdef int write(self, int64_t count) except -1
+    cdef int write_to_ring(self, int64_t size) except -1
     cdef int touch(self, QueueTail queue) except -1
     cdef bint stage_copy(
         self,

@@ -1,6 +1,7 @@
 from typing_extensions import Buffer, disjoint_base
 
 from rmq._fastpath.append import RecordEncoder
+from rmq._fastpath.log_writer import LogWriter
 from rmq._fastpath.mapped_file import MappedFile
 from rmq.offsets import PhysicalOffset, QueueOffset
 
@@ -31,7 +32,9 @@ class LogTail:
 
     encoder: RecordEncoder
     file: MappedFile | None
+    writer: LogWriter | None
     last_store_ms: int
+    busy_limit_ms: int
     always_pwrite: bool
     is_writable: bool
     put_messages: int
@@ -82,6 +85,9 @@ class LogTail:
 
     def commit(self, count: int) -> PhysicalOffset:
         """Write what the encoder has staged, `count` records; the new end offset."""
+
+    def end_file(self) -> None:
+        """Write the blank record that ends the file, which has room for it."""
 
     def mark_touched(self, queue: QueueTail) -> None:
         """Tell that a queue has new entries."""

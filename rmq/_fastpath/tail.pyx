@@ -29,6 +29,7 @@ from rmq._fastpath.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.endian cimport get32, get64
 from rmq._fastpath.held_pulls cimport wake_groups
 from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
+from rmq._fastpath.log_writer cimport LogWriter
 from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef enum:
@@ -156,11 +157,33 @@ cdef class LogTail:
         cdef int64_t end
         if self.file is None or self.file.address == NULL:
             return False
+        if self.writer is not None and self.encoder.staged_size + size > min(
+            self.writer.ring.margin, self.writer.ring.room()
+        ):
+            return False
         end = self.file._write_position + self.encoder.staged_size + size
         return (
             end <= self.file.allocated
             and end + RecordLayout.BLANK_SIZE <= self.file.size
         )
+
+    cdef bint must_wait(self, int64_t now_ms) noexcept nogil:
+        """True while senders wait for the disk: the ring is nearly full.
+
+        What is left is for messages that no sender waits for, and for those senders
+        that have waited too long: with the last of it their messages are refused.
+        """
+        if self.writer is None:
+            return False
+        if self.writer.ring.room() >= self.writer.ring.margin:
+            self.full_since_ms = 0
+            return False
+        if self.full_since_ms == 0:
+            self.full_since_ms = now_ms
+        if now_ms - self.full_since_ms >= self.busy_limit_ms:
+            return False
+        self.writer.await_room()
+        return True
 
     def append(
         self,
@@ -342,10 +365,38 @@ cdef class LogTail:
 
     cdef int write(self, int64_t count) except -1:
         cdef int64_t size = self.encoder.staged_size
-        self.encoder.commit(self.file, self.always_pwrite or size >= PWRITE_FROM)
+        if self.writer is None:
+            self.encoder.commit(self.file, self.always_pwrite or size >= PWRITE_FROM)
+        else:
+            self.write_to_ring(size)
         self.put_messages += count
         self.put_bytes += size
         return 0
+
+    cdef int write_to_ring(self, int64_t size) except -1:
+        """Copy what is staged: no system call, no new page, no lock."""
+        cdef LogWriter writer = self.writer
+        cdef int64_t pending = writer.pending()
+        if size > min(writer.ring.margin, writer.ring.room()):
+            raise ValueError(f"the ring has no room for {size} bytes")
+        writer.ring.append(self.encoder.staging, size)
+        self.file._write_position += size
+        self.encoder.staged_size = 0
+        writer.note_append(pending)
+        return 0
+
+    def end_file(self):
+        """Write the blank record that ends the file, which has room for it."""
+        cdef MappedFile file = self.file
+        cdef int64_t rest = file.size - file._write_position
+        self.encoder.discard()
+        self.encoder.stage_blank(rest)
+        if self.writer is None:
+            self.encoder.commit(file, self.always_pwrite)
+        else:
+            self.write_to_ring(RecordLayout.BLANK_SIZE)
+            self.writer.ring.append_zeros(rest - RecordLayout.BLANK_SIZE)
+        file._write_position = file.size
 
     cdef int touch(self, QueueTail queue) except -1:
         queue.is_touched = True

@@ -13,14 +13,9 @@ that owns it, `wait_for_demand` to one other.
 import os
 
 cimport cython
-from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
-cdef extern from "<semaphore.h>":
-    int sem_init(sem_t *sem, int is_shared, unsigned int value)
-    int sem_destroy(sem_t *sem)
-    int sem_post(sem_t *sem) nogil
-    int sem_wait(sem_t *sem) nogil
+from rmq._fastpath.gate cimport destroy_gate, init_gate, open_gate, pass_gate
 
 cdef extern from *:
     """
@@ -37,9 +32,6 @@ cdef extern from *:
                 return 1;
         return 0;
     }
-    static inline int rmq_swap(int *p, int value) {
-        return __atomic_exchange_n(p, value, __ATOMIC_ACQ_REL);
-    }
     static inline void rmq_signal(int fd) {
         uint64_t one = 1;
         ssize_t done = write(fd, &one, sizeof one);
@@ -48,7 +40,6 @@ cdef extern from *:
     """
     int64_t rmq_load(const int64_t *p) noexcept nogil
     int rmq_raise(int64_t *p, int64_t value) noexcept nogil
-    int rmq_swap(int *p, int value) noexcept nogil
     void rmq_signal(int fd) noexcept nogil
     int close(int fd) nogil
 
@@ -59,11 +50,11 @@ cdef class Watermark:
 
     def __cinit__(self, int64_t value=0):
         self._value = value
-        sem_init(&self._demand, 0, 0)
+        init_gate(&self._demand)
 
     def __dealloc__(self):
         cdef int i
-        sem_destroy(&self._demand)
+        destroy_gate(&self._demand)
         for i in range(SUBSCRIBER_LIMIT):
             if self._descriptors[i]:
                 close(self._descriptors[i] - 1)
@@ -81,8 +72,11 @@ cdef class Watermark:
         return True
 
     cdef void want(self) noexcept nogil:
-        if not rmq_swap(&self._is_demanded, 1):
-            sem_post(&self._demand)
+        open_gate(&self._demand)
+
+    cdef bint wait(self, int64_t limit_ns) noexcept nogil:
+        """Wait until somebody wants more; False if nobody does for so long."""
+        return pass_gate(&self._demand, limit_ns)
 
     def demand(self):
         """Let `wait_for_demand` return, now or when it is called."""
@@ -91,9 +85,7 @@ cdef class Watermark:
     def wait_for_demand(self):
         """Block without the GIL until somebody wants more; False after the end."""
         with nogil:
-            while sem_wait(&self._demand) and errno == EINTR:
-                pass
-            rmq_swap(&self._is_demanded, 0)
+            self.wait(-1)
         if self._is_over:
             self._is_over = False
             return False

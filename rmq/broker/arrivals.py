@@ -1,15 +1,12 @@
 """Arrivals: reports the queues with new messages to those who wait for them.
 
 The store lists the queues with new entries; listeners are called once per poll with
-all of them.  Where messages are not visible at once (under SYNC_FLUSH, and with a
-transient store pool) a queue is reported when the watermark of what readers may see has
-passed its new message.  Work outside a request calls `flush` itself.
+all of them.  Under SYNC_FLUSH, where messages are not visible at once, a queue is
+reported when the watermark of what readers may see has passed its new message.  Work
+outside a request calls `flush` itself.
 """
 
-import os
 from collections.abc import Callable, Mapping
-
-import trio
 
 from rmq.store.message_store import MessageStore
 
@@ -49,23 +46,3 @@ class Arrivals:
         if touched:
             for listener in self._listeners:
                 listener(touched)
-
-    async def follow_visible(self) -> None:
-        """Report again each time the visible watermark has moved.
-
-        Only for a watermark that the reactor does not watch: the reactor ends a poll
-        at each move of its own one.
-        """
-        watermark = self._store.durability.confirm
-        assert watermark is not None, "everything is visible at once"
-        descriptor = watermark.subscribe()
-        try:
-            while True:
-                await trio.lowlevel.wait_readable(descriptor)
-                try:
-                    os.eventfd_read(descriptor)
-                except BlockingIOError:
-                    continue
-                self.flush()
-        finally:
-            watermark.unsubscribe(descriptor)

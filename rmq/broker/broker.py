@@ -164,6 +164,9 @@ class Broker:
             context.store.durability.durable,
             context.store_config.sync_flush_timeout_ms,
         )
+        writer = context.store.log.writer
+        if writer is not None:
+            writer.wake_when_written(server.wake_descriptor)
         server.after_poll.append(context.arrivals.flush)
         try:
             async with trio.open_nursery() as nursery:
@@ -177,16 +180,13 @@ class Broker:
                 nursery.cancel_scope.cancel()
         finally:
             server.after_poll.remove(context.arrivals.flush)
+            if writer is not None:
+                writer.wake_when_written(-1)
             server.detach_watermark()
 
     async def _start_services(self, nursery: trio.Nursery) -> None:
         context, config = self.context, self.config
         await nursery.start(context.store_service.run)
-        if context.store.durability.confirm not in (
-            None,
-            context.store.durability.durable,
-        ):
-            nursery.start_soon(context.arrivals.follow_visible)
         nursery.start_soon(
             housekeeping.evict_idle_clients,
             context.producers,

@@ -1,4 +1,4 @@
-"""`rmq store inspect`, `verify`, `repair` and `dump`: a store without its broker.
+"""`rmq store inspect`, `verify`, `settle`, `repair` and `dump`: without a broker.
 
 The tools need numpy, which is imported only with them.
 """
@@ -145,6 +145,30 @@ def repair(
                 lines = tool.repair(
                     files, values, restore=restore, on_progress=on_progress
                 )
+    for line in lines:
+        click.echo(line)
+
+
+@store.command()
+@_root
+@_commit_log
+@click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The broker's configuration: its delay levels are used.",
+)
+def settle(root: Path, commit_log: Path | None, path: str | None) -> None:
+    """After a kill: move the end of the log from the ring to the files.
+
+    The broker must be stopped. A start of rmq does the same; before a Java broker
+    starts in this directory it is necessary: rmq store settle ~/store
+    """
+    tool = _tool("settle")
+    with _errors():
+        values = read_properties(path) if path else {}
+        lines = tool.settle(_files(root, commit_log), values)
     for line in lines:
         click.echo(line)
 

@@ -50,6 +50,9 @@ MAX_BUFFER_BYTES = 512 * 1024 * 1024
 IDLE_SCAN_INTERVAL_S = 5.0
 """How often idle connections are looked for."""
 
+WAITING_RETRY_MS = 50
+"""Pause before frames that wait for their handler are offered again without a sign."""
+
 LOOPBACK = "127.0.0.0/8, ::1"
 """Addresses whose PROXY headers are trusted by default."""
 
@@ -320,6 +323,8 @@ class RemotingServer:
         """Wake `_expire_held` in time for what is held now."""
         if self._reactor.held.count:
             self._alarm.ask(self._reactor.held.earliest_ms)
+        if self._reactor.connections.waiting_count:
+            self._alarm.ask(now_ms() + WAITING_RETRY_MS)
 
     async def _expire_held(self) -> None:
         """Answer held replies that the disk kept waiting for too long."""
@@ -327,6 +332,8 @@ class RemotingServer:
             await self._alarm.wait()
             for token, reply in self._reactor.expire_held(now_ms()):
                 self._reactor.send(token, _too_late(reply))
+            if self._reactor.connections.waiting_count:
+                self._reactor.wake()
             self._time_held()
 
     async def _end_idle(self) -> None:
@@ -386,6 +393,11 @@ class RemotingServer:
     def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:
         """Release held replies by it; compiled ones wait at most `timeout_ms`."""
         self._reactor.held.attach(watermark, timeout_ms)
+
+    @property
+    def wake_descriptor(self) -> int:
+        """The eventfd that has frames offered again which wait for their handler."""
+        return self._reactor.wake_fd
 
     def detach_watermark(self) -> None:
         """Detach the watermark before its store is closed."""

@@ -5,29 +5,38 @@ record that does not fit with 8 bytes to spare goes to the next file, and a blan
 ends this one.  A client batch is never split.
 Invariant: bytes after `end_offset` are zero.
 Crash contract: after a kill all appended records are complete; after a power cut those
-below the durable offset are complete, and recovery cuts the rest.  With a staging pool
-a kill loses uncommitted bytes.  `durability.py` has these offsets.
-Appends come from the trio thread; `allocate_ahead` from a worker; `commit_staged` and
-`flush` from `Durability`, one at a time each.
+below the durable offset are complete, and recovery cuts the rest.  `durability.py` has
+this offset.  With a ring the files have the bytes before *written*, and a kill leaves
+the rest in the ring.
+Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
+`Durability`, one at a time each.
 """
 
+import logging
 import os
 
 from rmq._fastpath import (
+    LogReader,
     LogTail,
+    LogWriter,
     MappedFile,
     RecordEncoder,
     RecordLayout,
     RecordView,
+    TailRing,
     Watermark,
 )
+from rmq.errors import DiskBusy
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
-from rmq.store.staging_pool import StagingPool
+
+logger = logging.getLogger(__name__)
 
 WINDOW_SIZE = 64 << 20
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
+_BLOCK_SIZE = 4096
+"""Of a direct write; files that are no whole blocks are written through the cache."""
 
 
 class CommitLog(LogTail):
@@ -38,13 +47,12 @@ class CommitLog(LogTail):
         files: MappedFileQueue,
         allocator: FileAllocator,
         encoder: RecordEncoder,
-        pool: StagingPool | None = None,
     ) -> None:
         super().__init__(encoder)
         self.files = files
         self._allocator = allocator
         self._folder_descriptor = -1
-        self._pool = pool
+        self.reader = LogReader(files.files)
 
     @property
     def is_empty(self) -> bool:
@@ -68,10 +76,62 @@ class CommitLog(LogTail):
         if self.file is not None:
             self.file.expect_writes(writing=True)
 
+    def start_ring(
+        self, ring: TailRing, durable: Watermark, *, is_durable: bool, interval_ms: int
+    ) -> None:
+        """Append to a ring from now on; somebody runs `writer`.
+
+        It begins with the block in which the log ends: direct writes have whole blocks.
+        """
+        end, written = self.end_offset, ring.end_offset
+        assert written == end - end % _BLOCK_SIZE, f"{written} is not before {end}"
+        if end > written:
+            data = self.read(written, end - written)
+            assert data is not None, f"the log has no bytes at {written}"
+            ring.add(data)
+            ring.note_written(end)
+        self.writer = LogWriter(
+            ring,
+            durable,
+            self._file_to_write,
+            self._warn_of_buffered_writes,
+            is_durable=is_durable,
+            is_direct=self.files.file_size % _BLOCK_SIZE == 0,
+            interval_ms=interval_ms,
+        )
+        self.reader.ring = ring
+
+    def ring_begin(self) -> int:
+        """Return the offset with which a ring begins."""
+        return self.end_offset - self.end_offset % _BLOCK_SIZE
+
+    def _file_to_write(self, offset: int) -> MappedFile:
+        """Return the file of an offset; its name is durable before its bytes are."""
+        file = self.files.find(offset)
+        assert file is not None, f"the log has no file for {offset}"
+        if not file.flushed_position and self.writer and self.writer.is_durable:
+            os.fsync(self._folder_descriptor)
+        return file
+
+    def _warn_of_buffered_writes(self) -> None:
+        logger.warning(
+            "the file system of %s refuses direct writes: the log is written through "
+            "the page cache",
+            self.files.folder,
+        )
+
     def make_room(self, size: int) -> MappedFile:
-        """Return the file that `size` bytes go to; DiskFull if there are no blocks."""
+        """Return the file that `size` bytes go to.
+
+        DiskFull if there are no blocks, DiskBusy if the ring is full.
+        """
         file = self.file
-        if file is None or file.write_position + size + _BLANK > file.size:
+        is_over = file is None or file.write_position + size + _BLANK > file.size
+        if self.writer is not None:
+            rest = file.size - file.write_position if file and is_over else 0
+            if self.writer.ring.free_size < rest + size:
+                raise DiskBusy(f"the disk of {self.files.folder} is too slow")
+        if file is None or is_over:
             file = self._roll(file)
         end = file.write_position + size
         if end > file.allocated:
@@ -79,7 +139,9 @@ class CommitLog(LogTail):
         return file
 
     def fits(self, size: int) -> bool:
-        """True if a file can hold `size` bytes at all."""
+        """True if a file, and a part of the ring, can hold `size` bytes at all."""
+        if self.writer is not None and size > self.writer.ring.margin:
+            return False
         return size + _BLANK <= self.files.file_size
 
     def _roll(self, file: MappedFile | None) -> MappedFile:
@@ -89,27 +151,15 @@ class CommitLog(LogTail):
         first, so that all files before an existing file are full.
         """
         if file is not None and file.write_position < file.size:
-            rest = file.size - file.write_position
             self._allocator.ensure(file, file.write_position + _BLANK)
-            self.encoder.discard()
-            self.encoder.stage_blank(rest)
-            self.encoder.commit(file, self.always_pwrite)
-            file.write_position = file.size
+            self.end_file()
             file.expect_writes(writing=False)
         self.file = self.files.roll()
-        if self._pool is not None:
-            self._pool.lend(self.file)
         return self.file
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """Copy stored bytes; None if they are not all in one file, or only staged."""
-        file = self.files.find(offset)
-        if file is None:
-            return None
-        position = offset - file.base_offset
-        if position + size > file.readable_position:
-            return None
-        return file.read(position, size)
+        """Copy stored bytes; None if they are not all in one file."""
+        return self.reader.read(offset, size)
 
     def record_size_at(self, offset: int) -> int:
         """Read the size of the record that starts at `offset`; 0 if there is none."""
@@ -127,21 +177,21 @@ class CommitLog(LogTail):
         data = self.read(offset, RecordLayout.HEAD_SIZE)
         return None if data is None else RecordView(data)
 
-    def commit_staged(self) -> None:
-        """Move staged bytes to the files."""
-        for file in list(self.files.files):
-            if file.is_staged:
-                file.commit()
-                if file.committed_position == file.size and self._pool is not None:
-                    self._pool.take_back(file)
-
     def flush(self, durable: Watermark) -> None:
         """Wait for the disk and move `durable`, file by file."""
+        written = self.end_offset
+        if self.writer is not None:
+            written = self.writer.write_out()
         for file in list(self.files.files):
-            if file.flushed_position < file.readable_position:
-                if not file.flushed_position:
-                    os.fsync(self._folder_descriptor)
-                file.flush(durable)
+            position = min(file.write_position, written - file.base_offset)
+            if file.flushed_position >= position:
+                continue
+            if self.writer is not None and self.writer.is_durable:
+                file.assume_flushed(position)
+                continue
+            if not file.flushed_position:
+                os.fsync(self._folder_descriptor)
+            file.flush(durable, position)
 
     @property
     def wants_look_ahead(self) -> bool:
@@ -161,6 +211,8 @@ class CommitLog(LogTail):
     def close(self) -> None:
         """Unmap everything; the caller has flushed."""
         self.file = None
+        if self.writer is not None:
+            self.writer.close_file()
         self.files.close()
         if self._folder_descriptor >= 0:
             os.close(self._folder_descriptor)

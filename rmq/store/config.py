@@ -9,6 +9,11 @@ from rmq.config import DAY_MS, Configuration, option, shortened
 from rmq.errors import ConfigError
 
 _ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
+USUAL_RING_SIZE = 64 << 20
+RING_PARTS = 8
+RING_PAGE = 64 << 10
+_RECORD_OVERHEAD = 64 << 10
+"""More than a record has besides its body."""
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -124,37 +129,26 @@ class StoreConfig(Configuration):
         key="warmMapedFileEnable",
         doc="write zeros ahead of the writer, as SYNC_FLUSH always does",
     )
+    tail_ring_bytes: int = option(
+        0,
+        key="rmq.tailRingBytes",
+        low=0,
+        high=1 << 33,
+        doc="memory from which a thread writes the log, 8 times maxMessageSize at "
+        "least; 0 writes without it",
+    )
     staging_enabled: bool = option(
         False,
         key="transientStorePoolEnable",
-        doc="write to memory first under ASYNC_FLUSH; a kill loses these messages",
+        doc="another name for rmq.tailRingBytes=67108864, if that is 0",
     )
-    staging_pool_size: int = option(
-        5,
-        key="transientStorePoolSize",
-        low=1,
-        high=64,
-        doc="log files whose end may be in memory at a time",
-    )
-    commit_interval_ms: int = option(
-        200,
-        key="commitIntervalCommitLog",
-        low=1,
-        high=DAY_MS,
-        doc="pause between two commits",
-    )
-    commit_least_pages: int = option(
-        4,
-        key="commitCommitLogLeastPages",
+    page_cache_busy_ms: int = option(
+        1_000,
+        key="osPageCacheBusyTimeOutMills",
         low=0,
-        doc="4 KiB pages in memory at which they are committed",
-    )
-    commit_thorough_interval_ms: int = option(
-        200,
-        key="commitCommitLogThoroughInterval",
-        low=1,
         high=DAY_MS,
-        doc="after this time everything is committed",
+        doc="senders wait so long for a slow disk, with rmq.tailRingBytes, before "
+        "they are refused",
     )
     max_message_size: int = option(
         4 << 20, key="maxMessageSize", low=1024, high=128 << 20, doc="bytes of a body"
@@ -376,9 +370,18 @@ class StoreConfig(Configuration):
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
-    def uses_staging(self) -> bool:
-        """True if messages are written to memory first, then to the log's files."""
-        return self.staging_enabled and not self.is_sync_flush
+    def ring_size(self) -> int:
+        """Bytes of the tail ring, in whole pages; 0 if there is none.
+
+        One of its eight parts holds the largest record, whatever is asked for.
+        """
+        wanted = self.tail_ring_bytes
+        if not wanted and self.staging_enabled:
+            wanted = USUAL_RING_SIZE
+        if not wanted:
+            return 0
+        least = RING_PARTS * (self.max_message_size + _RECORD_OVERHEAD)
+        return -(-max(wanted, least) // RING_PAGE) * RING_PAGE
 
     @property
     def filter_scan_entries(self) -> int:

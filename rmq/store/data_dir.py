@@ -2,7 +2,11 @@
 
 `lock`: POSIX record lock on byte 0, length 1, the same that a Java broker takes.
 `abort`: created first and removed last.  If it exists at start, the last run did not
-shut down cleanly. Crash contract: after a kill `abort` exists and the lock is free.
+shut down cleanly.  Its text is the process id, and on a second line the generation of
+the run's ring; a Java broker that uses the directory writes it without the second line.
+`ring`: see `_fastpath/tail_ring.pyx`; it belongs to the run whose generation it has.
+Crash contract: after a kill `abort` exists and the lock is free; the generation is
+durable before the first append of its run.
 """
 
 import fcntl
@@ -11,7 +15,7 @@ import struct
 from pathlib import Path
 
 from rmq.errors import StoreError
-from rmq.files import sync_directory
+from rmq.files import replace_file, sync_directory
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import Foreign, find_foreign
 
@@ -33,6 +37,7 @@ class DataDirectory:
         self.config = self.root / "config"
         self.checkpoint = self.root / "checkpoint"
         self.cut = self.root / "cut"
+        self.ring = self.root / "ring"
         self.foreign = Foreign()
         self._is_strict = config.strict_store
         self.abort = AbortMarker(self.root / "abort")
@@ -104,7 +109,7 @@ def is_locked(root: Path) -> bool:
 
 
 class AbortMarker:
-    """The file that exists after a crash, not after a stop; it holds the process id."""
+    """The file that exists after a crash, not after a stop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -114,10 +119,21 @@ class AbortMarker:
         """True if the last run did not shut down cleanly."""
         return self._path.exists()
 
-    def set(self) -> None:
+    @property
+    def generation(self) -> int:
+        """The generation of the run that set it; 0 if that had no ring."""
+        text = self._path.read_text(errors="replace")
+        _, _, generation = text.strip().partition("\n")
+        return int(generation) if generation.isdecimal() else 0
+
+    def set(self, generation: int = 0) -> None:
         """Create the file; it is durable before the store changes."""
-        self._path.write_text(str(os.getpid()))
-        sync_directory(self._path.parent)
+        text = str(os.getpid())
+        if generation:
+            replace_file(self._path, f"{text}\n{generation}\n".encode())
+        else:
+            self._path.write_text(text)
+            sync_directory(self._path.parent)
 
     def clear(self) -> None:
         """Remove the file: everything is durable, and all queues have their entries."""

@@ -1,15 +1,14 @@
 """Durability: which part of the log is safe, and whether more may be written.
 
-Offsets, which only grow: *committed*: the log's files have the bytes, not only the
-staging pool; *durable*: fdatasync has confirmed them; *confirm*: readers may see them:
-the durable offset under SYNC_FLUSH, the committed one with a staging pool, else the end
-of the log.
+Offsets, which only grow: *durable*: the disk has confirmed the bytes before it;
+*confirm*: readers may see them: the durable offset under SYNC_FLUSH, else the end of
+the log.
 Invariants: a failure of the log is permanent, and a worse refusal replaces a lesser
 one; after a failed flush the durable offset never grows again, because the kernel drops
 dirty pages that it could not write, and the next fdatasync succeeds without them.
-Locks: one flush at a time (the kernel reports a failed fdatasync to one caller only);
-inside it one commit at a time; a refusal changes under a lock of its own.
-`flush` and `commit` are for worker threads, everything else for any thread.
+Locks: one flush at a time (the kernel reports a failed fdatasync to one caller only); a
+refusal changes under a lock of its own.
+`flush` and `write` are for worker threads, everything else for any thread.
 """
 
 import enum
@@ -59,28 +58,22 @@ class Durability:
         self, log: CommitLog, config: StoreConfig, counters: StoreCounters
     ) -> None:
         self.durable = Watermark()
-        self.committed = Watermark()
         self.confirm: Watermark | None = None
         """End of the visible log; None means the end of the log."""
         if config.is_sync_flush:
             self.confirm = self.durable
-        elif config.uses_staging:
-            self.confirm = self.committed
         self.durable_ms = 0
         """Store time of a record at the end of the durable log."""
         self.is_open = False
         self.refusal: Refusal | None = None
         self._log = log
         self._counters = counters
-        self._committed_ms = 0
         self._flush_lock = threading.Lock()
-        self._commit_lock = threading.Lock()
         self._refusal_lock = threading.Lock()
 
     def open(self) -> None:
         """Begin at the end that recovery found."""
         self.durable.reset(self._log.end_offset)
-        self.committed.reset(self._log.end_offset)
         self.is_open = True
         self._log.is_writable = True
 
@@ -161,29 +154,24 @@ class Durability:
         """Bytes of the log that are not known to be durable."""
         return self._log.end_offset - self.durable.value
 
-    @property
-    def uncommitted_size(self) -> int:
-        """Bytes of the log that no commit has counted: they may be only staged."""
-        return self._log.end_offset - self.committed.value
+    def write(self) -> None:
+        """Move the log from the ring to its files, until `durable.end_demand`.
 
-    def commit(self) -> None:
-        """Move staged bytes to the files; LogFailed ends all writing."""
-        with self._commit_lock:
-            store_ms, end = self._log.last_store_ms, self._log.end_offset
-            try:
-                self._log.commit_staged()
-            except OSError as error:
-                raise self._end("writing", error) from error
-            self._committed_ms = store_ms
-            self.committed.advance(end)
+        LogFailed ends all writing.
+        """
+        writer = self._log.writer
+        assert writer is not None, "a log without a ring has nothing to move"
+        try:
+            writer.run()
+        except OSError as error:
+            raise self._end("writing", error) from error
 
     def flush(self) -> None:
         """Make the log durable up to its end; LogFailed ends all writing."""
         with self._flush_lock:
             if self.has_flush_failed:
                 raise LogFailed(self.refuse_reason)
-            self.commit()
-            store_ms = self._committed_ms
+            store_ms = self._log.last_store_ms
             started = time.monotonic()
             try:
                 self._log.flush(self.durable)

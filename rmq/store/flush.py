@@ -1,8 +1,9 @@
 """The loops that make the log and the queues durable.
 
 Under SYNC_FLUSH one thread flushes the log and does nothing else: an append wakes it
-through the watermark, without trio.  While one fdatasync runs, messages collect, and
-the next one covers them all.  Otherwise the log is flushed by time and size.
+through the watermark, without trio.  While one flush runs, messages collect, and the
+next one covers them all.  Otherwise the log is flushed by time and size.  With a ring
+one thread moves its bytes to the files, in both modes.
 A loop that has nothing to flush sleeps until messages are stored.
 """
 
@@ -11,9 +12,13 @@ from functools import partial
 
 import trio
 
+from rmq._fastpath import TailRing
 from rmq.store.consume_queues import PAGE_SIZE
 from rmq.store.message_store import MessageStore
 from rmq.store.worker import Worker
+
+PREPARE_INTERVAL_S = 0.05
+"""Pause between two looks at the pages of the ring."""
 
 CHECKPOINT_DISTANCE = 128 << 20
 """Bytes of log after which the checkpoint moves: a start after a crash reads them."""
@@ -46,6 +51,35 @@ async def flush_on_demand(
             durability.durable.end_demand()
 
 
+async def write_ring(
+    store: MessageStore,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Move the log from the ring to its files, under SYNC_FLUSH durably.
+
+    Known in Java as `CommitRealTimeService`, and as `GroupCommitService`.
+    """
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Worker().run, store.durability.write)
+        try:
+            task_status.started()
+            await trio.sleep_forever()
+        finally:
+            store.durability.durable.end_demand()
+
+
+async def prepare_ring(ring: TailRing, wait_for_messages: WaitForMessages) -> None:
+    """Have pages of the ring ready, so that no append waits for the file system."""
+    worker = Worker()
+    while True:
+        prepared_at = ring.end_offset
+        await worker.run(ring.prepare_pages)
+        await trio.sleep(PREPARE_INTERVAL_S)
+        if ring.end_offset == prepared_at:
+            await wait_for_messages()
+
+
 async def flush_periodically(
     store: MessageStore, wait_for_messages: WaitForMessages
 ) -> None:
@@ -65,28 +99,6 @@ async def flush_periodically(
         dirty = durability.dirty_size
         if dirty and (is_due or dirty >= least):
             await worker.run(durability.flush)
-            last = trio.current_time()
-
-
-async def commit_periodically(
-    store: MessageStore, wait_for_messages: WaitForMessages
-) -> None:
-    """Move staged bytes to the files when they are enough, or old enough.
-
-    Known in Java as `CommitRealTimeService`.
-    """
-    config, durability, worker = store.config, store.durability, Worker()
-    least = config.commit_least_pages * PAGE_SIZE
-    thorough_s = config.commit_thorough_interval_ms / 1000
-    last = trio.current_time()
-    while True:
-        if not durability.uncommitted_size:
-            await wait_for_messages()
-        await trio.sleep(config.commit_interval_ms / 1000)
-        size = durability.uncommitted_size
-        is_due = trio.current_time() - last >= thorough_s
-        if size and (is_due or size >= least):
-            await worker.run(durability.commit)
             last = trio.current_time()
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from rmq._fastpath import (
+    Extent,
     IndexTable,
     MappedFile,
     RecordStatus,
@@ -36,6 +37,9 @@ from rmq.store.durability import Durability
 WINDOW_SIZE = 4 << 20
 BUILD_SIZE = 8 << 20
 """Bytes of the log that one step of the worker reads: some milliseconds of work."""
+
+PART_SIZE = 1 << 20
+"""Bytes of the ring that are copied at a time."""
 
 _NAME = re.compile(r"\d{17}")
 
@@ -159,30 +163,38 @@ class MessageIndex:
         end_offset = self._durability.confirm_offset
         gives_way = self.lag < self._config.index_max_lag // 2
         stop = min(end_offset, self.next_offset + max_size)
+        part_size = PART_SIZE
         while self.next_offset < stop:
-            file = self._file_at(self.next_offset)
-            if file is None:
+            lent = self._log.reader.extent(self.next_offset, part_size, is_shared=True)
+            if lent is None:
                 assert self.next_offset < self._log.min_offset, self.next_offset
                 self.next_offset = self._log.min_offset
                 self._done = 0
                 continue
+            extent, end = lent
             table = self._table_with_room()
-            base = file.base_offset
+            base, is_last = extent.base_offset, end >= end_offset
             status, reached, self._done = table.add_records(
-                file,
+                extent,
                 self.next_offset - base,
-                stop - base,
-                min(end_offset - base, file.size),
+                min(stop, end) - base,
+                min(end, end_offset) - base,
                 self._done,
                 gives_way,
             )
             table.file.write_position = min(table.used_end, table.file.size)
+            reached += base
             if status is RecordStatus.BLANK:
-                reached = file.size
+                reached = self._log.files.end_of(reached)
+            elif status is RecordStatus.SHORT and self._log.reader.ring is not None:
+                if is_last:  # the rest of the record is not durable yet
+                    stop = reached
+                elif reached == self.next_offset:
+                    part_size *= 2
             elif status is not RecordStatus.OK:
-                raise CorruptLog(file.path, base + reached, f"no record: {status.name}")
-            assert base + reached >= self.next_offset, file.path
-            self.next_offset = base + reached
+                raise CorruptLog(extent.path, reached, f"no record: {status.name}")
+            assert reached >= self.next_offset, extent.path
+            self.next_offset = reached
             if table.is_full:
                 self._finish(table)
 
@@ -261,24 +273,20 @@ class MessageIndex:
         start = self.next_offset
         tables = self.tables[::-1]
         found: set[PhysicalOffset] = set()
-        for file in reversed(list(self._log.files.files)):
-            first = max(start, file.base_offset) - file.base_offset
-            last = min(end_offset - file.base_offset, file.size)
-            if file.base_offset + file.size <= start or len(found) >= limit:
+        for extent, first, last in self._unindexed(start, end_offset):
+            if len(found) >= limit:
                 break
-            if first < last:
-                found.update(scan(file, first, last, *where, limit=limit - len(found)))
+            found.update(scan(extent, first, last, *where, limit=limit - len(found)))
         for offset in _candidates(tables, where, begin_ms, end_ms, is_tags=is_tags):
             if len(found) >= limit:
                 break
-            candidate = self._file_at(offset)
-            if candidate is None or offset >= end_offset or offset in found:
+            lent = self._log.reader.extent(offset, self._log.files.file_size)
+            if lent is None or offset >= end_offset or offset in found:
                 continue
-            position = offset - candidate.base_offset
-            end = min(end_offset - candidate.base_offset, candidate.size)
-            found.update(
-                scan(candidate, position, end, *where, limit=1, only_first=True)
-            )
+            extent, end = lent
+            position = offset - extent.base_offset
+            end = min(end_offset, end) - extent.base_offset
+            found.update(scan(extent, position, end, *where, limit=1, only_first=True))
         return sorted(found)
 
     @property
@@ -288,12 +296,25 @@ class MessageIndex:
             return 0, 0
         return self.tables[-1].end_ms, self.tables[-1].end_offset
 
-    def _file_at(self, offset: int) -> MappedFile | None:
-        """Return the log file of an offset; safe while the cleaner runs."""
-        for file in reversed(list(self._log.files.files)):
-            if file.base_offset <= offset:
-                return file if offset < file.base_offset + file.size else None
-        return None
+    def _unindexed(self, start: int, end: int) -> list[tuple[Extent, int, int]]:
+        """Return the parts of the log in [start, end), the newest first.
+
+        Each with the positions in it; valid until the next append.
+        """
+        parts = []
+        log = self._log
+        start = max(start, log.min_offset)
+        while start < end:
+            lent = log.reader.extent(start, log.files.file_size)
+            assert lent is not None, f"the log has no file for {start}"
+            extent, stop = lent
+            stop = min(stop, log.files.end_of(start))
+            last = min(stop, end)
+            parts.append(
+                (extent, start - extent.base_offset, last - extent.base_offset)
+            )
+            start = stop
+        return parts[::-1]
 
     # -- end
 

@@ -83,6 +83,10 @@ class MappedFileQueue:
         index = (offset - self.files[0].base_offset) // self.file_size
         return self.files[index] if 0 <= index < len(self.files) else None
 
+    def end_of(self, offset: int) -> int:
+        """Return the end of the file that `offset` lies in."""
+        return offset + self.file_size - (offset - self.min_offset) % self.file_size
+
     def roll(self) -> MappedFile:
         """Start the next file, which may have been prepared ahead."""
         base_offset = self.files[-1].base_offset + self.file_size if self.files else 0

@@ -7,13 +7,14 @@ thread with the GIL is the store's lock.  Worker threads may call `flush_queues`
 """
 
 import logging
+import secrets
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
 
 import msgspec
 
-from rmq._fastpath import RecordEncoder
+from rmq._fastpath import RecordEncoder, TailRing
 from rmq.clock import Clock
 from rmq.errors import DiskFull
 from rmq.protocol.topics import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
@@ -29,11 +30,11 @@ from rmq.store.descriptors import DescriptorReserve
 from rmq.store.disk import Disk
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
+from rmq.store.left_ring import LeftRing
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
-from rmq.store.staging_pool import StagingPool
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
 from rmq.store.writer import StoreWriter
@@ -84,16 +85,19 @@ class MessageStore:
             undo.callback(store.queues.close)
             undo.callback(store.index.close)
             store._load()
+            store._start_ring()
             undo.pop_all()
         store.durability.open()
         return store
 
     def _load(self) -> None:
         was_clean = not self.directory.abort.is_set
-        self.directory.abort.set()
+        notes: list[str] = []
+        left = None if was_clean else LeftRing.find(self.directory, notes)
+        if left is None:
+            self.directory.abort.set()
         self.log.files.load()
         self._deleted_topics.load()
-        notes: list[str] = []
         path = self.directory.checkpoint
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
         durable = checkpoint.logics_physical_offset
@@ -110,6 +114,7 @@ class MessageStore:
             was_clean=was_clean,
             check_crc=self.config.check_crc_on_recover,
         )
+        recovery.left_ring = left
         self.recovery = recovery.run()
         self.recovery.notes += notes
         checkpoint.logics_physical_offset = min(
@@ -121,6 +126,38 @@ class MessageStore:
             f"{path} is no queue and stays untouched" for path in foreign
         ]
         self.recovery.notes += self.directory.foreign.notes
+
+    def _start_ring(self) -> None:
+        """Append to a ring from now on, if the configuration has one.
+
+        The log has all that an earlier ring had, and recovery has flushed it: the ring
+        of this run may take the name.
+        """
+        config, directory = self.config, self.directory
+        directory.ring.unlink(missing_ok=True)
+        if not config.ring_size:
+            return
+        generation = secrets.randbits(62) + 1
+        directory.abort.set(generation)
+        try:
+            ring = TailRing(
+                str(directory.ring),
+                generation,
+                size=config.ring_size,
+                begin=self.log.ring_begin(),
+            )
+        except OSError as error:
+            self.recovery.notes.append(
+                f"{directory.ring}: {error.strerror}; the log is written without a ring"
+            )
+            return
+        self.log.busy_limit_ms = config.page_cache_busy_ms
+        self.log.start_ring(
+            ring,
+            self.durability.durable,
+            is_durable=config.is_sync_flush,
+            interval_ms=config.flush_interval_ms,
+        )
 
     @property
     def unserved(self) -> Mapping[str, str]:
@@ -235,6 +272,7 @@ class MessageStore:
             is_clean = not (self.durability.keeps_abort or self.queues.has_lost_entries)
             self._save_ends(is_clean=is_clean)
             if is_clean:
+                self.directory.ring.unlink(missing_ok=True)
                 self.directory.abort.clear()
         finally:
             self.index.close()
@@ -273,9 +311,6 @@ def _make_log(
     files = MappedFileQueue(
         directory.commit_log, config.commit_log_file_size, allocator
     )
-    pool = None
-    if config.uses_staging:
-        pool = StagingPool(config.staging_pool_size, config.commit_log_file_size)
-    log = CommitLog(files, allocator, RecordEncoder(store_host), pool)
+    log = CommitLog(files, allocator, RecordEncoder(store_host))
     log.always_pwrite = config.is_sync_flush
     return log

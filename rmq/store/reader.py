@@ -1,9 +1,9 @@
 """StoreReader: messages by queue, by offset in the log, by time, by key.
 
-Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, the
-committed offset with a transient store pool, else the end of the log.  Limits of a
-pull: a number of messages and bytes from the hot end of the log (likely in memory),
-fewer from older parts; the first message always fits.  Call from the trio thread.
+Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
+end of the log.  Limits of a pull: a number of messages and bytes from the hot end of
+the log (likely in memory), fewer from older parts; the first message always fits.  Call
+from the trio thread.
 """
 
 import struct
@@ -166,7 +166,7 @@ class StoreReader:
         """Return a table with which compiled handlers read like `get`."""
         return PullTable(
             self._log,
-            self._log.files.files,
+            self._log.reader,
             self._durability.confirm,
             hot_window=self._memory_window,
             hot_limits=self._limits(True),
@@ -185,13 +185,8 @@ class StoreReader:
 
     def _require_records(self, runs: list[tuple[int, int]]) -> None:
         """Raise `NotInMemory` for records that only the disk has."""
-        missing = []
-        for offset, size in runs:
-            file = self._log.files.find(offset)
-            assert file is not None, f"{offset} is not in the log"
-            position = offset - file.base_offset
-            if not file.is_resident(position, size):
-                missing.append((file, position, size))
+        ranges = (self._log.reader.missing(*run) for run in runs)
+        missing = [each for each in ranges if each is not None]
         if missing:
             raise NotInMemory(missing)
 
@@ -234,11 +229,11 @@ class StoreReader:
 
     def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the decoded record of `record_at`."""
-        file = self._log.files.find(physical_offset)
-        if file is None:
+        data = self._log.reader.record(physical_offset)
+        if data is None:
             return None
         try:
-            message = decode_stored_at(file, physical_offset - file.base_offset)
+            message = decode_stored_at(data, 0)
         except RemoteProtocolError:
             return None
         is_here = message.physical_offset == physical_offset

@@ -34,6 +34,7 @@ from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
+from rmq.store.left_ring import LeftRing
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, next_record, whole_records
 from rmq.store.tags import TagsCodes
@@ -48,6 +49,7 @@ _BLOCK_RECORDS = 4096
 _NO_QUEUE = (-1 << 63, -1, -1)
 """A row that sorts before all others: a table of ends needs at least one row."""
 
+_GOES_ON = (RecordStatus.OK, RecordStatus.BLANK)
 CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
 _ZEROS_OF_A_RECORD = 2
@@ -100,6 +102,7 @@ class RecoveryReport(msgspec.Struct):
     record_count: int = 0
     entries_added: int = 0
     entries_dropped: int = 0
+    ring_bytes: int = 0
     phases_ms: dict[str, int] = msgspec.field(default_factory=dict)
     cuts: list[Cut] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
@@ -120,6 +123,10 @@ class RecoveryReport(msgspec.Struct):
         """Return sentences for the log; empty if there is nothing to report."""
         lines = [str(cut) for cut in self.cuts] + self.notes
         phases = ", ".join(f"{name} {ms}" for name, ms in self.phases_ms.items())
+        if self.ring_bytes:
+            lines.insert(
+                0, f"{self.ring_bytes} bytes of the log were still in the ring"
+            )
         if not self.was_clean or self.entries_added or self.entries_dropped:
             lines.insert(
                 0,
@@ -146,6 +153,8 @@ class Recovery:
         was_clean: bool,
         check_crc: bool = True,
     ) -> None:
+        self.left_ring: LeftRing | None = None
+        self._completed: MappedFile | None = None
         self._log = log
         self._files = log.files
         self._queues = queues
@@ -295,19 +304,43 @@ class Recovery:
             position = max(0, self.report.end_offset - file.base_offset)
             status = RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
-                status, position, count = survey_log(
-                    file, position, file.size, self._rows, check_crc=self._check_crc
-                )
+                status, position, count = self._survey(file, position)
                 is_whole = self._dispatch_rows(file, count, ends)
                 if not is_whole and start > self._files.min_offset:
                     return self._walk(self._files.min_offset)
                 self.report.record_count += count
-            if status not in (RecordStatus.OK, RecordStatus.BLANK):
+            if status not in _GOES_ON:
                 self.report.end_offset = file.base_offset + position
                 return status
             self.report.end_offset = file.base_offset + file.size
             file = self._files.find(self.report.end_offset)
         return RecordStatus.END
+
+    def _survey(self, file: MappedFile, position: int) -> tuple[RecordStatus, int, int]:
+        """Survey the file on from `position`, with what a kill left in the ring.
+
+        From *written* on the ring has the better bytes: in the file a record across it
+        has zeros at its end, and may look whole.
+        """
+        left, end = self.left_ring, file.size
+        is_complete = left is None or self._completed is file
+        if left is not None and not is_complete:
+            written = left.written_offset - file.base_offset
+            if position < written:
+                end = min(end, written)
+            else:
+                self._complete(left, file, position)
+                is_complete = True
+        found = survey_log(file, position, end, self._rows, check_crc=self._check_crc)
+        status, stop, count = found
+        if left is None or is_complete or status in _GOES_ON:
+            return found
+        self._complete(left, file, stop)
+        return RecordStatus.OK, stop, count
+
+    def _complete(self, left: LeftRing, file: MappedFile, position: int) -> None:
+        self._completed = file
+        self.report.ring_bytes += left.complete(file, position)
 
     def _known_ends(self) -> memoryview:
         """Return the end of each queue in the log, for `keep_unqueued`.

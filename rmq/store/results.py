@@ -16,6 +16,7 @@ class PutStatus(enum.Enum):
     CREATE_MAPPED_FILE_FAILED = enum.auto()
     MESSAGE_ILLEGAL = enum.auto()
     PROPERTIES_SIZE_EXCEEDED = enum.auto()
+    OS_PAGE_CACHE_BUSY = enum.auto()
 
 
 class GetStatus(enum.Enum):

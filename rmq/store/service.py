@@ -33,12 +33,13 @@ class StoreService:
         store, wait = self._store, self._wait_for_messages
         async with trio.open_nursery() as nursery:
             store.writes.on_new_messages = self._note_new_messages
-            if store.config.is_sync_flush:
+            if store.log.writer is not None:
+                await nursery.start(flush.write_ring, store)
+                nursery.start_soon(flush.prepare_ring, store.log.writer.ring, wait)
+            elif store.config.is_sync_flush:
                 await nursery.start(flush.flush_on_demand, store)
-            else:
+            if not store.config.is_sync_flush:
                 nursery.start_soon(flush.flush_periodically, store, wait)
-            if store.config.uses_staging:
-                nursery.start_soon(flush.commit_periodically, store, wait)
             nursery.start_soon(flush.flush_queues_periodically, store, wait)
             nursery.start_soon(self._look_ahead)
             nursery.start_soon(follow_log, store.index, wait)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from rmq._fastpath import QueueTail, RecordFlag, record_size
 from rmq.clock import Clock
-from rmq.errors import DiskFull, StoreError
+from rmq.errors import DiskBusy, DiskFull, StoreError
 from rmq.offsets import PhysicalOffset
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message
@@ -221,6 +221,8 @@ class StoreWriter:
         if isinstance(error, DiskFull):
             self._durability.refuse(RefusalKind.DISK_FULL, str(error))
             return PutStatus.SERVICE_NOT_AVAILABLE
+        if isinstance(error, DiskBusy):
+            return PutStatus.OS_PAGE_CACHE_BUSY
         return PutStatus.CREATE_MAPPED_FILE_FAILED
 
     def _write_failed(self, error: OSError) -> PutStatus:

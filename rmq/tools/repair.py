@@ -31,7 +31,7 @@ from rmq.tools.index_view import view_index
 from rmq.tools.store_files import StoreFiles, segment_paths
 from rmq.tools.verify import Verdict, Verification
 
-_NO_HOST = bytes(8)
+NO_HOST = bytes(8)
 _SLOT_SHARE = index_file_size(1, 4) - index_file_size(0, 0)
 """Bytes of a slot and its entries in an index file of usual proportions."""
 
@@ -70,7 +70,8 @@ def plan_repair(
     store: StoreFiles, *, on_progress: Callable[[int], None] | None = None
 ) -> RepairPlan:
     """Verify, and plan the repair; nothing is changed."""
-    verdict = Verification(store, is_live=False, on_progress=on_progress).run()
+    has_ring = store.ring.exists()  # then the end of the log is not in its files
+    verdict = Verification(store, is_live=has_ring, on_progress=on_progress).run()
     plan = RepairPlan(verdict)
     assert bool(verdict.damages) >= bool(verdict.damaged_queues), store.root
     plan.moved = sorted(verdict.damaged_queues | verdict.damaged_indexes)
@@ -126,7 +127,7 @@ def repair(
     `values` are the known keys of a `broker.conf`: the delay table decides when delayed
     messages in rebuilt queues are due.
     """
-    config = _config_of(store, values)
+    config = config_of(store, values)
     directory = DataDirectory(config)
     directory.acquire()
     try:
@@ -134,7 +135,7 @@ def repair(
         if plan.is_empty and not restore:
             return plan.lines()
         aside = store.cut / time.strftime("%Y%m%d%H%M%S")
-        if not plan.is_empty:
+        if not plan.is_empty and not directory.abort.is_set:
             directory.abort.set()
         for path in plan.moved:
             target = aside / path.relative_to(store.root)
@@ -148,7 +149,7 @@ def repair(
             fresh.save(store.checkpoint)
     finally:
         directory.release()
-    opened = MessageStore.open(config, clock=SystemClock(), store_host=_NO_HOST)
+    opened = MessageStore.open(config, clock=SystemClock(), store_host=NO_HOST)
     try:
         lines = plan.lines() + opened.recovery.lines()
         return lines + (_restore(store, opened) if restore else [])
@@ -195,7 +196,7 @@ def _message(record: Record) -> Message:
     )
 
 
-def _config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
+def config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
     """Return settings that fit the existing files."""
     sizes = {}
     logs = store.log_paths()

@@ -41,6 +41,7 @@ class StoreFiles:
         self.abort = root / "abort"
         self.checkpoint = root / "checkpoint"
         self.cut = root / "cut"
+        self.ring = root / "ring"
         if not self.commit_log.is_dir() and not self.consume_queue.is_dir():
             raise StoreError(
                 f"{root} is no store: it has neither commitlog nor consumequeue; "

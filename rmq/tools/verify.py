@@ -5,7 +5,8 @@ Queues: each queued record has an entry with its offset, size and tags code, and
 entry has its record.  Index: header, chains of slots, and that entries point to records
 of their time.  The format's checksum does not cover properties, hosts, times and flags
 of a record.
-Beside a running broker, messages that were stored after the survey do not count.
+Beside a running broker, messages that were stored after the survey do not count; nor
+does a record of which the files have only a part, because the rest is in the ring.
 """
 
 from collections.abc import Callable, Iterator
@@ -85,7 +86,9 @@ class Verification:
         self._check_crc = check_crc
         self._index_slots = index_slots
         self._on_progress = on_progress
-        self._is_live = store.is_in_use if is_live is None else is_live
+        if is_live is None:
+            is_live = store.is_in_use or store.ring.exists()
+        self._is_live = is_live
         self._queues: dict[QueueKey, _QueueCheck] = {}
         self._unknown: dict[int, str] = {}
         self._batch: dict[int, list[NDArray[np.int64]]] = {}
@@ -114,6 +117,11 @@ class Verification:
             for index in indexes:
                 self._finish_index(index)
         self._name_unknown()
+        if self._store.ring.exists() and not self._store.is_in_use:
+            verdict.notes.append(
+                f"the end of the log is in {self._store.ring}: the next start, or "
+                "`rmq store settle`, moves it to the log"
+            )
         return verdict
 
     def _add(self, damages: list[Damage]) -> None:

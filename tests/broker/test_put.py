@@ -90,15 +90,3 @@ def test_under_sync_flush_arrivals_wait_for_the_disk(open_store):
     arrivals.flush()
     arrivals.flush()
     assert told == [{("T", 0): 1}]
-
-
-def test_with_a_staging_pool_arrivals_wait_for_the_commit(open_store):
-    store, told = open_store(staging_enabled=True), []
-    arrivals = Arrivals(store)
-    arrivals.listen((lambda touched: told.append(dict(touched)),))
-    store.writes.put(message())
-    arrivals.flush()
-    assert told == []
-    store.durability.commit()
-    arrivals.flush()
-    assert told == [{("T", 0): 1}]

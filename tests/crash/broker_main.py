@@ -1,6 +1,7 @@
-"""A broker as `rmq broker` starts it, with a traced `mapped_file` or a seeded bug.
+"""A broker as `rmq broker` starts it, with traced modules or a seeded bug.
 
-Arguments: path of the traced module or "", name of the bug or "", then those of `rmq`.
+Arguments: folder of the traced modules or "", name of the bug or "", then those of
+`rmq`.
 Checkpoints are written without a mapped file: they are traced here, as kind k.
 """
 
@@ -9,16 +10,18 @@ import os
 import struct
 import sys
 import time
+from pathlib import Path
 
 HEAD = struct.Struct("<c3xiqq")
 
 
-def load_traced(path):
-    name = "rmq._fastpath.mapped_file"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+def load_traced(folder):
+    for path in sorted(Path(folder).glob("*.so"), key=lambda path: path.name):
+        name = f"rmq._fastpath.{path.stem.partition('-')[2]}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
 
 
 def trace_checkpoints():
@@ -49,6 +52,26 @@ def reply_early():
     CommitLog.flush = early
 
 
+def durable_early():
+    """Bug: what the writer of the ring has not written is called durable."""
+    from rmq.store.durability import Durability
+
+    def write(self):
+        while self.durable.wait_for_demand():
+            self.durable.advance(self._log.end_offset)
+            time.sleep(0.02)
+            self._log.writer.write_out()
+
+    Durability.write = write
+
+
+def same_generation():
+    """Bug: a ring is believed whoever wrote it."""
+    import secrets
+
+    secrets.randbits = lambda _bits: 1
+
+
 def checkpoint_early():
     """Bug: the checkpoint says that queues are durable which nobody flushed."""
     from rmq.store.consume_queues import ConsumeQueues
@@ -56,7 +79,12 @@ def checkpoint_early():
     ConsumeQueues.flush = lambda self, least_pages: None
 
 
-BUGS = {"reply-early": reply_early, "checkpoint-early": checkpoint_early}
+BUGS = {
+    "reply-early": reply_early,
+    "checkpoint-early": checkpoint_early,
+    "durable-early": durable_early,
+    "same-generation": same_generation,
+}
 
 if __name__ == "__main__":
     traced, bug, *arguments = sys.argv[1:]

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static int fails(const char *call) {
@@ -36,6 +37,16 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
 
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
     return pwrite(fd, data, size, at);
+}
+
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
+    static ssize_t (*real)(int, const struct iovec *, int, off_t);
+    if (!real) real = dlsym(RTLD_NEXT, "pwritev");
+    return fails("pwritev") ? -1 : real(fd, parts, count, at);
+}
+
+ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) {
+    return pwritev(fd, parts, count, at);
 }
 
 int fallocate(int fd, int mode, off_t at, off_t size) {

@@ -40,6 +40,9 @@ SETTINGS = SIZES | {
     "diskSpaceWarningLevelRatio": 100,
     "sendMessageThreadPoolNums": 1,
 }
+RING = os.environ.get("RMQ_TAIL_RING", "0")
+"""Bytes of the ring of every broker: the folder runs with and without one."""
+RING_SETTINGS = {"rmq.tailRingBytes": RING, "maxMessageSize": 60_000}
 IN_FLIGHT = 32
 RUN = 150
 """Messages to one topic before the next: queues rest while the log rolls on."""
@@ -77,7 +80,8 @@ def broker(
     **settings,
 ):
     """Yield a broker in a process of its own, and its address; killed at the end."""
-    values = SETTINGS | {"storePathRootDir": folder, "flushDiskType": flush} | settings
+    values = SETTINGS | {"storePathRootDir": folder, "flushDiskType": flush}
+    values |= (RING_SETTINGS if RING != "0" else {}) | settings
     arguments = [
         part for key, value in values.items() for part in ("--set", f"{key}={value}")
     ]

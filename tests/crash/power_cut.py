@@ -6,6 +6,8 @@ the disk, or not: an image takes some at their new content and leaves the others
 the last sync made durable.  A file that was never synced may also be empty or absent if
 it is the last of its folder: names come to the disk in the order of their making, as
 journals of file systems keep it.  A checkpoint is durable when its event is written.
+A direct write may also be torn at a sector.  Pages of the ring are never synced: each
+is new, or as it was in the lap before, or lost.
 Of an index file only the header is traced: images have it with lost entries.
 """
 
@@ -17,6 +19,8 @@ from pathlib import Path
 
 HEAD = struct.Struct("<c3xiqq")
 PAGE = 4096
+SECTOR = 512
+RING_HEAD = 64 * 1024
 
 
 @dataclass
@@ -30,6 +34,11 @@ class TracedFile:
     syncing: dict[int, bytes] | None = None
     written_end: int = 0
     is_synced: bool = False
+    torn: set[int] = field(default_factory=set)
+    """Pages of direct writes that were not confirmed."""
+    earlier: dict[int, bytes] = field(default_factory=dict)
+    """Pages of a ring as they were before the last lap over them began."""
+    last_page: int = -1
 
     def page(self, number):
         if number not in self.newest:
@@ -41,6 +50,9 @@ class TracedFile:
         while data:
             number, start = divmod(position, PAGE)
             part = data[: PAGE - start]
+            if number != self.last_page and start == 0:
+                self.earlier[number] = bytes(self.page(number))
+            self.last_page = number
             self.page(number)[start : start + len(part)] = part
             self.dirty.add(number)
             position += len(part)
@@ -52,6 +64,7 @@ class TracedFile:
 
     def end_sync(self):
         self.durable |= self.syncing
+        self.torn -= self.syncing.keys()
         self.syncing = None
         self.is_synced = True
 
@@ -64,7 +77,8 @@ class TracedFile:
 class Disk:
     """Replays a trace event by event."""
 
-    def __init__(self, trace: Path, sizes: dict[str, int]) -> None:
+    def __init__(self, trace: Path, sizes: dict[str, int], abort: str = "1") -> None:
+        self._abort = abort
         self._data = trace.read_bytes()
         self._sizes = sizes
         self._position = 0
@@ -75,7 +89,7 @@ class Disk:
         at = 0
         while at + HEAD.size <= len(self._data):
             kind, _, _, size = HEAD.unpack_from(self._data, at)
-            at += HEAD.size + (size if kind in b"owk" else 0)
+            at += HEAD.size + (size if kind in b"owdk" else 0)
             if at <= len(self._data):
                 self.ends.append(at)
 
@@ -96,12 +110,17 @@ class Disk:
             name = data.decode()
             self._names[descriptor] = name
             if name not in self.files:
-                [size] = [s for kind, s in self._sizes.items() if f"/{kind}/" in name]
+                [size] = [
+                    s for kind, s in self._sizes.items() if f"/{kind}/" in name
+                ] or [int(Path(name).stat().st_size)]
                 self.files[name] = TracedFile(size)
         else:
             file = self.files[self._names[descriptor]]
-            if kind == b"w":
+            if kind in b"wd":
                 file.write(position, data)
+                if kind == b"d":
+                    pages = range(position // PAGE, -(-(position + size) // PAGE))
+                    file.torn.update(pages)
             elif kind == b"z":
                 file.write(position, bytes(size))
             elif kind == b"s":
@@ -152,9 +171,23 @@ class Disk:
                 for number in sorted(file.open_pages):
                     if chance.random() < likelihood:
                         pages[number] = bytes(file.page(number))
+                    elif path.name == "ring" and chance.random() < 0.5:
+                        pages[number] = file.earlier.get(number, bytes(PAGE))
+                    elif number in file.torn and chance.random() < 0.5:
+                        pages[number] = torn(
+                            pages.get(number, bytes(PAGE)), file.page(number), chance
+                        )
                 for number, page in pages.items():
                     image.seek(number * PAGE)
                     image.write(page[: file.size - number * PAGE])
-        (target / "abort").write_text("1")
+        (target / "abort").write_text(self._abort)
         if self.checkpoint:
             (target / "checkpoint").write_bytes(self.checkpoint)
+
+
+def torn(old, new, chance):
+    """Return a page of which each sector is old or new."""
+    return b"".join(
+        bytes(chance.choice([old, new])[at : at + SECTOR])
+        for at in range(0, PAGE, SECTOR)
+    )

@@ -11,6 +11,7 @@ from rmq._fastpath import decode_record
 from rmq.clock import SystemClock
 from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
+from tests.crash.laboratory import RING
 
 HOST = bytes((127, 0, 0, 1)) + bytes(4)
 SETTINGS = {"commit_log_file_size": 65536, "queue_file_size": 2000}
@@ -28,6 +29,8 @@ config = StoreConfig(
     commit_log_file_size=65536,
     queue_file_size=2000,
     flush_disk_type=FlushDiskType(sys.argv[2]),
+    tail_ring_bytes=int(sys.argv[3]),
+    max_message_size=60_000,
 )
 store = MessageStore.open(config, clock=SystemClock(), store_host=host)
 number = sum(store.reads.max_offset("Topic", queue_id) for queue_id in range(3))
@@ -44,10 +47,10 @@ while True:
 """
 
 
-def run_and_kill(root, count, flush="ASYNC_FLUSH"):
+def run_and_kill(root, count, flush="ASYNC_FLUSH", ring=RING):
     """Acknowledged (queue, queue offset, number) of a child that was killed."""
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(root), flush],
+        [sys.executable, "-c", CHILD, str(root), flush, ring],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         text=True,
@@ -64,9 +67,10 @@ def run_and_kill(root, count, flush="ASYNC_FLUSH"):
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("ring", ["0", "1048576", "67108864"])
 @pytest.mark.parametrize("count", [1, 99, 700, 2500])
-def test_acknowledged_messages_survive(tmp_path, count):
-    acknowledged = run_and_kill(tmp_path, count)
+def test_acknowledged_messages_survive(tmp_path, count, ring):
+    acknowledged = run_and_kill(tmp_path, count, ring=ring)
     config = StoreConfig(root_dir=str(tmp_path), **SETTINGS)
     store = MessageStore.open(config, clock=SystemClock(), store_host=HOST)
     try:

@@ -56,37 +56,3 @@ def test_a_killed_broker_keeps_its_word(tmp_path, flush):
         f"{acknowledged} acknowledged, 0 lost, 0 repeated"
     )
     assert acknowledged > 100 * killed
-
-
-def test_a_staging_pool_loses_the_end_of_the_log_only(tmp_path):
-    """What was committed stays; what was lost stood behind it."""
-    chance = dice()
-    acknowledged = lost_count = 0
-    count = rounds(5)
-    for number in range(count):
-        root, load = tmp_path / str(number), Load()
-        settings = {"transientStorePoolEnable": "true", "transientStorePoolSize": 2}
-        with broker(root, **settings) as (child, address):
-            load.run(
-                address,
-                chance.uniform(0.3, 1.0),
-                lambda: child.send_signal(signal.SIGKILL),
-            )
-            child.wait(20)
-        assert not load.refused
-        store = open_copy(root, tmp_path / "copy" / str(number))
-        try:
-            found, end = messages_of(store), store.log.end_offset
-        finally:
-            store.close()
-        lost, repeated = lost_and_repeated(found, load.acknowledged)
-        assert repeated == []
-        assert all(load.acknowledged[n].physical_offset >= end for n in lost)
-        assert not damages_of(store.directory.root)
-        acknowledged += len(load.acknowledged)
-        lost_count += len(lost)
-    print(  # noqa: T201
-        f"staging pool: {count} kills, {acknowledged} acknowledged, {lost_count} lost "
-        "that were not committed, 0 repeated"
-    )
-    assert 0 < lost_count < acknowledged

@@ -4,6 +4,7 @@ import errno
 import threading
 import time
 
+import pytest
 import trio
 import trio.testing
 
@@ -31,6 +32,7 @@ async def test_a_flush_needs_no_turn_of_the_loop(open_store, make_message, nurse
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("without_ring")
 async def test_what_arrives_during_a_flush_is_one_group(
     open_store, make_message, nursery, monkeypatch
 ):
@@ -137,40 +139,7 @@ async def test_intervals_are_settings(
     assert watch.times("flush_queues", False) == [0.2, 0.4, 0.6, 0.8, 1.0]
 
 
-async def test_staged_messages_are_committed_by_interval(
-    open_store, make_message, run_for, autojump_clock
-):
-    store = open_store(staging_enabled=True, commit_interval_ms=100)
-    store.writes.put(make_message())
-    seen = []
-
-    async def at():
-        store.writes.put(make_message())
-        for _ in range(5):
-            seen.append(store.reads.max_offset("Topic", 0))
-            await trio.sleep(0.1)
-
-    await run_for(store, 1.05, at=at)
-    assert seen[0] == 0
-    assert seen[-1] == 2
-    assert store.durability.uncommitted_size == 0
-    assert store.durability.dirty_size > 0
-
-
-async def test_few_staged_pages_wait_for_the_thorough_commit(
-    open_store, make_message, run_for, autojump_clock
-):
-    store = open_store(
-        staging_enabled=True, commit_interval_ms=100, commit_thorough_interval_ms=950
-    )
-    store.writes.put(make_message())
-    await run_for(store, 0.85)
-    assert store.reads.max_offset("Topic", 0) == 0
-    store.writes.put(make_message(b"x" * 20_000))
-    await run_for(store, 0.15)
-    assert store.reads.max_offset("Topic", 0) == 2
-
-
+@pytest.mark.usefixtures("without_ring")
 async def test_a_failed_flush_ends_the_service(
     open_store, make_message, monkeypatch, caplog
 ):

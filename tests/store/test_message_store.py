@@ -374,6 +374,7 @@ def test_few_queue_files_are_mapped(open_store, make_message):
         assert bodies(store, queue_id=queue_id) == [b"\0", b"\1", b"\2"]
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_a_fresh_store_takes_little_disk(tmp_path, open_store, make_message):
     store = open_store(commit_log_file_size=1 << 30, queue_file_size=6_000_000)
     store.writes.put(make_message())
@@ -467,6 +468,7 @@ def test_messages_whose_log_is_gone_are_too_small(open_store, make_message):
     assert again.reads.get("Topic", 0, first, 1).status is GetStatus.FOUND
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_a_blank_record_ends_a_full_file(open_store, make_message):
     store = open_store()
     one = store.writes.put(make_message(b"x" * 30_000)).end_offset
@@ -540,6 +542,7 @@ def test_a_full_disk_at_the_first_put(open_store, make_message, monkeypatch):
     assert bodies(store) == [b"body"]
 
 
+@pytest.mark.usefixtures("without_ring")
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_failed_write_leaves_offsets_as_they_were(open_store, make_message, is_batch):
     """Under SYNC_FLUSH records go through pwrite, which can fail."""

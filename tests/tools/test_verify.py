@@ -260,6 +260,7 @@ def test_beside_an_open_store(open_store):
     store = open_store()
     for n in range(500):
         store.writes.put(Message("T", n % 2, b"x" * n, 0, 0, 1, bytes(8)))
+    store.durability.flush()
     before = snapshot(store.directory.root)
 
     def more(_):

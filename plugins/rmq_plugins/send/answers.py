@@ -44,6 +44,11 @@ class SendAnswers:
                 ResponseCode.SYSTEM_ERROR,
                 "create mapped file failed, server is busy or broken.",
             ),
+            PutStatus.OS_PAGE_CACHE_BUSY: (
+                ResponseCode.SYSTEM_BUSY,
+                "[PC_SYNCHRONIZED]broker busy, start flow control for a while: the "
+                f"disk of {broker.store_config.root_dir} is slower than the senders",
+            ),
         }
 
     def is_durable(self, topic: str) -> bool:

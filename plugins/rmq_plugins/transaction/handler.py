@@ -57,6 +57,10 @@ _REFUSALS: Final = {
         ResponseCode.SERVICE_NOT_AVAILABLE,
         "service not available now.",
     ),
+    PutStatus.OS_PAGE_CACHE_BUSY: (
+        ResponseCode.SYSTEM_ERROR,
+        "OS page cache busy, please try another machine",
+    ),
 }
 
 

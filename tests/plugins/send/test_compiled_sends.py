@@ -206,6 +206,7 @@ def test_a_refusing_store_answers_through_the_python_handler(sides):
     assert compiled.served == 0
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_a_failed_write_answers_nobody_and_stores_nothing(sides):
     """Under SYNC_FLUSH records go through pwrite; here its descriptor cannot write."""
     _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)

@@ -1,0 +1,16 @@
+"""An append of a batch to the ring, lap after lap."""
+
+from rmq._fastpath import TailRing
+
+SIZE = 64 << 20
+BATCH = b"x" * 86_000
+
+
+def bench_append_of_256_records(benchmark, tmp_path):
+    ring = TailRing(str(tmp_path / "ring"), 1, size=SIZE)
+
+    def append():
+        ring.add(BATCH)
+        ring.note_written(ring.end_offset)
+
+    benchmark(append)

@@ -1,0 +1,16 @@
+from libc.stdint cimport int64_t, uint8_t
+
+cdef class Extent:
+    cdef readonly str path
+    cdef readonly int64_t size
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t holders
+    cdef uint8_t *address
+    cdef bint owns_memory           # `address` was taken from malloc
+    cdef object owner               # whose bytes they are, kept alive
+
+    cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1
+
+cdef Extent extent_of(
+    str path, uint8_t *address, int64_t base_offset, int64_t size, object owner
+)

@@ -1,0 +1,80 @@
+"""LeftRing: the ring of a run that did not stop, from which recovery completes the log.
+
+It is believed only if `abort` names its generation: a later run, or a Java broker, has
+written another `abort`.  After a kill the ring has every byte from *written* on; after
+a power cut each of its pages may be old or lost, so that every record is checked.
+Invariant: bytes of the log are replaced where they are zeros only.
+Used by recovery, before any other part uses the store.
+"""
+
+import struct
+
+from rmq._fastpath import MappedFile, RecordMagic, TailRing, survey_log
+from rmq.store.data_dir import DataDirectory
+
+_STEP = 256 << 10
+"""Bytes that are taken at a time."""
+_STEP_RECORDS = 4096
+_COLUMNS = 8
+_BLANK = struct.Struct(">II")
+_BLANK_MAGIC = int(RecordMagic.MAGIC_BLANK) & 0xFFFFFFFF
+
+
+def _rows(count: int) -> "memoryview[int]":
+    return memoryview(bytearray(8 * count * _COLUMNS)).cast("q", (count, _COLUMNS))
+
+
+class LeftRing:
+    """What a kill left in memory of the end of the log."""
+
+    def __init__(self, ring: TailRing) -> None:
+        self._ring = ring
+        self._many = _rows(_STEP_RECORDS)
+        self._one = _rows(1)
+
+    @classmethod
+    def find(cls, directory: DataDirectory, notes: list[str]) -> "LeftRing | None":
+        """Return the ring of the last run; None if it left none, or another did."""
+        try:
+            return cls(TailRing(str(directory.ring), directory.abort.generation))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            notes.append(f"{error}: it is ignored")
+            return None
+
+    @property
+    def written_offset(self) -> int:
+        """The files of the log have all bytes before it."""
+        return self._ring.written_offset
+
+    def complete(self, file: MappedFile, position: int) -> int:
+        """Add the records of the ring to a file, from `position` on; how many bytes."""
+        limit = min(file.size - position, self._ring.size)
+        left = self._ring.left(file.base_offset + position, limit)
+        at = added = 0
+        while left is not None and at < limit:
+            part = min(limit, at + _STEP)
+            is_blank = not any(file.read(position + at, part - at))
+            rows = self._many if is_blank else self._one
+            _, end, count = survey_log(left, at, part, rows)
+            if not count:
+                _, end, count = survey_log(left, at, limit, self._one)
+            if not count:
+                rest = _BLANK.pack(file.size - position - at, _BLANK_MAGIC)
+                if left.read(at, min(_BLANK.size, limit - at)) != rest:
+                    return added
+                end = limit = at + _BLANK.size
+            ours, theirs = left.read(at, end - at), file.read(position + at, end - at)
+            if ours != theirs and _is_part(theirs, ours):
+                file.pwrite(position + at, ours)
+                added += end - at
+            at = end
+        return added
+
+
+def _is_part(theirs: bytes, ours: bytes) -> bool:
+    """Whether bytes of a file are those of the ring or zeros."""
+    return not any(theirs) or all(
+        a in (0, b) for a, b in zip(theirs, ours, strict=True)
+    )

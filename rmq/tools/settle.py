@@ -1,0 +1,30 @@
+"""Settle: moves what a kill left in the ring to the files of the log.
+
+The store is started and stopped once, without a broker: afterwards its files are as
+after an orderly stop, also for a Java broker.
+"""
+
+from collections.abc import Mapping
+
+from rmq.clock import SystemClock
+from rmq.store.message_store import MessageStore
+from rmq.tools.repair import NO_HOST, config_of
+from rmq.tools.store_files import StoreFiles
+
+_WITHOUT_RING = {"rmq.tailRingBytes": "0", "transientStorePoolEnable": "false"}
+
+
+def settle(store: StoreFiles, values: Mapping[str, str]) -> list[str]:
+    """Recover the store and close it; return sentences about what was done.
+
+    `values` are the known keys of a `broker.conf`.
+    """
+    if not store.abort.exists():
+        return ["nothing to settle: the last stop was orderly"]
+    config = config_of(store, {**values, **_WITHOUT_RING})
+    opened = MessageStore.open(config, clock=SystemClock(), store_host=NO_HOST)
+    try:
+        lines = opened.recovery.lines()
+    finally:
+        opened.close()
+    return [*lines, f"{store.root} is as after an orderly stop"]
