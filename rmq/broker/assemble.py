@@ -6,6 +6,7 @@ A broker comes through here when it starts, and so do the tests of plugins.
 from collections.abc import Mapping
 
 from rmq.broker.arrivals import Arrivals
+from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
@@ -50,7 +51,8 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     groups = GroupTable(folder, clock, config)
     filters = FilterTable(folder, clock, config)
     offsets = OffsetTable(folder, clock, config.consumer_offset_update_version_step)
-    for table in (topics, groups, filters, offsets):
+    audit = AuditTable(folder, clock)
+    for table in (topics, groups, filters, offsets, audit):
         table.load()
     names = NameServers(config, topics, client, credentials)
     names.addresses = name_servers
@@ -69,6 +71,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         topics=topics,
         offsets=offsets,
         groups=groups,
+        audit=audit,
         filters=filters,
         producers=ProducerTable(),
         consumers=ConsumerTable(

@@ -20,6 +20,7 @@ from rmq.access.config import AuthConfig
 from rmq.broker import housekeeping
 from rmq.broker.advertise import Advertised, choose_address
 from rmq.broker.assemble import assemble, set_up_plugins
+from rmq.broker.audit import audited
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.register import PORTS, PluginService, Registrations
@@ -88,6 +89,7 @@ async def open_broker(
             server=server,
         )
         saved += context.topics, context.groups, context.filters, context.offsets
+        saved.append(context.audit)
         registered = set_up_plugins(context, plugins, values)
         saved += (table for table, _ in registered.tables)
         yield Broker(context, server, ports, tables)
@@ -140,7 +142,7 @@ class Broker:
         for claim in registered.claims.values():
             tables[claim.port].register(
                 claim.code,
-                claim.handler,
+                audited(self.context, claim.code, claim.handler),
                 max_running=claim.max_running,
                 max_waiting=claim.max_waiting,
                 owner=claim.plugin,
@@ -198,6 +200,7 @@ class Broker:
         for table, interval_s in (
             (context.topics, housekeeping.SAVE_INTERVAL_S),
             (context.groups, housekeeping.SAVE_INTERVAL_S),
+            (context.audit, housekeeping.SAVE_INTERVAL_S),
             (context.filters, housekeeping.SAVE_INTERVAL_S),
             (context.offsets, config.flush_consumer_offset_interval_ms / 1000),
             *context.registered.tables,

@@ -10,6 +10,7 @@ import trio
 from msgspec import Struct, field
 
 from rmq.broker.arrivals import Arrivals
+from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
@@ -49,6 +50,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     topics: TopicTable
     offsets: OffsetTable
     groups: GroupTable
+    audit: AuditTable
     filters: FilterTable
     producers: ProducerTable
     consumers: ConsumerTable

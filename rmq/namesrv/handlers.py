@@ -3,6 +3,7 @@
 Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
 """
 
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,6 +12,7 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.config_changes import apply_changes, as_properties, read_changes
 from rmq.errors import ConfigError, RequestRejected
+from rmq.logs import Foreign
 from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
@@ -34,8 +36,11 @@ from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmq.protocol.headers import cluster as cluster_headers
 from rmq.protocol.headers import route as headers
 from rmq.protocol.topics import validate_topic
+from rmq.remoting.changes import NOT_SHOWN, Change, watched
 from rmq.remoting.connection import Connection
-from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.dispatch import Handler, HandlerTable
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -67,6 +72,29 @@ class NameServerParts(NamedTuple):
     listen: NamesrvListenConfig
     caller_of: Callable[[Connection], Caller]
     """Returns for which brokers a caller may send requests."""
+
+
+CHANGES: Final = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.UPDATE_NAMESRV_CONFIG,
+    }
+)  # fmt: skip
+"""Requests of tools that change something."""
+
+
+def _asked(request: Command) -> dict[str, None]:
+    """Return the fields and the body of a request, without what proves its sender."""
+    shown = {k: v for k, v in request.ext_fields.items() if k not in NOT_SHOWN}
+    words = [f"{name}={value}" for name, value in shown.items()]
+    return {" ".join([*words, request.body[:200].decode("utf-8", "replace")]): None}
+
+
+def _log_change(change: Change) -> None:
+    user = Foreign(change.user or "somebody")
+    subject = Foreign(change.subject)
+    logger.info("%s from %s: %s %s", user, change.source, change.action, subject)
 
 
 class NameServerHandlers:
@@ -112,7 +140,7 @@ class NameServerHandlers:
             (RequestCode.GET_BROKER_MEMBER_GROUP, self.member_group),
             (RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat),
         ):
-            table.register(code, handler)
+            table.register(code, self._told(code, handler))
         table.register(
             RequestCode.REGISTER_BROKER,
             self.register_broker,
@@ -120,6 +148,12 @@ class NameServerHandlers:
             max_waiting=MAX_WAITING_REGISTRATIONS,
         )
         return table
+
+    def _told(self, code: RequestCode, handler: Handler) -> Handler:
+        """Return a handler that logs what it changed if it is one of tools."""
+        if code not in CHANGES:
+            return handler
+        return watched(handler, code.name, _asked, _log_change, self._now_ms)
 
     # -- brokers
 

@@ -115,6 +115,21 @@ class HandlerTable:
         return code in self.entries
 
 
+def _log_result(connection: Connection, command: Command, result: Result) -> None:
+    """Log a request with its fields and its answer, for --log-level debug."""
+    fields = {k: v for k, v in command.ext_fields.items() if k not in SECRET_FIELDS}
+    answer = "goes on" if result is None or isinstance(result, Coroutine) else "is held"
+    if isinstance(result, Command):
+        answer = f"{result.code} {result.remark or ''}".strip()
+    logger.debug(
+        "%s asked %d with %s: %s",
+        connection.remote_address,
+        command.code,
+        Foreign(fields),
+        Foreign(answer),
+    )
+
+
 class Dispatcher:
     """Runs handlers for all listeners of one reactor."""
 
@@ -128,6 +143,7 @@ class Dispatcher:
         self.running_bytes = 0
         self.requests = 0
         self.failures = 0
+        self._is_debug = logger.isEnabledFor(logging.DEBUG)
 
     def start(self, nursery: trio.Nursery) -> None:
         """Run coroutines of handlers in this nursery from now on."""
@@ -171,6 +187,8 @@ class Dispatcher:
 
         The reactor counts the time since `begun_ns`; 0 means since this batch began.
         """
+        if self._is_debug:
+            _log_result(connection, command, result)
         if result is None:
             return
         try:

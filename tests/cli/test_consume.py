@@ -192,6 +192,7 @@ async def test_a_topic_that_is_not_there(command, where, topic):
     assert result.stderr.startswith("rmq: no topic is called TT\n")
 
 
+@pytest.mark.slow
 async def test_with_tls_and_a_user(command, secured, environment, authority):
     where = "-n", secured.name_servers[0], "--ca", authority.cert
     await command("send", *where, "BenchmarkTest", "secret", env=environment)

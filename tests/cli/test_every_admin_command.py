@@ -82,6 +82,7 @@ LINES = {
     "deleteUser": "-b {b} -u alice",
     "deleteSubGroup": "-b {b} -g N",
     "deleteTopic": "-c DefaultCluster -t A",
+    "auditLog": "-B broker-test",
 }
 """In an order in which they work; None: needs a client, and is refused."""
 
@@ -160,6 +161,7 @@ async def test_doctor_reads_tls_and_user_from_the_file(
     assert findings["name server"]["remedy"] == "--tls --ca server-ca.pem"
 
 
+@pytest.mark.slow
 async def test_bench_works_there_in_both_directions(
     secured, command, environment, authority
 ):

@@ -52,6 +52,7 @@ class Connected:
     """What a handler asks of a connection."""
 
     local_address = "10.0.0.9:9876"
+    remote_address = "10.0.0.7:40000"
     is_open = True
 
 

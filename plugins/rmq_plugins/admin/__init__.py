@@ -6,6 +6,7 @@ requests. `unserved` refuses requests for missing features, with a hint.
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import OwnRequestCode, RequestCode
+from rmq_plugins.admin.audit import AuditHandler
 from rmq_plugins.admin.cleaning import CleaningHandler
 from rmq_plugins.admin.configuration import ConfigurationHandler
 from rmq_plugins.admin.connections import ConnectionHandler
@@ -67,6 +68,7 @@ def _register_tables(broker: BrokerContext, register: Register) -> None:
     configuration = ConfigurationHandler(broker)
     register.handler(RequestCode.UPDATE_BROKER_CONFIG, configuration.update)
     register.handler(RequestCode.GET_BROKER_CONFIG, configuration.show)
+    register.handler(OwnRequestCode.GET_AUDIT_LOG, AuditHandler(broker).show)
     register.handler(OwnRequestCode.GET_LOADED_PLUGINS, PluginHandler(broker).show)
 
 

@@ -65,6 +65,7 @@ CLUSTER_READS: Final = frozenset(
         Code.AUTH_LIST_USER,
         Code.AUTH_GET_ACL,
         Code.AUTH_LIST_ACL,
+        OwnCode.GET_AUDIT_LOG,
     }
 )
 """Requests that show data without an owner: Get on the cluster."""

@@ -1,6 +1,7 @@
 """All commands, the module of each, and the requests that it makes.
 
-The requests are those of mqadmin 5.5.0's command of the same name; `docs/admin.md` is
+The requests are those of mqadmin 5.5.0's command of the same name, except for
+`auditLog`, which only rmq has; `docs/admin.md` is
 generated from this and from what the servers register.
 """
 
@@ -298,6 +299,11 @@ ENTRIES: Final[dict[str, Entry]] = {
     "listAcl": Entry("auth", (3010, CLUSTER), "Show all rules."),
     "copyAcl": Entry(
         "auth", (3010, 3007, 3006), "Copy rules from one broker to another."
+    ),
+    "auditLog": Entry(
+        "audit",
+        (CLUSTER, 20_005),
+        "Show who changed topics, groups, offsets, keys and users in the last week.",
     ),
     **{name: Entry("unserved", (code,)) for name, code in UNSERVED.items()},
 }

@@ -19,7 +19,7 @@ from rmq.client.admin import AdminClient
 from rmq.config import build
 from rmq.errors import RequestRejected
 from rmq.plugins import PluginSet
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import StoreConfig
 
@@ -156,7 +156,8 @@ def render(served: Served) -> str:
     for code in sorted({code for entry in ENTRIES.values() for code in entry.codes}):
         users = sorted(name for name, entry in ENTRIES.items() if code in entry.codes)
         commands = "most" if len(users) > 20 else ", ".join(users)
-        name = RequestCode(code).name
+        own = code in {*OwnRequestCode}
+        name = (OwnRequestCode if own else RequestCode)(code).name
         lines.append(f"| {code} | {name} | {served.who(code)} | {commands} |")
     return "\n".join(lines) + "\n"
 

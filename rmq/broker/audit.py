@@ -1,0 +1,188 @@
+"""Audit: the changes by requests of administration, in the log and in a table.
+
+The table has the newest MAX_CHANGES of the last KEPT_MS. File: `config/rmqAudit.json`.
+Passwords are in neither.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from rmq.clock import Clock
+from rmq.config import describe
+from rmq.json_table import JsonTable
+from rmq.logs import Foreign
+from rmq.protocol.bodies import Body
+from rmq.protocol.bodies.auth import UserInfo
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
+from rmq.protocol.bodies.topics import CreateTopicListRequestBody
+from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.command import Command
+from rmq.remoting.changes import NOT_SHOWN, Change, State, watched
+from rmq.remoting.dispatch import Handler
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+logger = logging.getLogger(__name__)
+
+MAX_CHANGES: Final = 10_000
+"""About 3 MB of text in the file."""
+
+KEPT_MS: Final = 7 * 86_400_000
+
+
+class AuditTable(JsonTable):
+    """The last changes, the oldest first."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(folder / "rmqAudit.json", clock)
+        self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+
+    def _read(self, value: dict[str, Any]) -> None:
+        found = msgspec.convert(value.get("changes") or [], list[Change])
+        self._changes = deque(found, MAX_CHANGES)
+
+    def _content(self) -> object:
+        return {"changes": [msgspec.structs.asdict(each) for each in self.all()]}
+
+    def add(self, change: Change) -> None:
+        """Keep a change, and log it."""
+        self._changes.append(change)
+        self.touch()
+        logger.info(
+            "%s from %s: %s %s: %s",
+            Foreign(change.user or "somebody"),
+            change.source,
+            change.action,
+            Foreign(change.subject),
+            Foreign(change.change or "nothing differs", 1_000),
+        )
+
+    def all(self) -> Iterator[Change]:
+        """Yield the changes of the last week."""
+        oldest_ms = self._clock.now_ms() - KEPT_MS
+        while self._changes and self._changes[0].time_ms < oldest_ms:
+            self._changes.popleft()
+        yield from self._changes
+
+
+def audited(context: "BrokerContext", code: int, handler: Handler) -> Handler:
+    """Return the handler of a code; if it changes something, one that tells it."""
+    state_of = _STATES.get(code)
+    if state_of is None:
+        return handler
+    return watched(
+        handler,
+        Code(code).name,
+        lambda request: state_of(context, request),
+        context.audit.add,
+        context.clock.now_ms,
+    )
+
+
+def _topics(context: "BrokerContext", names: list[str | None]) -> State:
+    return {
+        f"topic {name}": _content_of(context.topics.get(name)) for name in names if name
+    }
+
+
+def _groups(context: "BrokerContext", names: list[str | None]) -> State:
+    return {
+        f"group {name}": _content_of(context.groups.get(name)) for name in names if name
+    }
+
+
+def _content_of(body: Body | None) -> dict[str, object] | None:
+    return None if body is None else msgspec.to_builtins(body)
+
+
+def _offsets(context: "BrokerContext", group: str, topic: str) -> State:
+    queues = context.offsets.queues(group, topic)
+    content = {f"queue {queue}": offset for queue, offset in sorted(queues.items())}
+    return {f"offsets of {group} in {topic}": content}
+
+
+def _keys(context: "BrokerContext", request: Command) -> State:
+    """Return the values of the keys that request 25 names."""
+    lines = request.body.decode("utf-8", "replace").splitlines()
+    wanted = {line.partition("=")[0].strip() for line in lines}
+    content = {
+        key: value
+        for config in context.configs()
+        for key, value, _ in describe(config)
+        if key in wanted
+    }
+    return {"configuration": content}
+
+
+def _fields(_: "BrokerContext", request: Command) -> State:
+    """Return the fields of a request whose old state nobody keeps."""
+    shown = [
+        f"{name}={value}"
+        for name, value in request.ext_fields.items()
+        if name not in NOT_SHOWN
+    ]
+    return {" ".join(shown): None}
+
+
+def _user(_: "BrokerContext", request: Command) -> State:
+    user = UserInfo.decode(request.body) if request.body else UserInfo()
+    name = request.ext_fields.get("username") or user.username
+    parts = ("type", user.user_type), ("status", user.user_status)
+    shown = "".join(f" {what}={value}" for what, value in parts if value)
+    return {f"user {name}{shown}": None}
+
+
+def _policy(_: "BrokerContext", request: Command) -> State:
+    fields = request.ext_fields
+    rules = request.body.decode("utf-8", "replace")
+    return {f"{fields.get('subject')} {fields.get('resource', '')} {rules}": None}
+
+
+_STATES: Final[dict[int, Callable[["BrokerContext", Command], State]]] = {
+    Code.UPDATE_AND_CREATE_TOPIC: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: lambda c, r: _topics(
+        c,
+        [
+            each.topic_name
+            for each in CreateTopicListRequestBody.decode(r.body).topic_config_list
+        ],
+    ),
+    Code.DELETE_TOPIC_IN_BROKER: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: lambda c, r: _groups(
+        c, [SubscriptionGroupConfig.decode(r.body).group_name]
+    ),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: lambda c, r: _groups(
+        c,
+        [
+            each.group_name
+            for each in SubscriptionGroupList.decode(r.body).group_config_list
+        ],
+    ),
+    Code.DELETE_SUBSCRIPTIONGROUP: lambda c, r: _groups(
+        c, [r.ext_fields.get("groupName")]
+    ),
+    Code.UPDATE_BROKER_CONFIG: _keys,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: lambda c, r: _offsets(
+        c, r.ext_fields.get("group", ""), r.ext_fields.get("topic", "")
+    ),
+    Code.CLONE_GROUP_OFFSET: lambda c, r: _offsets(
+        c, r.ext_fields.get("destGroup", ""), r.ext_fields.get("topic", "")
+    ),
+    Code.SET_MESSAGE_REQUEST_MODE: _fields,
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _fields,
+    Code.CLEAN_UNUSED_TOPIC: _fields,
+    Code.DELETE_EXPIRED_COMMITLOG: _fields,
+    Code.AUTH_CREATE_USER: _user,
+    Code.AUTH_UPDATE_USER: _user,
+    Code.AUTH_DELETE_USER: _user,
+    Code.AUTH_CREATE_ACL: _policy,
+    Code.AUTH_UPDATE_ACL: _policy,
+    Code.AUTH_DELETE_ACL: _policy,
+}
+"""What each request of administration is about."""

@@ -1,0 +1,102 @@
+"""Changes: what a request of administration changed: who, from where, old and new.
+
+`watched` wraps a handler. It looks at the state before and after a request that
+succeeds; a refused request changes nothing and is not told.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Final
+
+import msgspec
+
+from rmq.access.signature import ACCESS_KEY, SIGNATURE
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.remoting.connection import Connection
+from rmq.remoting.dispatch import Answer, Handler, Held, Later, Result
+
+TEXT_LIMIT: Final = 1_000
+"""Characters of one change: a request may bring megabytes."""
+
+NOT_SHOWN: Final = frozenset({ACCESS_KEY, SIGNATURE, "password"})
+"""Fields that say or prove who sent a request."""
+
+State = Mapping[str, Mapping[str, object] | None]
+"""What a request is about, each with its content, or None if it does not exist."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change; `user` is empty without access control."""
+
+    time_ms: int
+    user: str
+    source: str
+    action: str
+    subject: str
+    change: str
+
+
+def watched(
+    handler: Handler,
+    action: str,
+    state_of: Callable[[Command], State],
+    on_change: Callable[[Change], None],
+    now_ms: Callable[[], int],
+) -> Handler:
+    """Return a handler that also reports each change."""
+
+    def look(request: Command) -> State:
+        try:
+            return state_of(request)
+        except RequestRejected:
+            return {}  # the handler refuses it, too
+
+    def report(
+        request: Command, connection: Connection, before: State, answer: Answer
+    ) -> None:
+        reply = answer.response if isinstance(answer, Held) else answer
+        if reply is None or reply.code != ResponseCode.SUCCESS:
+            return
+        user, source = request.ext_fields.get(ACCESS_KEY, ""), connection.remote_address
+        for subject, after in look(request).items() or before.items():
+            text = difference(before.get(subject), after)[:TEXT_LIMIT]
+            subject = subject[:TEXT_LIMIT]
+            on_change(Change(now_ms(), user, source, action, subject, text))
+
+    async def later(
+        request: Command,
+        connection: Connection,
+        before: State,
+        work: Later,
+    ) -> Answer:
+        answer = await work
+        report(request, connection, before, answer)
+        return answer
+
+    def run(request: Command, connection: Connection) -> Result:
+        before = look(request)
+        result = handler(request, connection)
+        if isinstance(result, Coroutine):
+            return later(request, connection, before, result)
+        report(request, connection, before, result)
+        return result
+
+    return run
+
+
+def difference(
+    old: Mapping[str, object] | None, new: Mapping[str, object] | None
+) -> str:
+    """Return what is new, as `perm 6 -> 4`; empty if nothing differs."""
+    if new is None:
+        return "" if old is None else "deleted"
+    start = old or {}
+    parts = [
+        f"{name} {value}" if old is None else f"{name} {start.get(name)} -> {value}"
+        for name, value in new.items()
+        if start.get(name) != value
+    ]
+    parts += [f"{name} {start[name]} -> nothing" for name in start if name not in new]
+    text = ", ".join(parts)
+    return f"created: {text}" if old is None and text else text

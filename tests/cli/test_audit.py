@@ -1,0 +1,88 @@
+"""`rmq admin auditLog`: who changed what, from where, old and new."""
+
+import json
+
+import pytest
+
+from rmq.broker.audit import KEPT_MS, MAX_CHANGES, AuditTable
+from rmq.remoting.changes import Change
+from rmq.testing import running_node
+
+
+async def changes(command, environment, *where):
+    result = await command("admin", "auditLog", *where, "--json", env=environment)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+async def test_each_kind_of_change(command, secured, environment, authority, caplog):
+    caplog.set_level("INFO")
+    where = "-n", secured.name_servers[0], "--ca", authority.cert
+    broker = "-b", secured.address
+    for words in (
+        ["updateTopic", *broker, "-t", "T", "-r", 4, "-w", 4],
+        ["updateTopic", *broker, "-t", "T", "-r", 8, "-w", 4],
+        ["updateSubGroup", *broker, "-g", "G"],
+        ["updateBrokerConfig", *broker, "-k", "fileReservedTime", "-v", 71],
+        ["createUser", *broker, "-u", "alice", "-p", "wonderland"],
+        ["createAcl", *broker, "-s", "User:alice", "-r", "Topic:T", "-a", "Pub",
+         "-d", "Allow"],
+        ["deleteTopic", "-c", "DefaultCluster", "-t", "T"],
+        ["updateKvConfig", "-s", "N", "-k", "k", "-v", "v"],
+    ):  # fmt: skip
+        name, *rest = words
+        result = await command("admin", name, *where, *rest, env=environment)
+        assert result.exit_code == 0, result.output
+    found = await changes(command, environment, *where)
+    told = [(each["action"], each["subject"], each["change"]) for each in found]
+    assert [each["user"] for each in found] == ["root"] * len(found)
+    assert all(each["source"].startswith("127.0.0.1:") for each in found)
+    assert told[0][:2] == ("UPDATE_AND_CREATE_TOPIC", "topic T")
+    assert "readQueueNums 4" in told[0][2]
+    assert told[1] == (
+        "UPDATE_AND_CREATE_TOPIC", "topic T", "readQueueNums 4 -> 8",
+    )  # fmt: skip
+    assert told[2][1] == "group G"
+    assert told[3] == (
+        "UPDATE_BROKER_CONFIG",
+        "configuration",
+        "fileReservedTime 72 -> 71",
+    )
+    assert told[4][1].startswith("user alice")
+    assert told[5][1].startswith("User:alice ")
+    assert told[6] == ("DELETE_TOPIC_IN_BROKER", "topic T", "deleted")
+    assert "wonderland" not in json.dumps(found)
+    assert "root from 127.0.0.1" in caplog.text
+    assert "PUT_KV_CONFIG namespace=N key=k value=v" in caplog.text
+
+
+async def test_it_outlives_a_start(command, environment, tmp_path):
+    async with running_node(tmp_path / "store") as node:
+        words = "-b", node.address, "-t", "T"
+        result = await command("admin", "updateTopic", *words, env={})
+        assert result.exit_code == 0, result.output
+    async with running_node(tmp_path / "store") as node:
+        (found,) = await changes(command, {}, "-b", node.address)
+    assert (found["user"], found["subject"]) == ("", "topic T")
+
+
+@pytest.fixture
+def table(tmp_path):
+    class Clock:
+        ms = 0
+
+        def now_ms(self):
+            return self.ms
+
+    clock = Clock()
+    return AuditTable(tmp_path, clock), clock
+
+
+def test_a_week_and_ten_thousand_are_kept(table):
+    audit, clock = table
+    for number in range(MAX_CHANGES + 5):
+        audit.add(Change(number, "", "a:1", "X", str(number), ""))
+    kept = list(audit.all())
+    assert (len(kept), kept[0].subject) == (MAX_CHANGES, "5")
+    clock.ms = KEPT_MS + 100
+    assert next(audit.all()).time_ms == 100
