@@ -49,10 +49,8 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def queue(tmp_path):
-    tail = QueueTail("TopicTest", 2)
-    tail.file = mapped(tmp_path / "queue", 1 << 20)
-    return tail
+def queue():
+    return QueueTail("TopicTest", 2)
 
 
 @pytest.fixture
@@ -87,7 +85,8 @@ def bench_64_sends(benchmark, reactor, log, queue, kind, size):
     )
 
     def run():
-        log.file.write_position = queue.file.write_position = 0
+        log.file.write_position = 0
+        queue.end_at(0, -1)
         theirs.sendall(frame * WINDOW)
         reactor.poll(0)
         theirs.recv(1 << 20)

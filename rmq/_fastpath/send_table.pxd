@@ -2,8 +2,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.append cimport RecordFields
 from rmq._fastpath.name_table cimport Name, NameTable
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
-from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.tail cimport LogTail
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef enum:

@@ -1,7 +1,8 @@
 from collections.abc import Callable, Iterable
 from typing import Self, final
 
-from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.queue_tail import QueueTail
+from rmq._fastpath.tail import LogTail
 from rmq._fastpath.unique_keys import UniqueKeys
 
 @final

@@ -19,8 +19,9 @@ from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.name_table cimport (
     Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
 )
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
-from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.tail cimport LogTail
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef extern from *:
