@@ -27,14 +27,14 @@ class SendTable:
         facts: dict[str, str],
         added: bytes,
         keys: UniqueKeys,
-        specials: Iterable[str],
+        declined_properties: Iterable[str],
         waits_for_disk: bool,
         max_body_size: int,
         version: int,
     ) -> Self:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
-        `specials` are names of properties whose messages are not for this path.
+        Python takes messages with one of the `declined_properties`.
         """
 
     def learn(self, topic: str, flags: int, queue: QueueTail) -> None:
