@@ -1,8 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Self, final
 
-from rmq._fastpath.queue_tail import QueueTail
-from rmq._fastpath.tail import LogTail
+from rmq._fastpath.tail import LogTail, QueueTail
 from rmq._fastpath.unique_keys import UniqueKeys
 
 @final
@@ -27,14 +26,14 @@ class SendTable:
         facts: dict[str, str],
         added: bytes,
         keys: UniqueKeys,
-        declined_properties: Iterable[str],
+        specials: Iterable[str],
         waits_for_disk: bool,
         max_body_size: int,
         version: int,
     ) -> Self:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
-        Python takes messages with one of the `declined_properties`.
+        `specials` are names of properties whose messages are not for this path.
         """
 
     def learn(self, topic: str, flags: int, queue: QueueTail) -> None:

@@ -26,7 +26,7 @@ class NativeSends:
         facts: dict[str, str],
         added: str,
         keys: UniqueKeys,
-        declined_properties: frozenset[str],
+        specials: frozenset[str],
     ) -> None:
         self._store = broker.store
         self.table = SendTable(
@@ -37,7 +37,7 @@ class NativeSends:
             facts=facts,
             added=added.encode(),
             keys=keys,
-            declined_properties=declined_properties,
+            specials=specials,
             waits_for_disk=broker.store_config.is_sync_flush,
             max_body_size=broker.store_config.max_message_size,
             version=WIRE_VERSION,

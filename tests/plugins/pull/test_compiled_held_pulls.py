@@ -2,17 +2,21 @@
 
 import math
 import random
+import socket
+import time
 
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmq._fastpath import EventKind
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
+from rmq.store.durability import RefusalKind
 from rmq.testing import BrokerThread, RawClient
 from rmq_plugins.pull.handler import PullHandler
 from rmq_plugins.pull.held_pulls import MAX_SUSPEND_MS
@@ -342,6 +346,90 @@ def test_a_turn_ends_and_the_next_goes_on(compiled):
     assert (counts.waiting, counts.woken) == (0, 4_000)
     answered = [opaque for opaque in compiled.answers() if opaque > 1_003]
     assert answered == sorted(answered)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_pulls_and_a_message_each_millisecond(compiled):
+    """Turns stay short, and each pull gets one answer, in the order of arrival."""
+    count, side = 100_000, compiled.side
+    limits = {"total": count, "per_connection": count, "per_view": count}
+    compiled.compiled.limit(**limits, suspend_ms=SUSPEND_MS)
+    wanted = {**WAITS, "queueOffset": "4", "maxMsgNums": "1"}
+    frames = [request(wanted, opaque=2_000 + n) for n in range(count)]
+    for first in range(0, count, 500):
+        side.play([b"".join(frames[first : first + 500])])
+    assert compiled.compiled.waiting == count
+    longest_s, polls = 0.0, 0
+    while compiled.compiled.waiting:
+        if polls % 5 == 0:
+            side.caller.send("T", b"news", properties=f"UNIQ_KEY\x01{polls}\x02")
+            side.broker.arrivals.flush()
+        side.broker.clock.ms += 1
+        began = time.thread_time()
+        side.reactor.poll(side.broker.clock.now_ms() - LOOP_EPOCH_MS)
+        longest_s = max(longest_s, time.thread_time() - began)
+        side.collect()
+        polls += 1
+    while len(side.replies) < count:  # what the socket did not take at once
+        side.play([b""])
+    assert longest_s < 0.02, "a turn is half a millisecond"
+    assert polls > 10
+    answers = [each for each in compiled.answers().items() if each[0] >= 2_000]
+    assert [opaque for opaque, _ in answers] == list(range(2_000, 2_000 + count))
+    first, last = (FrameDecoder().feed(frame)[0] for _, frame in answers[:: count - 1])
+    assert first.body == last.body, "each asked for the first message"
+    assert side.reactor.statistics().buffer_bytes < 1 << 20
+
+
+def test_a_consumer_that_never_reads_costs_its_own_connection_only(sides):
+    """What waits for it is bounded; its pulls go with it, and others are served."""
+    side = sides(max_message_size=1 << 20, commit_log_file_size=16 << 20)[1]
+    waiter = Waiter(side)
+    waiter.warm()
+    ours, deaf = socket.socketpair()
+    ours.setblocking(False)
+    token = side.reactor.connections.add(ours.detach(), 0, bytes(8))
+    wanted = {**WAITS, "queueOffset": "4"}
+    deaf.sendall(b"".join(request(wanted, opaque=n) for n in range(400)))
+    opaque = waiter.pull(4)
+    assert waiter.compiled.waiting == 401
+    side.caller.send("T", bytes(1_000_000), properties="UNIQ_KEY\x01k\x02")
+    side.broker.arrivals.flush()
+    kinds, most = [], 0
+    for _ in range(1_000):
+        side.reactor.poll(side.broker.clock.now_ms() - LOOP_EPOCH_MS)
+        most = max(most, side.reactor.statistics().buffer_bytes)
+        kinds += [(kind, of) for kind, of, _ in side.reactor.take_events()]
+        side.reactor.flush()
+        side.collect()
+    assert kinds == [(EventKind.READER_TOO_SLOW, token)]
+    assert most < 512 << 20
+    waiter.compiled.drop(token)
+    side.reactor.connections.close(token)
+    assert waiter.answer(opaque).code == ResponseCode.SUCCESS
+    assert waiter.compiled.waiting == 0
+    assert side.reactor.statistics().buffer_bytes < 8 << 20
+    deaf.close()
+
+
+@pytest.mark.parametrize("kind", ["WRITE_FAILED", "FLUSH_FAILED"])
+def test_a_disk_that_fails_while_pulls_wake_delivers_nothing_that_is_not_safe(
+    sides, kind
+):
+    """The message is stored, its flush fails: pulls wait on, and end in time."""
+    _, side = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    waiter = Waiter(side)
+    durability = side.store.durability
+    durability.flush()
+    waiter.warm()
+    opaque = waiter.pull(4)
+    waiter.send()
+    durability.refuse(RefusalKind[kind], "the disk is gone")
+    waiter.turn()
+    assert waiter.answer(opaque) is None
+    assert waiter.compiled.waiting == 1
+    waiter.pass_time(SUSPEND_MS + 100)
+    assert waiter.answer(opaque).code == ResponseCode.PULL_NOT_FOUND
 
 
 STEPS = st.one_of(
