@@ -24,7 +24,9 @@ SOURCES = [
 ]  # fmt: skip
 TESTS = [
     "tests/fastpath",
+    "tests/plugins/send/test_compiled_batches.py",
     "tests/plugins/send/test_compiled_sends.py",
+    "tests/plugins/test_table_ends.py",
     "tests/plugins/pull/test_compiled_pulls.py",
     "tests/plugins/pull/test_pull.py",
     "tests/plugins/send/test_send.py",

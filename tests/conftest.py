@@ -1,5 +1,7 @@
 """Fixtures for the whole suite."""
 
+import contextlib
+import importlib
 import logging
 import os
 import tempfile
@@ -15,6 +17,8 @@ from tests.duration_gate import GENERATED, Stopwatch
 from tests.golden.recordings import unpacked
 
 FEW_EXAMPLES = 25
+MANY_TESTS = 1000
+LIBRARIES = ("pyarrow.dataset", "pyarrow.parquet", "trustme", "lark", "javaproperties")
 EXAMPLES = int(os.environ.get("RMQ_EXAMPLES", FEW_EXAMPLES))
 RING_SIZE = int(os.environ.get("RMQ_TAIL_RING", 0))
 """Bytes of the tail ring of every store that does not ask for one: a second run of the
@@ -35,6 +39,14 @@ def disk_path() -> Iterator[Path]:
     """A folder on a disk: `tmp_path` may lie in memory, where no page is dropped."""
     with tempfile.TemporaryDirectory(prefix="rmq-test-", dir="/var/tmp") as name:
         yield Path(name)
+
+
+def pytest_collection_finish(session):
+    """Import what several tests need: the first one would pay, and be called slow."""
+    if len(session.items) > MANY_TESTS:
+        for library in LIBRARIES:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(library)
 
 
 @pytest.hookimpl(wrapper=True)

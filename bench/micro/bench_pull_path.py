@@ -53,7 +53,6 @@ def reactor_with(tmp_path, size, tag_codes):
     log = LogTail(RecordEncoder(bytes(8)))
     log.file = mapped(tmp_path / "log", 1 << 22)
     queue = QueueTail("TopicTest", 2)
-    queue.file = mapped(tmp_path / "queue", 1 << 20)
     for n in range(MESSAGES):
         properties = PROPERTIES.format(TAGS[n % 2])
         body = bytes(size)
@@ -79,7 +78,7 @@ def reactor_with(tmp_path, size, tag_codes):
         tag_codes=tag_codes,
         flags={"topicSysFlag": "0", "groupSysFlag": "0"},
     )
-    view.show(queue, queue.file)
+    view.show(queue, None)
     table.add(view)
     made = Reactor()
     made.natives.register(0, 11, PullPath(table))

@@ -20,14 +20,11 @@ LIMITS = {
 
 
 @pytest.fixture
-def queue(tmp_path):
-    file = MappedFile(str(tmp_path / "queue"), 20_000, create=True)
-    file.allocate(file.size)
+def entries():
     tail = QueueTail("t", 0)
-    tail.file = file
     for i in range(1_000):
         tail.publish(300 * i, 300, i % 4)
-    return file
+    return tail.unflushed_entries()
 
 
 @pytest.fixture
@@ -46,8 +43,8 @@ def log(tmp_path):
 
 @pytest.mark.parametrize("tag_codes", [None, (1,), (9,)])
 @pytest.mark.parametrize("count", [32, 1_000])
-def bench_scan(benchmark, queue, count, tag_codes):
-    benchmark(scan_queue, queue, 0, 20 * count, tag_codes=tag_codes, **LIMITS)
+def bench_scan(benchmark, entries, count, tag_codes):
+    benchmark(scan_queue, entries[: 20 * count], tag_codes=tag_codes, **LIMITS)
 
 
 @pytest.mark.parametrize("check_crc", [False, True])

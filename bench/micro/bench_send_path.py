@@ -49,10 +49,8 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def queue(tmp_path):
-    tail = QueueTail("TopicTest", 2)
-    tail.file = mapped(tmp_path / "queue", 1 << 20)
-    return tail
+def queue():
+    return QueueTail("TopicTest", 2)
 
 
 @pytest.fixture
@@ -65,12 +63,12 @@ def reactor(log, queue):
         facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
         added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
         keys=UniqueKeys(bytes(8), lambda: 1),
-        specials=("DELAY",),
+        declined_properties=("DELAY",),
         waits_for_disk=False,
         max_body_size=1 << 22,
         version=513,
     )
-    table.learn("TopicTest", 4, 0, queue)
+    table.learn("TopicTest", 0, queue)
     made = Reactor()
     made.natives.register(0, 310, SendPath(table, has_short_names=True))
     return made
@@ -87,7 +85,8 @@ def bench_64_sends(benchmark, reactor, log, queue, kind, size):
     )
 
     def run():
-        log.file.write_position = queue.file.write_position = 0
+        log.file.write_position = 0
+        queue.end_at(0, -1)
         theirs.sendall(frame * WINDOW)
         reactor.poll(0)
         theirs.recv(1 << 20)

@@ -12,17 +12,17 @@ def bench_forget_and_learn_among_1000(benchmark):
         facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
         added=b"",
         keys=UniqueKeys(bytes(8), lambda: 1),
-        specials=(),
+        declined_properties=(),
         waits_for_disk=False,
         max_body_size=1 << 22,
         version=513,
     )
     queues = [QueueTail(f"topic-{n}", 0) for n in range(1_000)]
     for queue in queues:
-        table.learn(queue.topic, 8, 0, queue)
+        table.learn(queue.topic, 0, queue)
 
     def run():
         table.forget("topic-7")
-        table.learn("topic-7", 8, 0, queues[7])
+        table.learn("topic-7", 0, queues[7])
 
     benchmark(run)

@@ -17,10 +17,10 @@ def mapped(path, size):
 def bench_append(benchmark, tmp_path, size):
     log, queue, body = LogTail(RecordEncoder(bytes(8))), QueueTail("t", 0), bytes(size)
     log.file = mapped(tmp_path / "log", 1 << 20)
-    queue.file = mapped(tmp_path / "queue", 1 << 20)
 
     def run():
-        log.file.write_position = queue.file.write_position = 0
+        log.file.write_position = 0
+        queue.end_at(0, -1)
         log.append(queue, True, 0, 0, 1, bytes(8), 2, 0, 0, body, PROPERTIES, None)
 
     benchmark(run)
@@ -30,7 +30,6 @@ def bench_copies(benchmark, tmp_path):
     """Thirty-two delayed messages that are due."""
     log, queue = LogTail(RecordEncoder(bytes(8))), QueueTail("t", 0)
     log.file = mapped(tmp_path / "log", 1 << 20)
-    queue.file = mapped(tmp_path / "queue", 1 << 20)
     encoder = RecordEncoder(bytes(8))
     text = f"{PROPERTIES}DELAY\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02".encode()
     for n in range(32):
@@ -39,7 +38,8 @@ def bench_copies(benchmark, tmp_path):
     records = encoder.staged()
 
     def run():
-        log.file.write_position = queue.file.write_position = 0
+        log.file.write_position = 0
+        queue.end_at(0, -1)
         return log.append_copies({b"t\x010": queue}, records, 0, 5, 9)
 
     assert benchmark(run) == (len(records), 32)

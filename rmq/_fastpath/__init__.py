@@ -15,6 +15,7 @@ from rmq._fastpath.decode import (
     check_record,
     decode_record,
 )
+from rmq._fastpath.dispatch import Dispatched, QueueDispatcher
 from rmq._fastpath.extent import Extent
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.heartbeat_path import HeartbeatPath
@@ -29,33 +30,39 @@ from rmq._fastpath.native import NativeHandler
 from rmq._fastpath.properties import decode_properties, encode_properties
 from rmq._fastpath.pull_path import PullPath
 from rmq._fastpath.pull_table import PullTable, PullView
+from rmq._fastpath.queue_file import (
+    clear_entries,
+    find_entries_end,
+    read_entry_at,
+    write_entries,
+)
+from rmq._fastpath.queue_tail import SIZE_BOUNDS, QueueTail, TailSet
 from rmq._fastpath.reactor import Reactor, ReactorStatistics
 from rmq._fastpath.rpc_times import RPC_BOUNDS_MS, RpcTime, RpcTimes
 from rmq._fastpath.scan import (
     QueueScan,
     ScanStop,
     WalkedRecord,
-    keep_unqueued,
     read_entry,
     scan_queue,
-    size_entries,
     survey_log,
     topic_hash,
-    valid_entries_end,
     walk_log,
 )
 from rmq._fastpath.send_path import SendPath
 from rmq._fastpath.send_table import SendTable
-from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.tail import LogTail
 from rmq._fastpath.tail_ring import TailRing
 from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
     "RPC_BOUNDS_MS",
+    "SIZE_BOUNDS",
     "CommitPath",
     "CommitTable",
     "Connections",
+    "Dispatched",
     "EventKind",
     "Extent",
     "HeartbeatPath",
@@ -70,6 +77,7 @@ __all__ = [
     "PullPath",
     "PullTable",
     "PullView",
+    "QueueDispatcher",
     "QueueEntryLayout",
     "QueueScan",
     "QueueTail",
@@ -89,26 +97,28 @@ __all__ = [
     "SendPath",
     "SendTable",
     "TailRing",
+    "TailSet",
     "UniqueKeys",
     "WalkedRecord",
     "Watermark",
     "body_crc",
     "check_record",
+    "clear_entries",
     "crc32",
     "decode_properties",
     "decode_record",
     "encode_properties",
+    "find_entries_end",
     "find_in_log",
     "index_file_size",
     "java_hash",
-    "keep_unqueued",
     "read_entry",
+    "read_entry_at",
     "record_size",
     "scan_queue",
-    "size_entries",
     "survey_log",
     "tags_code",
     "topic_hash",
-    "valid_entries_end",
     "walk_log",
+    "write_entries",
 ]

@@ -32,14 +32,6 @@ cdef int64_t encoded_size(
 cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
 cdef int64_t tags_code_of(const uint8_t *properties, int64_t size) noexcept nogil
 
-cdef int store_entry(
-    MappedFile file,
-    int64_t position,
-    int64_t physical_offset,
-    int32_t size,
-    int64_t tags,
-) except -1
-
 cdef class RecordEncoder:
     cdef uint8_t *staging
     cdef int64_t capacity

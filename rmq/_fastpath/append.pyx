@@ -1,4 +1,4 @@
-"""Records and queue entries on their way into files.
+"""Records on their way into files.
 
 A record is encoded into a staging buffer: the variable parts first, the fixed part last
 (layout.pxd has the bytes).  `commit` moves the staged bytes to the file's write
@@ -17,12 +17,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from rmq._fastpath.checksum cimport body_crc_of
 from rmq._fastpath.endian cimport put16, put32, put64
 from rmq._fastpath.hashing cimport java_hash_of
-from rmq._fastpath.layout cimport (
-    QueueEntryLayout,
-    RecordFlag,
-    RecordLayout,
-    RecordMagic,
-)
+from rmq._fastpath.layout cimport RecordFlag, RecordLayout, RecordMagic
 from rmq._fastpath.mapped_file cimport MappedFile
 
 cdef enum:
@@ -260,18 +255,3 @@ def record_size(
     return encoded_size(
         topic_size, body_size, properties_size, born_host_size + store_host_size
     )
-
-
-cdef int store_entry(
-    MappedFile file,
-    int64_t position,
-    int64_t physical_offset,
-    int32_t size,
-    int64_t tags,
-) except -1:
-    cdef uint8_t entry[QueueEntryLayout.ENTRY_SIZE]
-    put64(entry + QueueEntryLayout.ENTRY_OFFSET_AT, physical_offset)
-    put32(entry + QueueEntryLayout.ENTRY_SIZE_AT, size)
-    put64(entry + QueueEntryLayout.ENTRY_TAGS_AT, tags)
-    file.store(position, entry, QueueEntryLayout.ENTRY_SIZE)
-    return 0

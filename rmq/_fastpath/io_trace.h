@@ -1,11 +1,11 @@
-/* What mapped files do to their disk, as a stream of events; only if built with
-   RMQ_IO_TRACE, and then only if the environment names a file in RMQ_IO_TRACE.
+/* What mapped files and queue files do to their disk, as a stream of events; only if
+   built with RMQ_IO_TRACE, and then only if the environment names a file in RMQ_IO_TRACE.
 
    Event, in the machine's order: u8 kind, 3 bytes 0, i32 descriptor, i64 position,
    i64 size; then `size` bytes for kinds o (opened; its path) and w (written).  Other
-   kinds: a allocated, s sync begins, e sync ended well, z zeroed. Writers hold the GIL,
-   so an event stands before s if and only if its write does; e stands before anybody
-   hears of the sync. */
+   kinds: a allocated, s sync begins, e sync ended well, z zeroed. Writers of mapped files
+   hold the GIL, and one thread writes and syncs a queue file: so an event is before s if
+   and only if its write is; e comes before anybody hears of the sync. */
 #ifndef RMQ_IO_TRACE_H
 #define RMQ_IO_TRACE_H
 #include <stdint.h>

@@ -1,8 +1,9 @@
 """LogWriter: moves the log from the tail ring to its files.
 
-Under ASYNC_FLUSH as soon as there is much, or something has waited long enough; past the page cache (O_DIRECT), but through it while the ring is more than
-half full: the page cache absorbs what the disk cannot take at once.  Under SYNC_FLUSH
-everything as soon as somebody waits, with O_DIRECT | O_DSYNC.  A direct write begins
+Under ASYNC_FLUSH it writes as soon as there is much, or something has waited long
+enough; past the page cache (O_DIRECT), but through it while the ring is more than half
+full: the page cache absorbs what the disk cannot take at once.  Under SYNC_FLUSH it
+writes everything as soon as somebody waits (O_DIRECT, O_DSYNC).  A direct write begins
 with the block in which the last one ended, and ends with one that is padded with zeros.
 Where the file system refuses direct writes, or blocks do not fit into the files, every
 write is buffered, and fdatasync follows it under SYNC_FLUSH.

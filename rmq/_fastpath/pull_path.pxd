@@ -52,6 +52,9 @@ cdef class PullPath(NativeHandler):
     cdef Verdict read(
         self, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
     ) noexcept nogil
+    cdef const uint8_t *find_in_file(
+        self, Conn *conn, const Pull *pull, const Pulled *pulled, int64_t *size
+    ) noexcept nogil
     cdef void limit(
         self, const Pull *pull, int64_t distance, Wanted *wanted
     ) noexcept nogil

@@ -39,9 +39,9 @@ from rmq._fastpath.native cimport (
     Text, Verdict, decline,
 )
 from rmq._fastpath.pull_table cimport PullTable, PullView, Served
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.scan cimport Found, Wanted, scan_entries
 from rmq._fastpath.syscalls cimport monotonic_ns
-from rmq._fastpath.tail cimport QueueTail
 
 cdef enum:
     GROUP = 0
@@ -104,27 +104,24 @@ cdef bint _holds(void *file, int64_t byte) noexcept nogil:
 cdef int64_t _visible(void *queue, int64_t confirm_offset) noexcept nogil:
     """Offset after the last entry whose record ends before `confirm_offset`.
 
-    -1 if that is not in the file that is being written.
+    -1 if that entry is not in memory.
     """
-    cdef void *file
+    cdef const uint8_t *entries
     cdef int64_t low, high, middle, first
     if (<QueueTail>queue).end_physical <= confirm_offset:
         return (<QueueTail>queue).next_offset
-    file = <void *>(<QueueTail>queue).file
-    high = (<QueueTail>queue).next_offset
-    if not _holds(file, (high - 1) * ENTRY_SIZE):
+    first = max((<QueueTail>queue).first_offset, (<QueueTail>queue).low_offset)
+    low, high = first, (<QueueTail>queue).next_offset
+    entries = (<QueueTail>queue).entry_at(first)
+    if entries == NULL:
         return -1
-    first = (<MappedFile>file).base_offset // ENTRY_SIZE
-    low = max(first, (<QueueTail>queue).min_offset)
     while low < high:
         middle = (low + high) // 2
-        if _entry_end(
-            (<MappedFile>file).address + (middle - first) * ENTRY_SIZE
-        ) <= confirm_offset:
+        if _entry_end(entries + (middle - first) * ENTRY_SIZE) <= confirm_offset:
             low = middle + 1
         else:
             high = middle
-    if low == first and first > (<QueueTail>queue).min_offset:
+    if low == first and first > (<QueueTail>queue).low_offset:
         return -1
     return low
 
@@ -487,39 +484,29 @@ cdef class PullPath(NativeHandler):
         cdef Wanted wanted
         cdef void *view = pulled.view
         cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
-        cdef void *file
-        cdef int64_t position, size, log_end = self.table.end_offset()
+        cdef int64_t size, log_end = self.table.end_offset()
         cdef const uint8_t *entry
         if queue == NULL or (<QueueTail>queue).is_deleted or log_end < 0:
             return decline(conn, VIEW_UNKNOWN)
         wanted.confirm_offset = log_end
         if self.table.durable is not None:
             wanted.confirm_offset = self.table.durable.load()
-        pulled.low = (<QueueTail>queue).min_offset
+        if (<QueueTail>queue).low_physical < (<QueueTail>queue).tails.log_start:
+            return decline(conn, OUTSIDE)       # its minimum has to be searched
+        pulled.low = (<QueueTail>queue).low_offset
         pulled.high = _visible(queue, wanted.confirm_offset)
         if not pulled.low <= pull.offset < pulled.high:
             return decline(conn, OUTSIDE)
-        file = <void *>(<QueueTail>queue).file
-        if (<QueueTail>queue).file is None or not _holds(
-            file, pull.offset * ENTRY_SIZE
-        ):
-            file = (<PullView>view).queues[pull.queue_id].map
-            if not _holds(file, pull.offset * ENTRY_SIZE):
-                return decline(conn, FILE_UNKNOWN)
-        position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset
-        size = min(
-            (<MappedFile>file).size - position,
-            (pulled.high - pull.offset) * ENTRY_SIZE,
-        )
         wanted.max_messages = max(<int64_t>1, pull.max_messages)
         wanted.max_examined = max(
             self.table.scan_bytes, wanted.max_messages * ENTRY_SIZE
         ) // ENTRY_SIZE
-        if not self.table.is_in_memory(
-            file, position, min(size, wanted.max_examined * ENTRY_SIZE), pull.now_ms
-        ):
-            return decline(conn, NOT_RESIDENT)
-        entry = (<MappedFile>file).address + position
+        size = ENTRY_SIZE * min(pulled.high - pull.offset, wanted.max_examined)
+        entry = (<QueueTail>queue).entry_at(pull.offset)
+        if entry == NULL:
+            entry = self.find_in_file(conn, pull, pulled, &size)
+            if entry == NULL:
+                return DECLINED
         self.limit(pull, log_end - <int64_t>get64(entry), &wanted)
         wanted.codes = (<PullView>view).codes
         wanted.code_count = (<PullView>view).code_count
@@ -533,6 +520,31 @@ cdef class PullPath(NativeHandler):
         pulled.code = 0
         pulled.json_remark, pulled.remark = b',"remark":"FOUND"', b"FOUND"
         return SERVED
+
+    cdef const uint8_t *find_in_file(
+        self, Conn *conn, const Pull *pull, const Pulled *pulled, int64_t *size
+    ) noexcept nogil:
+        """Find entries in the queue file that the view maps; NULL if it has them not.
+
+        `size` becomes smaller where the file, or what was written to it, ends.
+        """
+        cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
+        cdef void *file = (<PullView>pulled.view).queues[pull.queue_id].map
+        cdef int64_t position
+        if not _holds(file, pull.offset * ENTRY_SIZE):
+            decline(conn, FILE_UNKNOWN)
+            return NULL
+        position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset
+        (<MappedFile>file)._write_position = min(
+            (<MappedFile>file).size,
+            (<QueueTail>queue).flushed_offset * ENTRY_SIZE
+            - (<MappedFile>file).base_offset,
+        )
+        size[0] = min(size[0], (<MappedFile>file)._write_position - position)
+        if not self.table.is_in_memory(file, position, size[0], pull.now_ms):
+            decline(conn, NOT_RESIDENT)
+            return NULL
+        return (<MappedFile>file).address + position
 
     cdef void limit(
         self, const Pull *pull, int64_t distance, Wanted *wanted

@@ -5,8 +5,9 @@ from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls
 from rmq._fastpath.log_reader cimport LogReader
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport NameTable
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
-from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.tail cimport LogTail
 from rmq._fastpath.watermark cimport Watermark
 
 cdef enum:

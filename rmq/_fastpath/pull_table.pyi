@@ -5,7 +5,8 @@ from rmq._fastpath.commit_table import CommitTable
 from rmq._fastpath.held_pulls import HeldPulls
 from rmq._fastpath.log_reader import LogReader
 from rmq._fastpath.mapped_file import MappedFile
-from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.queue_tail import QueueTail
+from rmq._fastpath.tail import LogTail
 from rmq._fastpath.watermark import Watermark
 
 @final

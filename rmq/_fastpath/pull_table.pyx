@@ -19,9 +19,10 @@ from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport (
     init_names, insert_name, name_key, remove_name, some_name,
 )
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.scan cimport TAG_LIMIT
-from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.tail cimport LogTail
 from rmq._fastpath.watermark cimport Watermark
 
 

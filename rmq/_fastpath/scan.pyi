@@ -1,4 +1,3 @@
-from array import array
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -40,23 +39,8 @@ class WalkedRecord(NamedTuple):
     topic: bytes
     properties: bytes
 
-def size_entries(
-    file: MappedFile,
-    position: int,
-    end: int,
-    bounds: array[int],
-    counts: array[int],
-) -> int:
-    """Add up the sizes of the records of the entries in [position, end).
-
-    `counts[i]` grows by those of at most `bounds[i]` bytes, the last one by larger
-    ones; fillers are passed over.  Returns the bytes.
-    """
-
 def scan_queue(
-    file: MappedFile,
-    position: int,
-    end: int,
+    entries: Buffer,
     *,
     tag_codes: tuple[int, ...] | None = None,
     max_messages: int,
@@ -65,7 +49,7 @@ def scan_queue(
     confirm_offset: int,
     min_physical_offset: int = 0,
 ) -> QueueScan:
-    """Collect records for a pull from entries in [position, end).
+    """Collect records for a pull from `entries`, 20 bytes each.
 
     The first matching record is always taken.  Entries below `min_physical_offset` and
     fillers are passed over and counted as `removed`; the scan ends before an entry that
@@ -101,18 +85,8 @@ def survey_log(
     or the range ended between records.
     """
 
-def keep_unqueued(rows: Buffer, count: int, ends: Buffer) -> int:
-    """Keep those of the first `count` rows of `survey_log` that end after their queue.
-
-    `ends` has rows of topic hash, queue id and end in the log, in this order; a queue
-    that is not among them keeps all.  Moves them to the front, in order; how many.
-    """
-
 def topic_hash(topic: Buffer) -> int:
     """Hash a topic as `survey_log` does."""
 
 def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]:
     """(physical offset, size, tags code) of the queue entry at `position`."""
-
-def valid_entries_end(file: MappedFile, start: int = 0) -> int:
-    """Position after the last entry of the valid run that begins at `start`."""

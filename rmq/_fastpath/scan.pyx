@@ -5,9 +5,8 @@ the log into runs.  `walk_log` checks every record and tells what a queue must k
 `survey_log` does the same into an array, for tools that look at whole stores.
 """
 
-from cpython cimport array
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MIN, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.append cimport tags_code_of
 from rmq._fastpath.decode cimport (
@@ -28,7 +27,6 @@ from rmq._fastpath.decode import RecordStatus as Status
 
 cdef enum:
     SURVEY_COLUMNS = 8
-    END_COLUMNS = 3             # topic, queue id, end
 
 cdef uint64_t FNV_BASIS = 0xCBF29CE484222325ULL
 cdef uint64_t FNV_PRIME = 0x100000001B3ULL
@@ -109,42 +107,8 @@ cdef ScanStop scan_entries(
     return SCAN_END
 
 
-def size_entries(
-    MappedFile file not None,
-    int64_t position,
-    int64_t end,
-    array.array bounds not None,
-    array.array counts not None,
-):
-    """Add up the sizes of the records of the entries in [position, end).
-
-    `counts[i]` grows by those of at most `bounds[i]` bytes, the last one by larger
-    ones; fillers are passed over.  Returns the bytes.
-    """
-    cdef const uint8_t *p
-    cdef const uint8_t *stop
-    cdef int64_t size, total = 0
-    cdef Py_ssize_t i, bound_count = len(bounds)
-    file._check(position, end - position, file.size)
-    if len(counts) <= bound_count:
-        raise ValueError(f"{len(counts)} counts for {bound_count} bounds")
-    p, stop = file.address + position, file.address + end
-    while p + QueueEntryLayout.ENTRY_SIZE <= stop:
-        size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
-        if size and size != QueueEntryLayout.FILLER_SIZE:
-            total += size
-            i = 0
-            while i < bound_count and size > bounds.data.as_longlongs[i]:
-                i += 1
-            counts.data.as_longlongs[i] += 1
-        p += QueueEntryLayout.ENTRY_SIZE
-    return total
-
-
 def scan_queue(
-    MappedFile file not None,
-    int64_t position,
-    int64_t end,
+    const uint8_t[::1] entries not None,
     *,
     tuple tag_codes=None,
     int64_t max_messages,
@@ -153,7 +117,7 @@ def scan_queue(
     int64_t confirm_offset,
     int64_t min_physical_offset=0,
 ):
-    """Collect records for a pull from entries in [position, end).
+    """Collect records for a pull from `entries`, 20 bytes each.
 
     The first matching record is always taken.  Entries below `min_physical_offset` and
     fillers are passed over and counted as `removed`; the scan ends before an entry that
@@ -166,7 +130,9 @@ def scan_queue(
     cdef Found found
     cdef ScanStop stop
     cdef Py_ssize_t i
-    file._check(position, end - position, file.size)
+    cdef const uint8_t *start = NULL
+    if entries.shape[0]:
+        start = &entries[0]
     wanted.codes = codes
     wanted.code_count = -1
     if tag_codes is not None and len(tag_codes) <= TAG_LIMIT:
@@ -179,9 +145,7 @@ def scan_queue(
     wanted.confirm_offset = confirm_offset
     wanted.min_physical_offset = min_physical_offset
     with nogil:
-        stop = scan_entries(
-            file.address + position, file.address + end, &wanted, &found
-        )
+        stop = scan_entries(start, start + entries.shape[0], &wanted, &found)
     return QueueScan(
         [(found.starts[i], found.sizes[i]) for i in range(found.run_count)],
         found.messages, found.bytes, found.examined, found.removed, ScanStop(stop),
@@ -278,53 +242,6 @@ def survey_log(
     return Status(status), position, count
 
 
-def keep_unqueued(
-    int64_t[:, ::1] rows not None, int64_t count, const int64_t[:, ::1] ends not None
-):
-    """Keep those of the first `count` rows of `survey_log` that end after their queue.
-
-    `ends` has rows of topic hash, queue id and end in the log, in this order; a queue
-    that is not among them keeps all.  Moves them to the front, in order; how many.
-    """
-    cdef int64_t i, kept = 0, place = 0
-    if rows.shape[1] != SURVEY_COLUMNS or ends.shape[1] != END_COLUMNS:
-        raise ValueError(f"rows of {rows.shape[1]} columns, ends of {ends.shape[1]}")
-    if not 0 <= count <= rows.shape[0]:
-        raise ValueError(f"{count} of {rows.shape[0]} rows")
-    with nogil:
-        for i in range(count):
-            place = _find_end(ends, place, rows[i, 7], rows[i, 3])
-            if (
-                place < ends.shape[0]
-                and ends[place, 0] == rows[i, 7]
-                and ends[place, 1] == rows[i, 3]
-                and rows[i, 0] + rows[i, 1] <= ends[place, 2]
-            ):
-                continue
-            if kept < i:
-                rows[kept] = rows[i]
-            kept += 1
-    return kept
-
-
-cdef int64_t _find_end(
-    const int64_t[:, ::1] ends, int64_t guess, int64_t topic, int64_t queue_id
-) noexcept nogil:
-    """Find the first row that is not before a queue; `guess` was the last answer."""
-    cdef int64_t low = 0, high = ends.shape[0], middle = guess
-    if guess < high and ends[guess, 0] == topic and ends[guess, 1] == queue_id:
-        return guess
-    while low < high:
-        middle = (low + high) // 2
-        if ends[middle, 0] < topic or (
-            ends[middle, 0] == topic and ends[middle, 1] < queue_id
-        ):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 cdef int64_t fnv1a(const uint8_t *p, int64_t size) noexcept nogil:
     cdef uint64_t value = FNV_BASIS
     cdef int64_t i
@@ -350,20 +267,3 @@ def read_entry(MappedFile file not None, int64_t position):
         get32(p + QueueEntryLayout.ENTRY_SIZE_AT),
         <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT),
     )
-
-
-def valid_entries_end(MappedFile file not None, int64_t start=0):
-    """Position after the last entry of the valid run that begins at `start`."""
-    cdef int64_t position = start
-    cdef const uint8_t *p
-    file._check(start, 0, file.size)
-    with nogil:
-        while position + QueueEntryLayout.ENTRY_SIZE <= file.size:
-            p = file.address + position
-            if (
-                <int64_t>get64(p) < 0
-                or <int32_t>get32(p + QueueEntryLayout.ENTRY_SIZE_AT) <= 0
-            ):
-                break
-            position += QueueEntryLayout.ENTRY_SIZE
-    return position

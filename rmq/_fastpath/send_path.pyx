@@ -29,8 +29,8 @@ from rmq._fastpath.native cimport (
     CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, WAITS, Conn, Frame,
     NativeHandler, Text, Verdict, decline,
 )
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.send_table cimport Pending, Properties, SendTable, SendTopic
-from rmq._fastpath.tail cimport QueueTail
 
 cdef const char *DIGITS = "0123456789ABCDEF"
 

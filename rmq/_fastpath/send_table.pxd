@@ -2,8 +2,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.append cimport RecordFields
 from rmq._fastpath.name_table cimport Name, NameTable
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
-from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.tail cimport LogTail
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef enum:
@@ -53,7 +54,7 @@ cdef class SendTable:
     cdef ReplyFields facts      # ext fields of every reply
     cdef dict topics
     cdef NameTable names        # of the topics, which their owner limits
-    cdef list specials
+    cdef list declined_properties
     cdef Name special_names[SPECIAL_LIMIT]
     cdef int32_t special_count
     cdef uint64_t special_sizes[256]    # bit n: one of n bytes begins with this byte
@@ -71,7 +72,7 @@ cdef class SendTable:
     cdef bint end_properties(
         self, RecordFields *fields, Properties *found
     ) noexcept nogil
-    cdef int set_specials(self, list names) except -1
+    cdef int set_declined_properties(self, list names) except -1
     cdef bint is_special(self, const uint8_t *name, int64_t size) noexcept nogil
     cdef bint read_meaning(
         self, const Name *name, const uint8_t *value, int64_t size, Properties *found

@@ -1,7 +1,8 @@
 from collections.abc import Callable, Iterable
 from typing import Self, final
 
-from rmq._fastpath.tail import LogTail, QueueTail
+from rmq._fastpath.queue_tail import QueueTail
+from rmq._fastpath.tail import LogTail
 from rmq._fastpath.unique_keys import UniqueKeys
 
 @final
@@ -26,14 +27,14 @@ class SendTable:
         facts: dict[str, str],
         added: bytes,
         keys: UniqueKeys,
-        specials: Iterable[str],
+        declined_properties: Iterable[str],
         waits_for_disk: bool,
         max_body_size: int,
         version: int,
     ) -> Self:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
-        `specials` are names of properties whose messages are not for this path.
+        Python takes messages with one of the `declined_properties`.
         """
 
     def learn(self, topic: str, flags: int, queue: QueueTail) -> None:

@@ -19,8 +19,9 @@ from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.name_table cimport (
     Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
 )
+from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
-from rmq._fastpath.tail cimport LogTail, QueueTail
+from rmq._fastpath.tail cimport LogTail
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef extern from *:
@@ -95,7 +96,7 @@ cdef class SendTable:
         dict facts not None,
         bytes added not None,
         UniqueKeys keys not None,
-        specials,
+        declined_properties,
         bint waits_for_disk,
         int64_t max_body_size,
         int32_t version,
@@ -103,7 +104,7 @@ cdef class SendTable:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
         `keys` makes the UNIQ_KEY of those without one.
-        `specials` are names of properties whose messages are not for this path.
+        Python takes messages with one of the `declined_properties`.
         """
         self.log = log
         self.now_ms = now_ms
@@ -115,7 +116,7 @@ cdef class SendTable:
         self.added = added
         self.facts = ReplyFields(facts)
         self.topics = {}
-        self.set_specials([name.encode() for name in specials])
+        self.set_declined_properties([name.encode() for name in declined_properties])
         self.id_prefix = store_host.hex().upper().encode()
         self.host, self.host_size = store_host, <int32_t>len(store_host)
         self.id_text = self.id_prefix
@@ -184,10 +185,10 @@ cdef class SendTable:
         with gil:
             self.store_ms = self.now_ms()
 
-    cdef int set_specials(self, list names) except -1:
+    cdef int set_declined_properties(self, list names) except -1:
         """Decline messages with one of these properties."""
         cdef bytes name
-        self.specials = names
+        self.declined_properties = names
         if len(names) > SPECIAL_LIMIT:
             raise ValueError(f"{len(names)} special properties")
         for i, name in enumerate(names):

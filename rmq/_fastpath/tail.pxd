@@ -3,36 +3,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.append cimport RecordEncoder, RecordFields
 from rmq._fastpath.decode cimport RecordParts
-from rmq._fastpath.held_pulls cimport HeldGroup
 from rmq._fastpath.log_writer cimport LogWriter
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.queue_tail cimport QueueTail
 
 cdef struct Copy:
     PyObject *queue             # borrowed
     int64_t physical_offset
     int64_t tags_code
     int32_t size
-
-cdef class QueueTail:
-    cdef readonly str topic
-    cdef readonly bytes topic_bytes
-    cdef readonly int32_t queue_id
-    cdef public int64_t min_offset      # of the first message that is still there
-    cdef public int64_t next_offset
-    cdef public int64_t end_physical    # end of the last record with an entry, or -1
-    cdef public MappedFile file         # of the next entry; None until it is prepared
-    cdef public bint is_deleted         # its topic is gone: nothing is written any more
-    cdef public bint is_watched         # Python waits for its next message
-    cdef HeldGroup *held_groups         # compiled pulls wait for it
-    cdef bint is_touched
-    cdef int32_t staged                 # messages of this poll that wait to be written
-    cdef bint has_room(self) noexcept nogil
-    cdef bint has_room_for(self, int64_t count) noexcept nogil
-    cdef int64_t stage(self) noexcept nogil
-    cdef void end_staging(self) noexcept nogil
-    cpdef int64_t publish(
-        self, int64_t physical_offset, int32_t size, int64_t tags_code
-    ) except -1
 
 cdef class LogTail:
     cdef readonly RecordEncoder encoder

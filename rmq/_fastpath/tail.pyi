@@ -3,28 +3,8 @@ from typing_extensions import Buffer, disjoint_base
 from rmq._fastpath.append import RecordEncoder
 from rmq._fastpath.log_writer import LogWriter
 from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.queue_tail import QueueTail
 from rmq.offsets import PhysicalOffset, QueueOffset
-
-@disjoint_base
-class QueueTail:
-    """Where the next message of one queue gets its entry."""
-
-    topic: str
-    topic_bytes: bytes
-    queue_id: int
-    min_offset: QueueOffset
-    next_offset: QueueOffset
-    end_physical: int
-    file: MappedFile | None
-    is_deleted: bool
-    is_watched: bool
-    def __init__(self, topic: str, queue_id: int) -> None: ...
-    @property
-    def wants_blocks(self) -> bool:
-        """True if the file has more to give and the writer comes near its blocks."""
-
-    def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
-        """Write and count the entry of a record; its queue offset."""
 
 @disjoint_base
 class LogTail:

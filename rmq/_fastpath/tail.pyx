@@ -1,11 +1,10 @@
-"""The writable ends of the store: of the log, and of each queue.
+"""LogTail: the writable end of the log.
 
 An append is one call: it checks the room, encodes and writes the record and its queue
 entry, and publishes both.  Without room it does nothing; the caller, which knows files
 and disks, makes room and calls again.
-Invariants: the entry is written after its record and published with it; `next_offset`
-is 20 bytes of entry for each message; a queue is in `touched` from its first append
-until somebody takes the list.
+Invariants: the entry is published after its record is written; a queue is in `touched`
+from its first append until somebody takes the list.
 Belongs to the thread that owns the store.
 """
 
@@ -22,18 +21,16 @@ from rmq._fastpath.append cimport (
     RecordFields,
     encode_record,
     encoded_size,
-    store_entry,
     tags_code_of,
 )
 from rmq._fastpath.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.endian cimport get32, get64
-from rmq._fastpath.held_pulls cimport wake_groups
-from rmq._fastpath.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
+from rmq._fastpath.layout cimport RecordFlag, RecordLayout
 from rmq._fastpath.log_writer cimport LogWriter
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.queue_tail cimport QueueTail
 
 cdef enum:
-    LOOK_AHEAD = 256 * 1024     # more than the entries of one poll
     COPY_LIMIT = 64             # records that are copied by one write
     TARGET_LIMIT = 300          # bytes of a topic and a queue id
 
@@ -66,69 +63,6 @@ cdef int32_t _read_target(
     target[topic_size] = 1
     memcpy(target + topic_size + 1, queue, queue_size)
     return <int32_t>(topic_size + 1 + queue_size)
-
-
-cdef class QueueTail:
-    """Where the next message of one queue gets its entry."""
-
-    def __init__(self, str topic not None, int32_t queue_id):
-        self.topic = topic
-        self.topic_bytes = topic.encode()
-        self.queue_id = queue_id
-        self.end_physical = -1
-
-    cdef bint has_room(self) noexcept nogil:
-        return (
-            self.file is not None
-            and self.file.address != NULL
-            and not self.is_deleted
-            and self.file._write_position + QueueEntryLayout.ENTRY_SIZE
-            <= self.file.allocated
-        )
-
-    cdef bint has_room_for(self, int64_t count) noexcept nogil:
-        """True if so many more can be staged without filling the file."""
-        cdef int64_t size = (self.staged + count) * QueueEntryLayout.ENTRY_SIZE
-        return (
-            self.has_room()
-            and self.file._write_position + size <= self.file.allocated
-            and self.file._write_position + size < self.file.size
-        )
-
-    @property
-    def wants_blocks(self):
-        """True if the file has more to give and the writer comes near its blocks."""
-        cdef int64_t rest
-        if self.file is None or self.file.allocated >= self.file.size:
-            return False
-        rest = self.file.allocated - self.file._write_position
-        return rest < LOOK_AHEAD and 2 * rest < self.file.allocated
-
-    cdef int64_t stage(self) noexcept nogil:
-        """Take the offset of a message that `publish` writes at the end of the poll."""
-        self.staged += 1
-        return self.next_offset + self.staged - 1
-
-    cdef void end_staging(self) noexcept nogil:
-        self.staged = 0
-
-    cpdef int64_t publish(
-        self, int64_t physical_offset, int32_t size, int64_t tags_code
-    ) except -1:
-        """Write and count the entry of a record; its queue offset."""
-        cdef MappedFile file = self.file
-        cdef int64_t offset = self.next_offset
-        if file is None:
-            raise ValueError(f"{self.topic} queue {self.queue_id} has no file")
-        store_entry(file, file._write_position, physical_offset, size, tags_code)
-        file._write_position += QueueEntryLayout.ENTRY_SIZE
-        if file._write_position == file.size:
-            file.expect_writes(writing=False)
-            self.file = None
-        self.end_physical = physical_offset + size
-        self.next_offset = offset + 1
-        wake_groups(self.held_groups)
-        return offset
 
 
 cdef class LogTail:
@@ -220,7 +154,7 @@ cdef class LogTail:
             len(born_host) + len(encoder.store_host),
         )
         encoder.discard()
-        if not self.has_room(size) or is_queued and not queue.has_room():
+        if not self.has_room(size) or is_queued and not queue.has_room_for(1):
             return None
         offset = self.file.base_offset + self.file._write_position
         queue_offset = queue.next_offset if is_queued else 0

@@ -4,24 +4,23 @@ An item is a sum and a count of additions that only grow. Samples of both are ta
 every 10 s, 10 minutes and hour; a window is the difference between now and its oldest
 sample (one minute, one hour, one day ago).
 
-Puts cost one dictionary update per poll: new messages are counted from the queues'
-entries, a second after they came and before each reading. Gets are counted once per
+Puts cost one update of a set per poll: the queues count new messages themselves, and
+are asked a second after they came and before each reading. Gets are counted once per
 pull. Call everything from the trio thread.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import trio
 
-from rmq._fastpath import size_entries
+from rmq._fastpath import SIZE_BOUNDS
 from rmq.broker.arrivals import QueueKey
 from rmq.broker.timings import COMMIT_BOUNDS_S, CREATION_BOUNDS_MS, Timings
 from rmq.clock import Clock
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
-from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from rmq.store.message_store import MessageStore
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
@@ -39,17 +38,15 @@ SNDBCK2DLQ_TIMES: Final = "SNDBCK2DLQ_TIMES"
 COMMIT_NUMS: Final = "COMMIT_NUMS"
 ROLLBACK_NUMS: Final = "ROLLBACK_NUMS"
 
-SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
-"""Bounds of Java's histogram of message sizes, in bytes."""
-
-_BOUNDS: Final = array("q", SIZE_BOUNDS)
-
 SAMPLE_INTERVAL_S: Final = 10
 ROUNDS_OF_HOUR: Final = 60
 """Samples after which the hour gets one: every 10 minutes."""
 
 ROUNDS_OF_DAY: Final = 360
 MINUTE_NOTES, HOUR_NOTES, DAY_NOTES = 7, 7, 25
+
+COUNTED_AT_ONCE: Final = 500
+"""Queues and items that are handled before others run: at most a millisecond."""
 
 MAX_ITEMS: Final = 20_000
 """Items of all names; one takes up to 3 kB. More are not counted."""
@@ -103,11 +100,11 @@ class BrokerStatistics:
         self._cluster = cluster
         self.sources: list[Callable[[], None]] = []
         """Callbacks that count what other parts have collected."""
-        self._log_start = store.log.end_offset
         self._rounds = 0
+        for queue in store.queues:
+            queue.take_counts(None)  # from before the start
         self._items: dict[tuple[str, str], StatsItem] = {}
-        self._ends: dict[QueueKey, int] = {}
-        self._arrived: dict[QueueKey, int] = {}
+        self._arrived: set[QueueKey] = set()
         self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
         self._of_pull: dict[PullKey, tuple[StatsItem, ...]] = {}
         self._pulled: dict[PullKey, int] = {}
@@ -123,7 +120,7 @@ class BrokerStatistics:
     # -- counting
 
     def on_arrivals(self, ends: Mapping[QueueKey, int]) -> None:
-        """Remember the new ends of queues: a listener of arrivals."""
+        """Remember the queues with new messages: a listener of arrivals."""
         self._arrived.update(ends)
         self._has_arrived.set()
 
@@ -131,22 +128,17 @@ class BrokerStatistics:
         """Count the messages in and out since the last call."""
         for source in self.sources:
             source()
-        arrived, self._arrived = self._arrived, {}
-        for key, end in arrived.items():
+        self._count_arrived(len(self._arrived))
+
+    def _count_arrived(self, count: int) -> None:
+        """Count the new messages of so many queues."""
+        for _ in range(count):
+            key = self._arrived.pop()
             queue = self._store.queues.get(*key)
-            if queue is None:
-                continue
-            assert isinstance(queue, ConsumeQueue), key
-            first = self._ends.get(key)
-            if first is None:
-                first = queue.first_at_or_above(self._log_start)
-            elif first > end:  # the topic was deleted and created again
-                first = queue.min_offset
-            self._ends[key] = end
-            if first < end:
-                self._count_put(
-                    key, end - first, self._count_sizes(key[0], queue, first, end)
-                )
+            if queue is not None:
+                messages, size = queue.take_counts(self._sizes_of(key[0]))
+                if messages:
+                    self._count_put(key, messages, size)
 
     def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
         items = self._of_queue.get(key)
@@ -202,24 +194,14 @@ class BrokerStatistics:
             item.value += size
             item.times += pulls
 
-    def _count_sizes(
-        self, topic: str, queue: ConsumeQueue, first: int, end: int
-    ) -> int:
-        """Count the records of entries [first, end) by size; return their bytes."""
+    def _sizes_of(self, topic: str) -> "array[int]":
+        """Return the counts of a topic, new ones if there is room."""
         counts = self._sizes.get(topic)
         if counts is None:
             counts = array("q", bytes(8 * (len(SIZE_BOUNDS) + 1)))
             if len(self._sizes) < MAX_ITEMS:
                 self._sizes[topic] = counts
-        total = 0
-        first = max(first, queue.min_offset)
-        while first < end:
-            file, position = queue.locate(first)
-            stop = min(file.size, position + (end - first) * ENTRY_SIZE)
-            assert position < stop, f"{queue.folder}: entry {first} of {end}"
-            total += size_entries(file, position, stop, _BOUNDS, counts)
-            first += (stop - position) // ENTRY_SIZE
-        return total
+        return counts
 
     def count(self, name: str, key: str) -> None:
         """Count one more of something."""
@@ -288,31 +270,40 @@ class BrokerStatistics:
                     await self._has_arrived.wait()
                     self._has_arrived = trio.Event()
                     await trio.sleep(1)
+                    while len(self._arrived) > COUNTED_AT_ONCE:
+                        self._count_arrived(COUNTED_AT_ONCE)
+                        await trio.lowlevel.checkpoint()
                     self.count_up()
-            self.sample()
+            for _ in self._sample_parts():
+                await trio.lowlevel.checkpoint()
 
     def sample(self) -> None:
         """Take a sample of every item; remove items that were idle for a day."""
+        for _ in self._sample_parts():
+            pass
+
+    def _sample_parts(self) -> Iterator[None]:
+        """Sample, some items at a time, so that nobody waits long for it."""
         self.count_up()
         self._rounds += 1
         now_ms = self._now_ms()
         is_hour = self._rounds % ROUNDS_OF_HOUR == 0
         is_day = self._rounds % ROUNDS_OF_DAY == 0
-        for item in self._items.values():
+        for number, item in enumerate(list(self._items.values())):
             note = (now_ms, item.value, item.times)
             _keep(item.minute, note, MINUTE_NOTES)
             if is_hour:
                 _keep(item.hour, note, HOUR_NOTES)
             if is_day:
                 _keep(item.day, note, DAY_NOTES)
+            if number % COUNTED_AT_ONCE == COUNTED_AT_ONCE - 1:
+                yield
         if is_day:
             self._forget(lambda _name, _key, item: item.is_idle)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the items of a topic that was deleted."""
-        for table in (self._ends, self._arrived):
-            for queue in [queue for queue in table if queue[0] == topic]:
-                del table[queue]
+        self._arrived = {queue for queue in self._arrived if queue[0] != topic}
         self._sizes.pop(topic, None)
         self.commit_ages.forget(topic=topic)
         for pull in [pull for pull in self._pulled if pull[1] == topic]:

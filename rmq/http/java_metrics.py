@@ -12,14 +12,13 @@ from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple
 
-from rmq._fastpath import RPC_BOUNDS_MS, RpcTime
+from rmq._fastpath import RPC_BOUNDS_MS, SIZE_BOUNDS, RpcTime
 from rmq.broker.context import BrokerContext
 from rmq.broker.statistics import (
     COMMIT_NUMS,
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
     ROLLBACK_NUMS,
-    SIZE_BOUNDS,
     SNDBCK2DLQ_TIMES,
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,

@@ -19,13 +19,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
 from rmq._fastpath import MappedFile
 from rmq.clock import Clock
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.consume_queues import ConsumeQueues, Step
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
 
@@ -132,17 +131,15 @@ class Cleaner:
         """Remove and return index files whose records are all deleted."""
         return self._index.take_expired(self._log.min_offset)
 
-    def clean_queues(self) -> Iterator[list[Path]]:
-        """Raise each queue's minimum and yield its files that may be unlinked.
+    def clean_queues(self) -> Iterator[Step]:
+        """Raise the queues' minimum; yield the steps that unlink unused queue files.
 
         Do nothing while the log's start has not moved.
         """
         start = self._log.min_offset
-        if start == self._cleaned_offset:
-            return
-        for queue in self._queues:
-            yield queue.clean(start)
-        self._cleaned_offset = start
+        if start != self._cleaned_offset:
+            yield from self._queues.clean_steps(start)
+            self._cleaned_offset = start
 
     def discard(self, files: list[MappedFile]) -> None:
         """Unlink files, and unmap each when no transfer holds it."""

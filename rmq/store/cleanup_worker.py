@@ -2,7 +2,6 @@
 
 import logging
 from functools import partial
-from pathlib import Path
 
 import trio
 
@@ -12,8 +11,6 @@ from rmq.store.worker import Worker
 logger = logging.getLogger(__name__)
 
 FIRST_CLEANING_S = 60.0
-QUEUES_AT_ONCE = 200
-"""Queues that are cleaned before other tasks run."""
 
 
 async def clean_periodically(store: MessageStore) -> None:
@@ -38,14 +35,6 @@ async def clean(store: MessageStore) -> None:
                 break
             await worker.run(partial(cleaner.discard, [file]))
             await trio.sleep(config.delete_pause_ms / 1000)
-    for number, paths in enumerate(cleaner.clean_queues()):
-        if paths:
-            await worker.run(partial(_unlink, paths))
-        elif number % QUEUES_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
+    for step in cleaner.clean_queues():
+        await worker.run(step)
     await worker.run(partial(cleaner.discard, cleaner.take_index_files()))
-
-
-def _unlink(paths: list[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

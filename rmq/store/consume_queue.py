@@ -3,179 +3,261 @@
 Layout: files of one size, named by their byte offset in 20 digits, of 20-byte entries:
 i64 physical offset, i32 record size, i64 tags code.  Entry n is at byte 20 * n.
 A queue whose first entry is not 0 starts with fillers (0, 0x7FFFFFFF, 0).
-Invariants: physical offsets grow; the entry is written in the same append as its
-record; `min_offset` <= visible <= `next_offset`, where visible entries lie below the
-confirm offset. Crash contract: entries may be missing or point beyond the log; recovery
-cuts and refills. The trio thread appends; a worker calls `flush`.
+A file has blocks only for entries that were written, and its whole size for Java.
+Invariants: physical offsets grow; an entry is published with its record, in memory, see
+`_fastpath/queue_tail.pyx`; `QueueFlush` writes it to a file later; `min_offset` <=
+visible <= `next_offset`, where visible entries lie below the confirm offset.
+Crash contract: entries may be missing or point beyond the log; recovery cuts and
+refills.
+Belongs to the trio thread; a worker calls only what is marked so.
 """
 
-import itertools
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
 from rmq._fastpath import (
     MappedFile,
     QueueEntryLayout,
     QueueTail,
+    TailSet,
+    clear_entries,
+    find_entries_end,
     read_entry,
-    valid_entries_end,
+    read_entry_at,
 )
+from rmq.errors import CorruptLog
 from rmq.offsets import QueueOffset
-from rmq.store.mapped_files import segment_offsets
+from rmq.store.mapped_files import NAME_DIGITS
+from rmq.store.queue_files import QueueFiles
 
 ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 FILLER_SIZE = int(QueueEntryLayout.FILLER_SIZE)
-RECOVERED_FILES = 3
-"""Files at the end whose entries are checked at start, as in Java."""
 
+NO_OFFSET: Final = (1 << 63) - 1
+"""Greater than every offset in the log."""
 
-class QueueFiles(Protocol):
-    """Maps queue files, up to a limit."""
-
-    def open(self, folder: Path, base: int, *, create: bool = False) -> MappedFile:
-        """Map the file that starts at byte `base`."""
-        ...
-
-    def ensure(self, file: MappedFile, end: int) -> None:
-        """Give the file blocks up to `end`."""
-        ...
-
-    def drop(self, folder: Path) -> None:
-        """Unmap all files of a folder."""
-        ...
-
-    def forget(self, folder: Path, base: int) -> None:
-        """Unmap one file."""
-        ...
+FileWrite = tuple[bytes, int, bytes, bool]
+"""Path, position, entries, and whether the file is new; see `write_entries`."""
 
 
 class ConsumeQueue(QueueTail):
     """The entries of one topic and queue. Known in Java as `ConsumeQueue`."""
 
-    __slots__ = (
-        "_bases",
-        "_file_size",
-        "_files",
-        "folder",
-        "stranded",
-    )
+    __slots__ = ("_bases", "_files", "_folder", "has_more_data", "stranded")
 
     def __init__(
-        self, topic: str, queue_id: int, folder: Path, files: QueueFiles, file_size: int
+        self,
+        topic: str,
+        queue_id: int,
+        folder: str,
+        files: QueueFiles,
+        tails: TailSet | None = None,
     ) -> None:
-        super().__init__(topic, queue_id)
-        self.folder = folder
-        self.stranded: list[int] = []
+        super().__init__(topic, queue_id, tails)
+        self.stranded: Sequence[int] = ()
+        """Files after a missing file; their entries can be rebuilt from the log."""
+
+        self.has_more_data = False
+        """Files have something after the last entry that `load` found."""
+
+        self._folder = folder
         self._files = files
-        self._file_size = file_size
         self._bases: list[int] = []
 
     @property
-    def _file_entries(self) -> int:
-        return self._file_size // ENTRY_SIZE
+    def folder(self) -> Path:
+        """Where the files are."""
+        return Path(self._folder)
 
-    def load(self, durable_offset: int | None = None) -> None:
+    @property
+    def file_count(self) -> int:
+        """Number of files."""
+        return len(self._bases)
+
+    def _path(self, base: int) -> str:
+        return f"{self._folder}/{base:020d}"
+
+    # -- start
+
+    def load(self, known_end: int = 0, durable_offset: int = NO_OFFSET) -> None:
         """Find the end: the last valid entry of the last files.
 
-        After a crash any page that was not flushed may be missing: this checks all
-        files with entries of records at or after `durable_offset`.
-
-        Files after a missing file are `stranded`; their entries can be rebuilt from the
-        log.
+        After a crash any page that was not flushed may be missing: certain are only the
+        entries before `known_end` and those of records before `durable_offset`.
         """
-        bases = segment_offsets(self.folder, self._file_size, has_gaps=True)
-        first = bases[0] if bases else 0
-        held = itertools.count(first, self._file_size)
-        self._bases = [
-            base for base, due in zip(bases, held, strict=False) if base == due
-        ]
-        self.stranded = bases[len(self._bases) :]
-        end = self._bases[0] if self._bases else 0
-        for base in self._bases[-self._doubtful_count(durable_offset) :]:
-            file = self._files.open(self.folder, base)
-            valid = valid_entries_end(file)
-            file.write_position = valid
-            file.assume_flushed(0)
-            end = base + valid
-            if valid < file.size:
-                break
-        self._set_end(end // ENTRY_SIZE)
-        first = self._bases[0] // ENTRY_SIZE if self._bases else 0
-        self.min_offset = QueueOffset(first)
-
-    def _doubtful_count(self, durable_offset: int | None) -> int:
-        """Count the files at the end whose entries are checked."""
-        count = min(len(self._bases), RECOVERED_FILES)
-        if durable_offset is None:
-            return count
-        while count < len(self._bases):
-            offset, size, _ = read_entry(
-                self._files.open(self.folder, self._bases[-count]), 0
+        size = self._files.file_size
+        bases = self._list_files()
+        if not bases:
+            return
+        held = range(bases[0], bases[0] + len(bases) * size, size)
+        count = sum(base == due for base, due in zip(bases, held, strict=True))
+        self._bases, self.stranded = bases[:count], bases[count:]
+        self.low_offset = bases[0] // ENTRY_SIZE
+        self.low_physical = -1
+        number = self._first_doubtful(known_end, durable_offset)
+        end, last, last_size = self._bases[number], -1, -1
+        for base in self._bases[number:]:
+            known = max(0, known_end - base // ENTRY_SIZE)
+            valid, self.has_more_data, _, last, last_size = find_entries_end(
+                os.fsencode(self._path(base)), size, known, durable_offset
             )
-            if size > 0 and 0 <= offset < durable_offset:
+            end = base + valid
+            if valid < size:
                 break
-            count += 1
-        return count
+        if known_end * ENTRY_SIZE > end:
+            self.load(0, durable_offset)
+            return
+        self.has_more_data |= base < self._bases[-1]
+        self._end_at(end // ENTRY_SIZE, last, last_size)
 
-    def prepare(self) -> MappedFile:
-        """Make room for the next entry; `publish` and `LogTail.append` need it."""
-        file = self.file
-        if file is None or file.is_closed:
-            file = self.file = self._open_tail()
-        end = file.write_position + ENTRY_SIZE
-        if end > file.allocated:
-            self._files.ensure(file, end)
-        return file
+    def _list_files(self) -> list[int]:
+        """Return the start offsets of the files, and check name and length of each."""
+        try:
+            names = sorted(os.listdir(self._folder))
+        except FileNotFoundError:
+            return []
+        bases: list[int] = []
+        empty = ""
+        for name in names:
+            path = f"{self._folder}/{name}"
+            if len(name) != NAME_DIGITS or not name.isdecimal() or not name.isascii():
+                if os.path.isdir(path):
+                    continue
+                raise CorruptLog(path, 0, "its name is not an offset of 20 digits")
+            length = os.stat(path).st_size
+            if empty or length not in (0, self._files.file_size):
+                raise CorruptLog(
+                    empty or path,
+                    0,
+                    f"it has {0 if empty else length} bytes, the configured size is "
+                    f"{self._files.file_size}",
+                )
+            if length:
+                bases.append(int(name))
+            else:
+                empty = path
+        if empty:
+            os.unlink(empty)  # a crash after it was made
+        return bases
 
-    def reserve(self, count: int) -> None:
-        """Make room for `count` entries, so that none of them can fail later."""
-        end = (self.next_offset + count) * ENTRY_SIZE
-        file = self.prepare()
-        self._files.ensure(file, min(file.size, end - file.base_offset))
-        for base in range(file.base_offset + file.size, end, self._file_size):
-            is_new = base > self._bases[-1]
-            file = self._files.open(self.folder, base, create=is_new)
-            if is_new:
+    def _first_doubtful(self, known_end: int, durable_offset: int) -> int:
+        """Return the number of the first file whose entries are not all certain."""
+        size = self._files.file_size
+        number = len(self._bases) - 1
+        if known_end:
+            before = known_end * ENTRY_SIZE - 1 - self._bases[0]
+            return max(0, min(number, before // size))
+        while number:
+            path = os.fsencode(self._path(self._bases[number]))
+            offset, entry_size = read_entry_at(path, size, 0)
+            if entry_size > 0 and 0 <= offset < durable_offset:
+                break
+            number -= 1
+        return number
+
+    def _end_at(self, end: int, last: int, last_size: int) -> None:
+        """End before an entry; `last` and its size are of the entry before it.
+
+        Without these (-1) it is read.
+        """
+        self.end_at(end, -1)
+        if last < 0 and end > self.low_offset:
+            last, last_size, _ = self.entry(end - 1)
+        if end > self.low_offset and last_size != FILLER_SIZE:
+            self.end_physical = last + last_size
+
+    # -- flush
+
+    def file_writes(self) -> list[FileWrite]:
+        """Return what a flush has to write, with copies of the entries."""
+        entries = self.unflushed_entries()
+        size, at = self._files.file_size, self.flushed_offset * ENTRY_SIZE
+        writes = []
+        while entries:
+            base = at - at % size
+            part, entries = entries[: base + size - at], entries[base + size - at :]
+            is_new = not self._bases or base > self._bases[-1]
+            writes.append((os.fsencode(self._path(base)), at - base, part, is_new))
+            at = base + size
+        return writes
+
+    def note_flushed(self, end: int) -> None:
+        """Note that the entries before `end` are durable in files."""
+        size = self._files.file_size
+        first = self.flushed_offset * ENTRY_SIZE // size * size
+        for base in range(first, end * ENTRY_SIZE, size):
+            if not self._bases or base > self._bases[-1]:
                 self._bases.append(base)
-            self._files.ensure(file, min(file.size, end - base))
+        self.flushed_to(end)
 
-    def _open_tail(self) -> MappedFile:
-        position = self.next_offset * ENTRY_SIZE
-        base = position // self._file_size * self._file_size
-        is_new = not self._bases or self._bases[-1] < base
-        file = self._files.open(self.folder, base, create=is_new)
-        if is_new:
-            self._bases.append(base)
-        file.expect_writes(writing=True)
-        file.write_position = position - base
-        file.assume_flushed(min(file.flushed_position, file.write_position))
-        return file
+    # -- entries
 
-    def fill_to(self, queue_offset: int) -> None:
-        """Write fillers before `queue_offset`: the log no longer has those records."""
+    def fill_to(self, queue_offset: int) -> int:
+        """Add fillers before `queue_offset`: the log no longer has those records.
+
+        Returns their number.
+        """
         if self.next_offset == 0:
-            start = queue_offset // self._file_entries * self._file_entries
-            self.min_offset = self.next_offset = QueueOffset(start)
-        while self.next_offset < queue_offset:
-            self.prepare()
+            file_entries = self._files.file_size // ENTRY_SIZE
+            start = queue_offset // file_entries * file_entries
+            self.low_offset = start
+            self.end_at(start, -1)
+        count = queue_offset - self.next_offset
+        for _ in range(count):
             self.publish(0, FILLER_SIZE, 0)
-        self.end_physical = -1
+        self.low_physical = self.end_physical = -1
+        return count
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """Read (physical offset, size, tags code) of the entry at `offset`."""
-        file, position = self.locate(offset)
-        return read_entry(file, position)
+        found = self.entry_in_memory(offset)
+        if found is None:
+            file = self._map(offset)
+            found = read_entry(file, offset * ENTRY_SIZE - file.base_offset)
+        return found
 
-    def locate(self, offset: int) -> tuple[MappedFile, int]:
-        """Return the file that holds the entry at `offset`, and the position in it."""
-        byte = offset * ENTRY_SIZE
-        base = byte // self._file_size * self._file_size
-        tail = self.file
-        if tail is not None and tail.base_offset == base and not tail.is_closed:
-            return tail, byte - base
-        return self._files.open(self.folder, base), byte - base
+    def file_of(self, offset: int) -> MappedFile | None:
+        """Return the file that holds the entry at `offset`; None if it is in memory."""
+        if self.entry_in_memory(offset) is not None:
+            return None
+        return self._map(offset)
+
+    def entries(self, offset: int, count: int) -> bytes | memoryview:
+        """Return at most `count` entries from `offset` on, at least one."""
+        found = self.entries_in_memory(offset, count)
+        if found is not None:
+            return found
+        file = self._map(offset)
+        position = offset * ENTRY_SIZE - file.base_offset
+        count = min(count, self.flushed_offset - offset)
+        return file.view(position, min(file.size - position, count * ENTRY_SIZE))
+
+    def _map(self, offset: int) -> MappedFile:
+        size = self._files.file_size
+        base = offset * ENTRY_SIZE // size * size
+        return self._files.open(self._path(base), base)
+
+    @property
+    def min_offset(self) -> QueueOffset:
+        """Offset of the first entry whose record the log still has."""
+        start = self.tails.log_start
+        if self.low_physical < start:
+            self._raise_minimum(start)
+        return QueueOffset(self.low_offset)
+
+    def _raise_minimum(self, start: int) -> None:
+        """Pass over fillers and records before `start`."""
+        low = self.next_offset
+        if self.end_physical > start:
+            low = QueueOffset(self._first_at_or_above(start))
+        assert low <= self.next_offset, self._folder
+        self.low_offset = low
+        self.low_physical = NO_OFFSET
+        if low < self.next_offset:
+            self.low_physical = self.entry(low)[0]
 
     def visible_offset(self, confirm_offset: int) -> QueueOffset:
         """Offset after the last entry whose record lies below `confirm_offset`."""
@@ -187,12 +269,17 @@ class ConsumeQueue(QueueTail):
         )
         return QueueOffset(self.min_offset + count)
 
-    def first_at_or_above(self, physical_offset: int) -> int:
+    def _first_at_or_above(self, physical_offset: int) -> int:
         """Return the offset of the first entry whose record starts there or later."""
-        offsets = range(self.min_offset, self.next_offset)
-        return self.min_offset + bisect_left(
-            offsets, physical_offset, key=lambda offset: self.entry(offset)[0]
-        )
+
+        def record_start(offset: int) -> int:
+            start, size, _ = self.entry(offset)
+            return -1 if size == FILLER_SIZE else start
+
+        if record_start(self.low_offset) >= physical_offset:
+            return self.low_offset
+        offsets = range(self.low_offset, self.next_offset)
+        return self.low_offset + bisect_left(offsets, physical_offset, key=record_start)
 
     def search_time(
         self,
@@ -218,53 +305,49 @@ class ConsumeQueue(QueueTail):
             )
         return first + bisect_left(range(first, end), timestamp_ms, key=time_at)
 
-    def skip_removed(self, min_physical_offset: int) -> None:
-        """Raise `min_offset` past fillers and records that the log no longer has."""
-        while self.min_offset < self.next_offset:
-            physical_offset, size, _ = self.entry(self.min_offset)
-            if size != FILLER_SIZE and physical_offset >= min_physical_offset:
-                return
-            self.min_offset = QueueOffset(self.min_offset + 1)
+    # -- removal
 
-    def clean(self, min_physical: int) -> list[Path]:
-        """Raise `min_offset` past records before `min_physical`; return unused files.
+    def first_used_file(self, start: int) -> int:
+        """Return the start of the first file with a record at or after `start`.
 
-        They are removed from this queue, and the caller unlinks them; the last file
-        stays.
+        The last file always counts as used.  For a worker.
         """
-        if self.end_physical < 0 or self.min_offset >= self.next_offset:
-            return []
-        if self.end_physical <= min_physical:
-            self.min_offset = self.next_offset
-        else:
-            self.min_offset = QueueOffset(self.first_at_or_above(min_physical))
-        assert self.min_offset <= self.next_offset, self.folder
-        unused = [
-            base
-            for base in self._bases[:-1]
-            if base + self._file_size <= self.min_offset * ENTRY_SIZE
-        ]
-        for base in unused:
-            self._bases.remove(base)
-            self._files.forget(self.folder, base)
-        return [self.folder / f"{base:020d}" for base in unused]
+        size = self._files.file_size
+        for base in list(self._bases[:-1]):
+            path = os.fsencode(self._path(base))
+            offset, entry_size = read_entry_at(path, size, size - ENTRY_SIZE)
+            if entry_size != FILLER_SIZE and not 0 <= offset + entry_size <= start:
+                return base
+        return self._bases[-1]
+
+    def drop_files(self, before: int) -> list[str]:
+        """Forget files that start before a byte; return their paths, to be unlinked."""
+        paths = [self._path(base) for base in self._bases if base < before]
+        del self._bases[: len(paths)]
+        for path in paths:
+            self._files.forget(path)
+        first = self._bases[0] // ENTRY_SIZE if self._bases else 0
+        if self.low_offset < first:
+            self.low_offset, self.low_physical = first, -1
+        return paths
 
     def truncate(self, end_physical: int) -> int:
         """Drop the entries of records at or after `end_physical`; return the count."""
         if self.end_physical <= end_physical:
             return 0
-        kept = self.first_at_or_above(end_physical)
-        while kept > self.min_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
+        kept = self._first_at_or_above(end_physical)
+        while kept > self.low_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
             kept -= 1
         return self.cut_to(kept)
 
     def cut_to(self, end: int) -> int:
         """Drop the entries from queue offset `end` on; return the count."""
-        assert self.min_offset <= end <= self.next_offset, self.folder
+        assert self.low_offset <= end <= self.next_offset, self._folder
         dropped = self.next_offset - end
-        self.next_offset = QueueOffset(end)
-        self.clear_behind()
-        self._set_end(end)
+        was_flushed = self.flushed_offset
+        self._end_at(end, -1, -1)
+        if end < was_flushed:
+            self.clear_after()
         return dropped
 
     def start_over(self) -> int:
@@ -273,43 +356,26 @@ class ConsumeQueue(QueueTail):
         For a later record with offset 0: the topic was deleted and created again, and
         its older records are still in the log.
         """
-        dropped = self.next_offset - self.min_offset
-        self.file = None
-        self._files.drop(self.folder)
-        for base in self._bases:
-            (self.folder / f"{base:020d}").unlink()
-        self._bases.clear()
-        self.min_offset = self.next_offset = QueueOffset(0)
-        self.end_physical = -1
+        dropped = self.next_offset - self.low_offset
+        for path in self.drop_files(NO_OFFSET):
+            os.unlink(path)
+        self.end_at(0, -1)
+        self.low_offset, self.low_physical = 0, NO_OFFSET
         return dropped
 
-    def clear_behind(self) -> None:
-        """Leave only zeros after the last entry.
+    def clear_after(self) -> None:
+        """Leave only zeros in the files after the last flushed entry.
 
         After a power cut a lost page can hide older entries after it; they must not
         become valid again when the queue has grown up to them.
         """
-        if not self._bases:
-            return
-        byte = self.next_offset * ENTRY_SIZE
-        self.file = None
-        surplus = [base for base in self._bases[1:] if base >= byte]
-        for base in surplus:
+        byte = self.flushed_offset * ENTRY_SIZE
+        for base in [base for base in self._bases[1:] if base >= byte]:
             self._bases.remove(base)
-            (self.folder / f"{base:020d}").unlink()
-        if surplus:
-            self._files.drop(self.folder)
-        file = self._files.open(self.folder, self._bases[-1])
-        position = byte - file.base_offset
-        file.zero(position, file.size)
-        file.write_position = position
-        file.assume_flushed(min(file.flushed_position, position))
-
-    def _set_end(self, next_offset: int) -> None:
-        self.next_offset = QueueOffset(next_offset)
-        self.end_physical = -1
-        first = self._bases[0] // ENTRY_SIZE if self._bases else 0
-        if next_offset > first:
-            physical_offset, size, _ = self.entry(next_offset - 1)
-            if size != FILLER_SIZE:
-                self.end_physical = physical_offset + size
+            self._files.forget(self._path(base))
+            os.unlink(self._path(base))
+        if self._bases:
+            last = self._bases[-1]
+            path = os.fsencode(self._path(last))
+            clear_entries(path, self._files.file_size, byte - last)
+        self.has_more_data = False

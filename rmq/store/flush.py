@@ -8,7 +8,6 @@ A loop that has nothing to flush sleeps until messages are stored.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import trio
 
@@ -128,8 +127,8 @@ async def flush_queues_periodically(
                 await wait_for_messages()
             continue
         seen_offset = store.log.end_offset
-        flush = partial(store.flush_queues, thorough=is_due)
-        if not await worker.attempt("flushing the queues", flush):
+        steps = store.flush_steps(thorough=is_due)
+        if not await worker.attempt_all("flushing the queues", steps):
             seen_offset = -1
         elif is_due:
             last = trio.current_time()

@@ -16,10 +16,11 @@ from rmq._fastpath import MappedFile
 from rmq.errors import CorruptLog
 from rmq.store.allocate import FileAllocator
 
+NAME_DIGITS = 20
 _NAME = re.compile(r"\d{20}")
 
 
-def segment_offsets(folder: Path, size: int, *, has_gaps: bool = False) -> list[int]:
+def segment_offsets(folder: Path, size: int) -> list[int]:
     """Return the start offsets of a folder's files; check name, length and order."""
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     if paths and paths[-1].stat().st_size == 0 and _NAME.fullmatch(paths[-1].name):
@@ -34,7 +35,7 @@ def segment_offsets(folder: Path, size: int, *, has_gaps: bool = False) -> list[
             )
     offsets = [int(path.name) for path in paths]
     for before, after in itertools.pairwise(offsets):
-        if after != before + size and not has_gaps:
+        if after != before + size:
             raise CorruptLog(
                 str(folder / f"{after:020d}"),
                 0,

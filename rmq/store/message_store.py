@@ -2,13 +2,13 @@
 
 `reads` and `writes` are for messages; `log`, `queues` and `index` hold them;
 `durability` has the guarantees.  One thread (the trio thread) reads and writes; that
-thread with the GIL is the store's lock.  Worker threads may call `flush_queues` and
-`save_checkpoint`, and the functions of the parts that are marked so.
+thread with the GIL is the store's lock.  Worker threads may run the steps of a flush
+and call `save_checkpoint`, and the functions of the parts that are marked so.
 """
 
 import logging
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 
@@ -16,19 +16,19 @@ import msgspec
 
 from rmq._fastpath import RecordEncoder, TailRing
 from rmq.clock import Clock
-from rmq.errors import DiskFull
+from rmq.errors import DiskFull, LogFailed, StoreError
 from rmq.protocol.topics import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.consume_queues import ConsumeQueues, Step
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.disk import Disk
-from rmq.store.durability import Durability
+from rmq.store.durability import Durability, RefusalKind
 from rmq.store.index import MessageIndex
 from rmq.store.left_ring import LeftRing
 from rmq.store.mapped_files import MappedFileQueue
@@ -40,6 +40,10 @@ from rmq.store.tags import TagsCodes
 from rmq.store.writer import StoreWriter
 
 logger = logging.getLogger(__name__)
+
+UNFLUSHED_LIMIT = 1 << 30
+"""Bytes of the log whose queue entries may wait in memory while their files cannot be
+written: 20 bytes for a record, so 190 MiB at most."""
 
 
 class MessageStore:
@@ -103,7 +107,13 @@ class MessageStore:
         durable = checkpoint.logics_physical_offset
         if durable > self.log.files.end_offset:
             durable = 0
-        foreign = self.queues.load(None if was_clean else durable)
+        ends = QueueEnds.load(self.directory.config)
+        if was_clean:
+            known = ends.within(self.log.files.end_offset)
+            foreign = self.queues.load(known)
+        else:
+            foreign = self.queues.load({}, durable)
+        self._drop_deleted()
         recovery = Recovery(
             self.log,
             self.queues,
@@ -111,6 +121,7 @@ class MessageStore:
             self._tags,
             directory=self.directory,
             deleted_topics=self._deleted_topics,
+            queue_ends=ends,
             was_clean=was_clean,
             check_crc=self.config.check_crc_on_recover,
         )
@@ -159,6 +170,13 @@ class MessageStore:
             interval_ms=config.flush_interval_ms,
         )
 
+    def _drop_deleted(self) -> None:
+        """Remove queues of deleted topics that a flush wrote when the broker died."""
+        for topic, deleted_at in self._deleted_topics.ends.items():
+            queues = self.queues.of_topic(topic)
+            if all(queue.end_physical <= deleted_at for queue in queues):
+                self.queues.delete_topic(topic)
+
     @property
     def unserved(self) -> Mapping[str, str]:
         """Topics that are in the store but not served, with the reason."""
@@ -199,27 +217,42 @@ class MessageStore:
             topics, end=self.log.end_offset, start=self.log.min_offset
         )
 
-    # -- for worker threads
+    # -- flush
 
-    def flush_queues(self, *, thorough: bool) -> None:
-        """Flush queues; a thorough flush includes all and moves the checkpoint."""
-        if thorough:
-            self._flush_thoroughly()
-            self.save_checkpoint()
+    def flush_steps(self, *, thorough: bool) -> Generator[Step]:
+        """Flush queues; a thorough flush includes all and moves the checkpoint.
+
+        Yields the parts that block, for a worker; the parts between them are for the
+        trio thread.  StoreError if entries could not be written; they stay in memory.
+        """
+        if not thorough:
+            yield from self._flush_queues(self.config.queue_flush_least_pages)
+            if self.checkpoint.index_msg_ms != self.index.full_end_ms:
+                yield self.save_checkpoint  # a full index file is not rebuilt
             return
-        self.queues.flush(self.config.queue_flush_least_pages)
-        if self.checkpoint.index_msg_ms != self.index.full_end_ms:
-            self.save_checkpoint()  # a full index file is not rebuilt
-
-    def _flush_thoroughly(self) -> None:
-        self.durability.flush()
+        yield self.durability.flush
         end_offset = self.durability.durable.value
         store_ms = self.durability.durable_ms
-        self.queues.flush(0)
-        if self.queues.has_lost_entries:
-            return  # the next start rebuilds them from here on
+        yield from self._flush_queues(0)
         self.checkpoint.logics_msg_ms = store_ms
         self.checkpoint.logics_physical_offset = end_offset
+        yield self.save_checkpoint
+
+    def _flush_queues(self, least_pages: int) -> Iterator[Step]:
+        try:
+            yield from self.queues.flush_steps(least_pages)
+        except DiskFull as error:
+            self.durability.refuse(RefusalKind.DISK_FULL, str(error))
+            raise
+        except StoreError as error:
+            if self.checkpoint_distance > UNFLUSHED_LIMIT:
+                self.durability.refuse(RefusalKind.WRITE_FAILED, str(error))
+            raise
+
+    def flush_queues(self, *, thorough: bool) -> None:
+        """Do all of `flush_steps`; blocks."""
+        for step in self.flush_steps(thorough=thorough):
+            step()
 
     @property
     def checkpoint_distance(self) -> int:
@@ -267,9 +300,9 @@ class MessageStore:
             if self.durability.has_flush_failed:
                 return
             if self.log.files.files:
-                self._flush_thoroughly()
+                self._flush_all()
                 self._finish_index()
-            is_clean = not (self.durability.keeps_abort or self.queues.has_lost_entries)
+            is_clean = not (self.durability.keeps_abort or self.queues.has_unflushed)
             self._save_ends(is_clean=is_clean)
             if is_clean:
                 self.directory.ring.unlink(missing_ok=True)
@@ -280,6 +313,15 @@ class MessageStore:
             self.log.close()
             self.reserve.close()
             self.directory.release()
+
+    def _flush_all(self) -> None:
+        """Flush log and queues; entries that cannot be written are made again."""
+        try:
+            self.flush_queues(thorough=True)
+        except LogFailed:
+            raise
+        except StoreError as error:
+            logger.error("the next start completes the queues: %s", error)
 
     def _finish_index(self) -> None:
         try:

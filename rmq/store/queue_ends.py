@@ -56,15 +56,17 @@ class QueueEnds(msgspec.Struct):
         """Remove the file: a queue may now have a smaller end."""
         (folder / NAME).unlink(missing_ok=True)
 
+    def within(self, log_end: int) -> dict[tuple[str, int], int]:
+        """Return the ends if they hold for a log with this end."""
+        return self.ends if log_end >= self.log_end else {}
+
     def behind(self, queues: ConsumeQueues, log_end: int) -> list[tuple[str, int, int]]:
         """Return (topic, queue id, end of its last record) of queues that lost entries.
 
         The end is -1 if the queue has no files.
         """
-        if log_end < self.log_end:
-            return []
         found = []
-        for (topic, queue_id), end in self.ends.items():
+        for (topic, queue_id), end in self.within(log_end).items():
             queue = queues.get(topic, queue_id)
             if queue is None:
                 if end:

@@ -24,7 +24,7 @@ from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queue import ENTRY_SIZE
+from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
@@ -94,23 +94,21 @@ class StoreReader:
         if not low <= offset < high:
             self._counters.get_missed += 1
             return _outside(offset, low, high)
-        file, position = queue.locate(offset)
-        readable = min(file.size, (high - offset) * ENTRY_SIZE + position)
         scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        max_examined = scan_bytes // ENTRY_SIZE
+        entries = queue.entries(offset, min(high - offset, max_examined))
         if not may_wait:
-            _require(file, position, min(readable - position, scan_bytes))
+            _require_entries(queue, offset, len(entries))
         in_memory = self._is_hot(queue.entry(offset)[0])
         count, size = self._limits(in_memory)
         if max_bytes is not None:
             size = min(size, max_bytes)
         scan = scan_queue(
-            file,
-            position,
-            readable,
+            entries,
             tag_codes=tag_codes,
             max_messages=max(1, min(max_messages, count)),
             max_bytes=size,
-            max_examined=scan_bytes // ENTRY_SIZE,
+            max_examined=max_examined,
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,
         )
@@ -132,12 +130,15 @@ class StoreReader:
 
     def entries_at(
         self, topic: str, queue_id: int, offset: QueueOffset
-    ) -> tuple[QueueTail, MappedFile] | None:
-        """Return a queue with the file of its entry at `offset`; None without one."""
+    ) -> tuple[QueueTail, MappedFile | None] | None:
+        """Return a queue with the file of its entry at `offset`; None without one.
+
+        The file is None if the entry is in memory.
+        """
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return None
-        return queue, queue.locate(offset)[0]
+        return queue, queue.file_of(offset)
 
     def tag_codes(
         self, topic: str, queue_id: int, first: QueueOffset, end: QueueOffset
@@ -150,11 +151,9 @@ class StoreReader:
         at: int = max(first, queue.min_offset)
         stop = min(end, queue.next_offset)
         while at < stop:
-            file, position = queue.locate(at)
-            size = min(file.size - position, (stop - at) * ENTRY_SIZE)
-            entries = file.read(position, size)
+            entries = queue.entries(at, stop - at)
             codes.update(code for (code,) in _TAGS_CODE.iter_unpack(entries))
-            at += size // ENTRY_SIZE
+            at += len(entries) // ENTRY_SIZE
         return codes
 
     def pull_table(
@@ -323,10 +322,13 @@ def _nothing(
     return GetResult(status, QueueOffset(offset + scan.examined), low, high)
 
 
-def _require(file: MappedFile, position: int, size: int) -> None:
-    """Raise `NotInMemory` for bytes that only the disk has."""
-    if not file.is_resident(position, size):
-        raise NotInMemory([(file, position, size)])
+def _require_entries(queue: ConsumeQueue, offset: int, size: int) -> None:
+    """Raise `NotInMemory` for bytes of entries that only the disk has."""
+    file = queue.file_of(offset)
+    if file is not None:
+        position = offset * ENTRY_SIZE - file.base_offset
+        if not file.is_resident(position, size):
+            raise NotInMemory([(file, position, size)])
 
 
 def _outside(offset: QueueOffset, low: QueueOffset, high: QueueOffset) -> GetResult:

@@ -7,37 +7,35 @@ place without a record ends the log; recovery copies the data after it aside and
 deletes it. It runs before any other part uses the store.
 """
 
+import logging
 import os
 import time
-from array import array
-from typing import NamedTuple, cast
 
 import msgspec
 
 from rmq._fastpath import (
+    Dispatched,
     MappedFile,
+    QueueDispatcher,
     RecordFlag,
     RecordLayout,
     RecordStatus,
     RecordView,
     WalkedRecord,
-    keep_unqueued,
-    survey_log,
-    topic_hash,
     walk_log,
 )
 from rmq.errors import RequestRejected
 from rmq.files import sync_directory
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
-from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from rmq.store.consume_queue import FILLER_SIZE, NO_OFFSET, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.left_ring import LeftRing
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, next_record, whole_records
-from rmq.store.tags import TagsCodes
+from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 _NOT_QUEUED = (
     int(RecordFlag.TRANSACTION_PREPARED),
@@ -45,28 +43,20 @@ _NOT_QUEUED = (
 )
 _INNER_BATCH = 0x80
 _COPY_SIZE = 1 << 20
-_BLOCK_RECORDS = 4096
-_NO_QUEUE = (-1 << 63, -1, -1)
-"""A row that sorts before all others: a table of ends needs at least one row."""
-
 _GOES_ON = (RecordStatus.OK, RecordStatus.BLANK)
-CHECKED_BEHIND = 64 << 20
-"""Bytes before the checkpoint that a start after a crash checks again."""
 _ZEROS_OF_A_RECORD = 2
 """A record without properties ends with their length, 0."""
 
+UNFLUSHED_ENTRIES = 2_000_000
+"""New entries that stay in memory, 40 MB, before they are written to their files."""
 
-class _Row(NamedTuple):
-    """What `survey_log` writes of a record."""
+PROGRESS_S = 5.0
+"""Seconds between lines about a long recovery."""
 
-    physical_offset: int
-    size: int
-    store_ms: int
-    queue_id: int
-    queue_offset: int
-    sys_flag: int
-    tags_code: int
-    topic_hash: int
+CHECKED_BEHIND = 64 << 20
+"""Bytes before the checkpoint that a start after a crash checks again."""
+
+logger = logging.getLogger(__name__)
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -141,7 +131,7 @@ class RecoveryReport(msgspec.Struct):
 class Recovery:
     """One run over a store that no other part uses yet."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a start has read before
         self,
         log: CommitLog,
         queues: ConsumeQueues,
@@ -150,6 +140,7 @@ class Recovery:
         *,
         directory: DataDirectory,
         deleted_topics: DeletedTopics,
+        queue_ends: QueueEnds,
         was_clean: bool,
         check_crc: bool = True,
     ) -> None:
@@ -161,14 +152,14 @@ class Recovery:
         self._checkpoint = checkpoint
         self._tags = tags
         self._cut_folder = directory.cut
+        self._checkpoint_path = directory.checkpoint
         self._check_crc = check_crc
-        self._queue_ends = QueueEnds.load(directory.config)
+        self._queue_ends = queue_ends
         self._unqueued = directory.foreign.batch_topics
         self._deleted = deleted_topics.ends
-        self._deleted_by_hash: dict[int, int] = {}
-        shape = _BLOCK_RECORDS, len(_Row._fields)
-        rows = bytearray(8 * _BLOCK_RECORDS * len(_Row._fields))
-        self._rows = memoryview(rows).cast("q", shape)
+        self._dispatcher = QueueDispatcher()
+        self._unflushed = 0
+        self._next_progress = time.monotonic() + PROGRESS_S
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
@@ -187,9 +178,8 @@ class Recovery:
         report.end_phase("cut")
         for queue in self._queues:
             report.entries_dropped += queue.truncate(report.end_offset)
-            queue.skip_removed(self._files.min_offset)
             assert queue.end_physical <= report.end_offset, queue.folder
-            assert queue.min_offset <= queue.next_offset, queue.folder
+        self._queues.tails.log_start = self._files.min_offset
         self._log.open_end()
         report.end_phase("ends")
         return report
@@ -198,7 +188,8 @@ class Recovery:
         """Zero all bytes after the end of each queue; move stranded files aside."""
         for queue in self._queues:
             if not self.report.was_clean:
-                queue.clear_behind()
+                if queue.has_more_data:
+                    queue.clear_after()
                 self._drop_orphans(queue)
             if not queue.stranded:
                 continue
@@ -223,7 +214,7 @@ class Recovery:
         kept: int = queue.next_offset
         if queue.end_physical <= self._durable_offset():
             return
-        while kept > queue.min_offset and not self._names_record(queue, kept - 1):
+        while kept > queue.low_offset and not self._names_record(queue, kept - 1):
             kept -= 1
         if kept < queue.next_offset:
             self.report.entries_dropped += queue.cut_to(kept)
@@ -298,17 +289,16 @@ class Recovery:
     def _walk(self, start: int) -> RecordStatus:
         """Check and dispatch records from `start`; return why the walk ended."""
         self.report.end_offset = start
-        ends = self._known_ends()
+        self._know_queues()
         file = self._files.find(start)
         while file is not None:
             position = max(0, self.report.end_offset - file.base_offset)
             status = RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
-                status, position, count = self._survey(file, position)
-                is_whole = self._dispatch_rows(file, count, ends)
-                if not is_whole and start > self._files.min_offset:
+                status, position, is_whole = self._walk_on(file, position)
+                if not is_whole:
                     return self._walk(self._files.min_offset)
-                self.report.record_count += count
+                self._report_progress(file.base_offset + position)
             if status not in _GOES_ON:
                 self.report.end_offset = file.base_offset + position
                 return status
@@ -316,8 +306,8 @@ class Recovery:
             file = self._files.find(self.report.end_offset)
         return RecordStatus.END
 
-    def _survey(self, file: MappedFile, position: int) -> tuple[RecordStatus, int, int]:
-        """Survey the file on from `position`, with what a kill left in the ring.
+    def _run(self, file: MappedFile, position: int) -> Dispatched:
+        """Dispatch records of the file, with what a kill left in the ring.
 
         From *written* on the ring has the better bytes: in the file a record across it
         has zeros at its end, and may look whole.
@@ -331,56 +321,85 @@ class Recovery:
             else:
                 self._complete(left, file, position)
                 is_complete = True
-        found = survey_log(file, position, end, self._rows, check_crc=self._check_crc)
-        status, stop, count = found
-        if left is None or is_complete or status in _GOES_ON:
-            return found
-        self._complete(left, file, stop)
-        return RecordStatus.OK, stop, count
+        done = self._dispatcher.run(file, position, end, check_crc=self._check_crc)
+        if left is None or is_complete or done.status in _GOES_ON:
+            return done
+        self._complete(left, file, done.position)
+        return done._replace(status=RecordStatus.OK)
 
     def _complete(self, left: LeftRing, file: MappedFile, position: int) -> None:
         self._completed = file
         self.report.ring_bytes += left.complete(file, position)
 
-    def _known_ends(self) -> memoryview:
-        """Return the end of each queue in the log, for `keep_unqueued`.
+    def _walk_on(
+        self, file: MappedFile, position: int
+    ) -> tuple[RecordStatus, int, bool]:
+        """Dispatch some records; return the status, the position after them, and True.
 
-        Topics with the same hash are left out.
+        False if entries before them are missing.
         """
-        ends: dict[tuple[int, int], int] = {}
-        topics: dict[int, str] = {}
-        self._deleted_by_hash = {
-            topic_hash(topic.encode()): end for topic, end in self._deleted.items()
-        }
-        for queue in self._queues:
-            topic = topic_hash(queue.topic_bytes)
-            if topics.setdefault(topic, queue.topic) == queue.topic:
-                ends[topic, queue.queue_id] = queue.end_physical
-            else:
-                ends[topic, queue.queue_id] = -1
-            if queue.topic not in self._deleted:
-                self._deleted_by_hash.pop(topic, None)
-        table = array("q", _NO_QUEUE)
-        for (topic, queue_id), end in sorted(ends.items()):
-            table.extend((topic, queue_id, end))
-        return memoryview(table).cast("B").cast("q", (len(table) // 3, 3))
-
-    def _dispatch_rows(self, file: MappedFile, count: int, ends: memoryview) -> bool:
-        """Dispatch the records that may lack an entry; False if earlier ones do."""
-        count = keep_unqueued(self._rows, count, ends)
-        rows = cast("list[list[int]]", self._rows[:count].tolist() if count else [])
-        deleted = self._deleted_by_hash
-        for row in map(_Row._make, rows):
-            if row.physical_offset < deleted.get(row.topic_hash, -1):
-                continue
-            position = row.physical_offset - file.base_offset
-            _, _, records = walk_log(
+        done = self._run(file, position)
+        report = self.report
+        report.record_count += done.records
+        report.entries_added += done.entries
+        if done.records:
+            self._log.last_store_ms = done.store_ms
+        is_whole = True
+        position, added = done.position, done.entries
+        if done.entries:
+            self._lower_checkpoint(done.first_offset)
+        if done.is_stopped:
+            _, position, [record] = walk_log(
                 file, position, file.size, check_crc=False, limit=1
             )
-            if not self._dispatch(records[0]):
-                return False
-            self._log.last_store_ms = row.store_ms
-        return True
+            before = report.entries_added
+            is_whole = self._dispatch(record)
+            report.record_count += 1
+            if report.entries_added > before:
+                self._lower_checkpoint(record.physical_offset)
+                added += 1
+        self._unflushed += added
+        if self._unflushed > UNFLUSHED_ENTRIES:
+            self._queues.flush()
+            self._unflushed = 0
+        return done.status, position, is_whole
+
+    def _lower_checkpoint(self, offset: int) -> None:
+        """Save that entries of records from `offset` on are not durable.
+
+        A new entry is in memory, and the checkpoint has promised an older one.
+        """
+        checkpoint = self._checkpoint
+        if offset < checkpoint.logics_physical_offset:
+            checkpoint.logics_physical_offset = offset
+            checkpoint.logics_msg_ms = 0
+            checkpoint.save(self._checkpoint_path)
+
+    def _report_progress(self, offset: int) -> None:
+        now = time.monotonic()
+        if now < self._next_progress:
+            return
+        self._next_progress = now + PROGRESS_S
+        logger.info(
+            "recovery has read the log up to %d of %d, %d queue entries added",
+            offset,
+            self._files.end_offset,
+            self.report.entries_added,
+        )
+
+    def _know_queues(self) -> None:
+        """Tell the dispatcher which queues are plain, and which records have none."""
+        self._dispatcher = QueueDispatcher()
+        for topic, end in self._deleted.items():
+            self._dispatcher.skip(topic.encode(), end)
+        for topic in self._unqueued:
+            self._dispatcher.skip(topic.encode(), NO_OFFSET)
+        for queue in self._queues:
+            self._know(queue)
+
+    def _know(self, queue: ConsumeQueue) -> None:
+        if queue.topic_bytes != SCHEDULE_TOPIC:
+            self._dispatcher.add(queue)
 
     def _dispatch(self, record: WalkedRecord) -> bool:
         """Add the record's queue entry; False if entries before it are missing."""
@@ -394,6 +413,7 @@ class Recovery:
             if record.physical_offset < self._deleted.get(topic, 0):
                 return True
             queue = self._queues.get_or_create(topic, record.queue_id)
+            self._know(queue)
         except (UnicodeDecodeError, RequestRejected, AssertionError):
             name = record.topic.decode(errors="replace")
             self._note(
@@ -411,11 +431,10 @@ class Recovery:
             self._note(
                 f"{queue.folder}: messages before {record.queue_offset} are lost"
             )
-            queue.fill_to(record.queue_offset)
+            self._unflushed += queue.fill_to(record.queue_offset)
         if record.queue_offset == queue.next_offset:
             due = self._tags.due_time(record.topic, record.store_ms, record.properties)
             code = record.tags_code if due is None else due
-            queue.prepare()
             queue.publish(record.physical_offset, record.size, code)
             self.report.entries_added += 1
         self._log.last_store_ms = record.store_ms

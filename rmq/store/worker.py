@@ -5,7 +5,8 @@ waits until the call returns.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 
 import trio
 
@@ -36,12 +37,28 @@ class Worker:
         lack of space, memory or descriptors, which come back.  With `here` the call is
         made on the trio thread, before other tasks run.
         """
+        steps = (work for _ in range(1))
+        return await self.attempt_all(what, steps, here=here)
+
+    async def attempt_all(
+        self,
+        what: str,
+        steps: Generator[Callable[[], object]],
+        *,
+        here: bool = False,
+    ) -> bool:
+        """As `attempt`, for work in steps.
+
+        What it does between them is done on the trio thread; it is closed at an error.
+        """
         try:
-            if here:
-                work()
-                await trio.lowlevel.checkpoint()
-            else:
-                await self.run(work)
+            with closing(steps):
+                for step in steps:
+                    if here:
+                        step()
+                        await trio.lowlevel.checkpoint()
+                    else:
+                        await self.run(step)
         except LogFailed:
             raise
         except (OSError, StoreError) as error:

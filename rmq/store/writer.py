@@ -105,7 +105,7 @@ class StoreWriter:
         self, queue: ConsumeQueue, message: Message, properties_size: int
     ) -> None:
         """Find room in log and queue, before writing to either."""
-        queue.prepare()
+        queue.reserve(1)
         self._log.make_room(
             record_size(
                 len(queue.topic_bytes),
@@ -195,7 +195,6 @@ class StoreWriter:
         except OSError as error:
             return BatchPutResult(self._write_failed(error))
         for entry in entries:
-            queue.prepare()
             queue.publish(*entry)
         self._log.mark_touched(queue)
         self._log.last_store_ms = store_ms
@@ -237,15 +236,11 @@ class StoreWriter:
     def end_batch(self) -> list[QueueTail]:
         """Return the queues with new entries since the last call.
 
-        Also wakes the loops that follow the log, and gives busy queues blocks ahead of
-        their writer.
+        Also wakes the loops that follow the log.
 
         Call it after each poll, and after a put outside of a poll.
         """
         touched = self._log.take_touched()
-        for queue in touched:
-            if queue.wants_blocks:
-                self._queues.files.extend(queue)
         if touched and self.on_new_messages is not None:
             self.on_new_messages()
         return touched

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmq._fastpath import MappedFile, topic_hash
+from rmq.store.checkpoint import Checkpoint
 from rmq.store.consume_queue import FILLER_SIZE
 from rmq.store.tags import SCHEDULE_TOPIC
 from rmq.tools.index_view import IndexCheck, view_index
@@ -89,6 +90,8 @@ class Verification:
         if is_live is None:
             is_live = store.is_in_use or store.ring.exists()
         self._is_live = is_live
+        self._durable_offset: int | None = None
+        """Where entries may begin to be only in the memory of a broker."""
         self._queues: dict[QueueKey, _QueueCheck] = {}
         self._unknown: dict[int, str] = {}
         self._batch: dict[int, list[NDArray[np.int64]]] = {}
@@ -135,6 +138,9 @@ class Verification:
     # -- queues
 
     def _open_queues(self) -> None:
+        if self._is_live or self._store.abort.exists():
+            checkpoint = Checkpoint.load(self._store.checkpoint)
+            self._durable_offset = checkpoint.logics_physical_offset
         for folder in self._store.queues():
             view = view_queue(folder.path)
             topic = folder.topic.encode()
@@ -212,6 +218,11 @@ class Verification:
                 (queue_offset, offset)
                 for queue_offset, offset in check.missing
                 if queue_offset >= fresh.end
+            ]
+            check.missing_count = len(check.missing)
+        if self._durable_offset is not None and check.missing_count:
+            check.missing = [
+                each for each in check.missing if each[1] < self._durable_offset
             ]
             check.missing_count = len(check.missing)
         if not check.missing_count:

@@ -1,6 +1,7 @@
 """Disks as a power cut may leave them, from the trace of a broker.
 
-The trace (`io_trace.h`) tells each write and each sync of a mapped file, in order.  At
+The trace (`io_trace.h`) tells each write and each sync of a mapped file, and of a queue
+file, which is open for a moment only, in order.  At
 any point of it the pages that were written since the last sync that ended are each on
 the disk, or not: an image takes some at their new content and leaves the others at what
 the last sync made durable.  A file that was never synced may also be empty or absent if

@@ -62,13 +62,13 @@ def test_silent_connections_do_not_end_a_broker(tmp_path, flush):
 
 
 def test_more_topics_than_descriptors(tmp_path):
-    root, load = tmp_path / "store", Load(topics=300, run_length=1)
+    root, load = tmp_path / "store", Load(topics=1_000, run_length=1)
     for _ in range(2):
         with broker(root, descriptors=256, **LARGE) as (child, address):
             load.run(address, 2)
             assert not load.refused
             stop(child, root)
-    assert len({sent.topic for sent in load.acknowledged.values()}) == 300
+    assert len({sent.topic for sent in load.acknowledged.values()}) == 1_000
     with broker(root, descriptors=256, **LARGE) as (child, address):
         load.run(address, 0.5)
     check(root, load, tmp_path)

@@ -124,3 +124,50 @@ def test_three_kills_in_a_row_lose_and_repeat_nothing(tmp_path, flush):
         numbers = sorted(number for _, _, number in found)
         assert numbers == list(range(len(found))), "each one once"
         acknowledged.update(found)
+
+
+MANY_QUEUES = """
+import os
+import sys
+from rmq.clock import SystemClock
+from rmq.protocol.message import Message
+from rmq.store.config import StoreConfig
+from rmq.store.message_store import MessageStore
+
+host = bytes((127, 0, 0, 1)) + bytes(4)
+config = StoreConfig(root_dir=sys.argv[1])
+store = MessageStore.open(config, clock=SystemClock(), store_host=host)
+count, flushed = 10_000, int(sys.argv[2])
+for number in range(3 * count):
+    topic, queue_id = divmod(number % count, 4)
+    body = b"%d" % number
+    store.writes.put(Message(f"T{topic}", queue_id, body, 0, 0, 0, host))
+    if number == flushed:
+        steps = store.flush_steps(thorough=True)
+        for _, step in zip(range(40), steps):
+            step()
+assert len(os.listdir("/proc/self/fd")) < 300
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("flushed", [-1, 15_000, 25_000])
+def test_ten_thousand_queues_survive_a_kill(tmp_path, flushed):
+    """Also in the middle of a flush: most entries were only in memory."""
+    child = subprocess.run(
+        [sys.executable, "-c", MANY_QUEUES, str(tmp_path), str(flushed)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+        timeout=120,
+    )
+    assert child.returncode == -signal.SIGKILL
+    config = StoreConfig(root_dir=str(tmp_path))
+    store = MessageStore.open(config, clock=SystemClock(), store_host=HOST)
+    assert store.recovery.duration_ms < 20_000, store.recovery.lines()
+    assert len(store.queues) == 10_000
+    for number in range(30_000):
+        topic, queue_id = divmod(number % 10_000, 4)
+        result = store.reads.get(f"T{topic}", queue_id, number // 10_000, 1)
+        assert decode_record(result.body).body == b"%d" % number
+    store.close()

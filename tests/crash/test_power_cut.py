@@ -36,7 +36,7 @@ FILE_SIZES = {
     "consumequeue": SIZES["mappedFileSizeConsumeQueue"],
     "index": index_file_size(5_000_000, 20_000_000),
 }
-TRACED = ["mapped_file", "tail_ring", "log_writer"]
+TRACED = ["mapped_file", "tail_ring", "log_writer", "queue_file"]
 """In the order of their imports."""
 RECORD_OVERHEAD = 400
 """More than a record of the load is larger than its body."""
@@ -63,10 +63,10 @@ def traced(tmp_path_factory):
     return folder
 
 
-def record(tmp_path, traced, flush, bug=""):
+def record(tmp_path, traced, flush, bug="", topics=3):
     """Run a traced broker under load and kill it; its root, disk and load."""
     root, trace = tmp_path / "store", tmp_path / "trace"
-    load = Load(trace=trace)
+    load = Load(trace=trace, topics=topics)
     environment = {"RMQ_IO_TRACE": str(trace)}
     with broker(root, flush, traced=traced, bug=bug, environment=environment) as (
         _,
@@ -143,7 +143,7 @@ def test_no_power_cut_breaks_the_promise(tmp_path, traced, flush):
 )
 def test_a_seeded_bug_is_caught(tmp_path, traced, bug, flush):
     chance = dice()
-    recorded = record(tmp_path, traced, flush, bug)
+    recorded = record(tmp_path, traced, flush, bug, topics=30)
     is_sync = flush == "SYNC_FLUSH"
     wrong = try_images(tmp_path, recorded, chance, 60, is_sync=is_sync)
     print(f"{bug}: caught by {len(wrong)} of 60 images; {wrong[:1]}")  # noqa: T201

@@ -1,5 +1,4 @@
 import errno
-import os
 import resource
 import signal
 
@@ -9,14 +8,11 @@ from hypothesis import strategies as st
 
 from rmq._fastpath import (
     MappedFile,
-    QueueTail,
     RecordEncoder,
     java_hash,
-    read_entry,
     record_size,
 )
 from tests.model import hashing
-from tests.model.queue_scan import Entry
 from tests.model.record import ModelRecord
 
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -213,28 +209,6 @@ def test_failed_pwrite_publishes_nothing_and_the_next_commit_writes_over_it(file
     stage(encoder, ModelRecord(b"u"))
     encoder.commit(file, use_pwrite=True)
     assert file.read(0, file.write_position) == ModelRecord(b"u").encode()
-
-
-@given(
-    offset=st.integers(-(2**63), 2**63 - 2**31),
-    size=st.integers(0, 2**31 - 1),
-    code=I64,
-)
-def test_queue_entry_as_model(tmp_path_factory, offset, size, code):
-    path = str(tmp_path_factory.getbasetemp() / "entries")
-    file = MappedFile(path, 40, create=True)
-    file.allocate(40)
-    file.write_position = 20
-    queue = QueueTail("t", 0)
-    queue.file = file
-    queue.publish(offset, size, code)
-    assert file.read(20, 20) == Entry(offset, size, code).encode()
-    assert read_entry(file, 20) == (offset, size, code)
-    for position in (-1, 21):
-        with pytest.raises(IndexError):
-            read_entry(file, position)
-    file.close()
-    os.unlink(path)
 
 
 def test_none_is_refused_where_a_file_or_bytes_are_needed():

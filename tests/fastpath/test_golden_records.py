@@ -11,9 +11,9 @@ from rmq._fastpath import (
     RecordStatus,
     check_record,
     decode_record,
+    find_entries_end,
     read_entry,
     tags_code,
-    valid_entries_end,
     walk_log,
 )
 from tests.golden.recordings import read_rows
@@ -58,7 +58,8 @@ class GoldenStore:
         folder = self._root / "consumequeue" / topic / str(queue_id)
         entries = {}
         for file in self._open(folder, QUEUE_SIZE) if folder.is_dir() else ():
-            for position in range(0, valid_entries_end(file), 20):
+            end, *_ = find_entries_end(file.path.encode(), file.size, 0, 1 << 62)
+            for position in range(0, end, 20):
                 index = (file.base_offset + position) // 20
                 entries[index] = read_entry(file, position)
         return entries

@@ -1,5 +1,3 @@
-from array import array
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,11 +7,8 @@ from rmq._fastpath import (
     RecordEncoder,
     RecordStatus,
     ScanStop,
-    keep_unqueued,
     read_entry,
     scan_queue,
-    size_entries,
-    valid_entries_end,
     walk_log,
 )
 from tests.model import hashing
@@ -59,8 +54,8 @@ def encode(entries) -> bytes:
     return b"".join(entry.encode() for entry in entries)
 
 
-def scan(file, entries, **limits):
-    return scan_queue(file, 0, 20 * len(entries), **{**NO_LIMIT, **limits})
+def scan(entries, **limits):
+    return scan_queue(encode(entries), **{**NO_LIMIT, **limits})
 
 
 @st.composite
@@ -91,10 +86,9 @@ def queues(draw):
     min_physical_offset=st.integers(0, 2_000),
 )
 @settings(max_examples=60)
-def test_any_queue_as_model(queue_file, entries, **limits):
-    queue_file.write(0, encode(entries).ljust(FILE_SIZE, b"\0"))
+def test_any_queue_as_model(entries, **limits):
     expected = model.scan(entries, **limits)
-    found = scan_queue(queue_file, 0, 20 * len(entries), **limits)
+    found = scan_queue(encode(entries), **limits)
     assert found.runs == expected.runs
     assert found.message_count == len(expected.taken)
     assert found.byte_count == sum(entry.size for entry in expected.taken)
@@ -102,75 +96,51 @@ def test_any_queue_as_model(queue_file, entries, **limits):
     assert found.stop.name == expected.stop
 
 
-@given(entries=queues())
-def test_sizes_of_any_queue(queue_file, entries):
-    queue_file.write(0, encode(entries).ljust(FILE_SIZE, b"\0"))
-    counts = array("q", [1, 1, 1])
-    bounds = array("q", [91, 100])
-    total = size_entries(queue_file, 0, 20 * len(entries), bounds, counts)
-    sizes = [each.size for each in entries if each.size not in (0, FILLER_SIZE)]
-    assert total == sum(sizes)
-    larger = sum(size > 100 for size in sizes)
-    assert list(counts) == [1 + sizes.count(91), 1 + sizes.count(100), 1 + larger]
-
-
-def test_sizes_need_a_count_for_what_is_larger(queue_file):
-    one = array("q", [1])
-    with pytest.raises(ValueError, match="1 counts for 1 bounds"):
-        size_entries(queue_file, 0, 20, one, one)
-    with pytest.raises(IndexError, match="outside"):
-        size_entries(queue_file, 0, FILE_SIZE + 20, array("q"), one)
-
-
-def test_neighbours_become_one_run(make_file):
+def test_neighbours_become_one_run():
     entries = [Entry(0, 91, 1), Entry(91, 100, 2), Entry(191, 92, 1), Entry(500, 91, 1)]
-    file = make_file(encode(entries))
-    assert scan(file, entries).runs == [(0, 283), (500, 91)]
-    assert scan(file, entries, tag_codes=(1,)).runs == [(0, 91), (191, 92), (500, 91)]
-    assert scan(file, entries, tag_codes=()).message_count == 0
+    assert scan(entries).runs == [(0, 283), (500, 91)]
+    assert scan(entries, tag_codes=(1,)).runs == [(0, 91), (191, 92), (500, 91)]
+    assert scan(entries, tag_codes=()).message_count == 0
 
 
-def test_first_message_is_taken_whatever_its_size(make_file):
+def test_first_message_is_taken_whatever_its_size():
     entries = [Entry(0, 5_000, 0), Entry(5_000, 91, 0)]
-    found = scan(make_file(encode(entries)), entries, max_bytes=10)
+    found = scan(entries, max_bytes=10)
     assert found.runs == [(0, 5_000)]
     assert found.stop is ScanStop.SCAN_FULL
 
 
-def test_scan_stops_before_what_is_not_confirmed(make_file):
+def test_scan_stops_before_what_is_not_confirmed():
     entries = [Entry(0, 100, 0), Entry(100, 100, 0)]
-    file = make_file(encode(entries))
-    assert scan(file, entries, confirm_offset=200).message_count == 2
-    found = scan(file, entries, confirm_offset=199)
+    assert scan(entries, confirm_offset=200).message_count == 2
+    found = scan(entries, confirm_offset=199)
     assert (found.message_count, found.examined) == (1, 1)
     assert found.stop is ScanStop.SCAN_END
-    assert scan(file, entries, confirm_offset=99).message_count == 0
+    assert scan(entries, confirm_offset=99).message_count == 0
 
 
 @pytest.mark.parametrize("offset", [2**63 - 1, 2**63 - 50])
-def test_offset_at_the_end_of_the_number_range_is_not_confirmed(make_file, offset):
+def test_offset_at_the_end_of_the_number_range_is_not_confirmed(offset):
     entries = [Entry(offset, 100, 0)]
-    found = scan(make_file(encode(entries)), entries)
+    found = scan(entries)
     assert (found.message_count, found.examined) == (0, 0)
 
 
-def test_negative_offset_counts_as_removed(make_file):
+def test_negative_offset_counts_as_removed():
     entries = [Entry(-5, 100, 0), Entry(0, 91, 0)]
-    found = scan(make_file(encode(entries)), entries)
+    found = scan(entries)
     assert (found.message_count, found.removed) == (1, 1)
 
 
-def test_more_tags_than_the_scan_can_compare_take_everything(make_file):
+def test_more_tags_than_the_scan_can_compare_take_everything():
     entries = [Entry(0, 91, 7)]
-    file = make_file(encode(entries))
-    assert scan(file, entries, tag_codes=tuple(range(100, 164))).message_count == 0
-    assert scan(file, entries, tag_codes=tuple(range(100, 165))).message_count == 1
+    assert scan(entries, tag_codes=tuple(range(100, 164))).message_count == 0
+    assert scan(entries, tag_codes=tuple(range(100, 165))).message_count == 1
 
 
-def test_runs_of_one_scan_are_limited(make_file):
+def test_runs_of_one_scan_are_limited():
     entries = [Entry(i * 200, 91, 0) for i in range(1_100)]
-    file = make_file(encode(entries), 22_000)
-    found = scan(file, entries, max_messages=2_000, max_examined=2_000)
+    found = scan(entries, max_messages=2_000, max_examined=2_000)
     assert found.message_count == len(found.runs) == 1_024
     assert found.stop is ScanStop.SCAN_FULL
 
@@ -178,38 +148,26 @@ def test_runs_of_one_scan_are_limited(make_file):
 @pytest.mark.parametrize(("start", "end"), [(-20, 0), (0, FILE_SIZE + 1), (40, 20)])
 def test_positions_outside_the_file_are_refused(make_file, start, end):
     file = make_file(b"")
-    for call in (
-        lambda: scan_queue(file, start, end, **NO_LIMIT),
-        lambda: walk_log(file, start, end),
-    ):
-        with pytest.raises(IndexError):
-            call()
+    with pytest.raises(IndexError):
+        walk_log(file, start, end)
 
 
 def test_closed_file_is_refused(make_file):
     file = make_file(b"")
     file.close()
-    for call in (
-        lambda: scan_queue(file, 0, 20, **NO_LIMIT),
-        lambda: walk_log(file, 0, 20),
-        lambda: read_entry(file, 0),
-        lambda: valid_entries_end(file),
-    ):
+    for call in (lambda: walk_log(file, 0, 20), lambda: read_entry(file, 0)):
         with pytest.raises(ValueError, match="closed"):
             call()
 
 
-def test_valid_entries_end_at_the_first_that_was_not_written(make_file):
-    entries = [Entry(0, FILLER_SIZE, 0), Entry(0, 91, 0), Entry(91, 100, -1)]
-    file = make_file(encode(entries))
-    assert valid_entries_end(file) == valid_entries_end(file, 40) == 60
-    assert valid_entries_end(file, 60) == 60
-    file.append(Entry(-1, 91, 0).encode())
-    assert valid_entries_end(file) == 60
-    file.write(60, Entry(5, 1 << 31, 0).encode())
-    assert valid_entries_end(file) == 60
-    full = make_file(encode([Entry(1, 91, 0)] * 3), 65)
-    assert valid_entries_end(full) == 60
+@given(entries=queues())
+def test_entries_of_a_file_are_read_one_by_one(queue_file, entries):
+    queue_file.write(0, encode(entries).ljust(FILE_SIZE, b"\0"))
+    found = [read_entry(queue_file, 20 * n) for n in range(len(entries))]
+    assert found == [(e.offset, e.size, e.tags_code) for e in entries]
+    for position in (-1, FILE_SIZE - 19):
+        with pytest.raises(IndexError):
+            read_entry(queue_file, position)
 
 
 def log_of(records, base_offset):
@@ -314,58 +272,3 @@ def test_encoder_and_walk_agree(make_file):
     assert [(r.queue_offset, r.tags_code) for r in walked] == [
         (i, 97) for i in range(10)
     ]
-
-
-def ends_of(queues):
-    rows = [(-1 << 63, -1, -1), *sorted((*key, end) for key, end in queues.items())]
-    flat = array("q", [number for row in rows for number in row])
-    return memoryview(flat).cast("B").cast("q", (len(rows), 3))
-
-
-@given(
-    st.dictionaries(
-        st.tuples(st.sampled_from([-9, 0, 7]), st.integers(0, 3)),
-        st.integers(-1, 100),
-    ),
-    st.lists(
-        st.tuples(
-            st.integers(0, 90),
-            st.integers(1, 20),
-            st.sampled_from([-9, 0, 7, 8]),
-            st.integers(0, 4),
-        )
-    ),
-)
-def test_kept_rows_are_those_behind_the_end_of_their_queue(queues, records):
-    flat = array("q", [0] * 8 * (len(records) + 1))
-    rows = memoryview(flat).cast("B").cast("q", (len(records) + 1, 8))
-    for n, (offset, size, topic, queue_id) in enumerate(records):
-        for column, value in ((0, offset), (1, size), (3, queue_id), (7, topic)):
-            rows[n, column] = value
-    wanted = [
-        record
-        for record in records
-        if record[0] + record[1] > queues.get((record[2], record[3]), -1)
-    ]
-    count = keep_unqueued(rows, len(records), ends_of(queues))
-    assert [
-        (rows[n, 0], rows[n, 1], rows[n, 7], rows[n, 3]) for n in range(count)
-    ] == wanted
-
-
-@pytest.mark.parametrize(
-    ("rows", "count", "ends", "said"),
-    [
-        ((1, 7), 1, (1, 3), "7 columns"),
-        ((1, 8), 1, (1, 2), "ends of 2"),
-        ((1, 8), 2, (1, 3), "2 of 1 rows"),
-        ((1, 8), -1, (1, 3), "-1 of 1 rows"),
-    ],
-)
-def test_rows_of_another_shape_are_refused(rows, count, ends, said):
-    tables = [
-        memoryview(bytearray(8 * shape[0] * shape[1])).cast("q", shape)
-        for shape in (rows, ends)
-    ]
-    with pytest.raises(ValueError, match=said):
-        keep_unqueued(tables[0], count, tables[1])

@@ -67,7 +67,7 @@ class Watch:
         self.calls = []
         for part, name in (
             (store.durability, "flush"),
-            (store, "flush_queues"),
+            (store, "flush_steps"),
             (store.log, "allocate_ahead"),
             (store.disk, "check"),
         ):

@@ -1,6 +1,7 @@
 """Deleted topics do not come back, after any kind of start."""
 
 import json
+import shutil
 
 import pytest
 
@@ -82,3 +83,22 @@ def test_an_unreadable_file_knows_nothing(tmp_path, text):
     known = DeletedTopics(tmp_path)
     known.load()
     assert known.ends == {}
+
+
+def test_a_flush_during_the_deletion_brings_nothing_back(open_store, make_message):
+    """The broker died after its worker had made the files again."""
+    store = open_store()
+    store.writes.put(make_message(b"old"))
+    steps = store.queues.flush_steps(0)
+    write = next(steps)
+    store.delete_topic("Topic")
+    write()
+    assert (store.directory.consume_queue / "Topic" / "0").exists()
+    folder = store.directory.consume_queue.rename(store.directory.root / "aside")
+    steps.close()
+    store.close()
+    shutil.rmtree(store.directory.consume_queue, ignore_errors=True)
+    folder.rename(store.directory.consume_queue)
+    again = open_store()
+    assert len(again.queues) == 0
+    assert again.writes.put(make_message(b"new")).queue_offset == 0

@@ -98,8 +98,8 @@ async def test_queues_are_flushed_each_second_and_all_each_minute(
 
     watch = await run_for(store, 60.9, at=put_each_second)
     end = store.log.end_offset
-    assert watch.times("flush_queues", False) == list(range(1, 60))
-    assert watch.times("flush_queues", True) == [60]
+    assert watch.times("flush_steps", False) == list(range(1, 60))
+    assert watch.times("flush_steps", True) == [60]
     saved = Checkpoint.load(store.directory.checkpoint)
     assert saved.logics_physical_offset == saved.confirm_offset == end
 
@@ -116,8 +116,8 @@ async def test_queues_are_flushed_only_after_messages_and_all_within_a_minute(
         store.writes.end_batch()
 
     watch = await run_for(store, 300, at=put_later)
-    assert watch.times("flush_queues", False) == [1]
-    assert watch.times("flush_queues", True) == [60, 201]
+    assert watch.times("flush_steps", False) == [1]
+    assert watch.times("flush_steps", True) == [60, 201]
     assert store.is_flushed
 
 
@@ -136,7 +136,7 @@ async def test_intervals_are_settings(
 
     watch = await run_for(store, 1.05, at=put_often)
     assert watch.times("flush")[0] == 0.1
-    assert watch.times("flush_queues", False) == [0.2, 0.4, 0.6, 0.8, 1.0]
+    assert watch.times("flush_steps", False) == [0.2, 0.4, 0.6, 0.8, 1.0]
 
 
 @pytest.mark.usefixtures("without_ring")

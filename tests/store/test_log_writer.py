@@ -202,7 +202,7 @@ def test_a_start_that_is_killed_is_repeated(open_store, make_message, tmp_path):
     shutil.copytree(store.directory.root, image)
     kept = (image / "abort").read_text()
 
-    def die(_path):
+    def die(_path, **_options):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:

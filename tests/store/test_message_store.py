@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rmq._fastpath import RecordStatus, check_record, decode_record, tags_code
+from rmq._fastpath import (
+    RecordStatus,
+    check_record,
+    decode_record,
+    tags_code,
+    write_entries,
+)
 from rmq.errors import DiskFull, LogFailed, StoreClosed, StoreError
 from rmq.protocol.batch import BatchItem
-from rmq.store import allocate
+from rmq.store import allocate, message_store, queue_flush
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType
 from rmq.store.results import Boundary, GetStatus, PutResult, PutStatus
@@ -271,24 +277,41 @@ def test_a_failed_blank_record_leaves_no_gap(open_store, make_message, monkeypat
     assert [f.base_offset for f in store.log.files.files] == [0, 65536]
 
 
-def test_a_batch_without_room_in_its_queue_is_not_written(
+def test_a_full_disk_for_queue_files_refuses_messages(
     open_store, make_message, monkeypatch
 ):
-    """A queue file of ten entries is full in the middle of the batch."""
+    """The entries stay in memory; the next flush writes them."""
     store = open_store()
-    for n in range(5):
-        store.writes.put(make_message(bytes([n])))
-    end = store.log.end_offset
-    items = [BatchItem(0, b"item", "")] * 10
+    store.writes.put(make_message(b"first"))
     with monkeypatch.context() as patch:
-        patch.setattr(allocate.FileAllocator, "create", no_space)
-        result = store.writes.put_batch(make_message(), items)
-        assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert store.log.end_offset == end
-    assert store.reads.max_offset("Topic", 0) == 5
+        patch.setattr(queue_flush, "write_entries", lambda *_: [errno.ENOSPC])
+        with pytest.raises(DiskFull, match=r"no disk space for .*Topic/0"):
+            store.flush_queues(thorough=True)
+    refused = store.writes.put(make_message(b"second"))
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.checkpoint_distance == store.log.end_offset
     store.disk.check()
-    assert store.writes.put(make_message(b"next")).queue_offset == 5
-    assert bodies(store)[5:] == [b"next"]
+    store.flush_queues(thorough=True)
+    assert store.checkpoint_distance == 0
+    assert store.writes.put(make_message(b"next")).queue_offset == 1
+    assert bodies(store) == [b"first", b"next"]
+
+
+def test_queue_files_that_stay_broken_refuse_messages_at_last(
+    open_store, make_message, monkeypatch
+):
+    """Else the entries that wait in memory would take all of it."""
+    store = open_store()
+    store.writes.put(make_message())
+    monkeypatch.setattr(queue_flush, "write_entries", lambda *_: [errno.EIO])
+    with pytest.raises(StoreError, match=r"cannot write .*: Input/output error"):
+        store.flush_queues(thorough=True)
+    assert store.durability.is_writable
+    monkeypatch.setattr(message_store, "UNFLUSHED_LIMIT", 0)
+    with pytest.raises(StoreError, match="Input/output"):
+        store.flush_queues(thorough=True)
+    assert not store.durability.is_writable
+    monkeypatch.undo()
 
 
 def test_a_message_that_cannot_be_encoded_leaves_nothing_behind(
@@ -433,12 +456,17 @@ def test_bytes_of_one_get_are_whole_records(open_store, make_message):
 
 
 def test_a_get_ends_with_the_queue_file(open_store, make_message):
+    """And where the entries begin that are in memory."""
     store = open_store()
     for n in range(25):
         store.writes.put(make_message(bytes([n])))
+    assert store.reads.get("Topic", 0, 7, 32).message_count == 18
+    store.queues.flush()
     result = store.reads.get("Topic", 0, 7, 32)
     assert (result.message_count, result.next_begin_offset) == (3, 10)
     assert (result.min_offset, result.max_offset) == (0, 25)
+    assert store.reads.get("Topic", 0, 10, 32).message_count == 10
+    assert store.reads.get("Topic", 0, 20, 32).message_count == 5
 
 
 def test_a_queue_that_was_never_filled_is_empty(open_store, make_message):
@@ -454,7 +482,8 @@ def test_messages_whose_log_is_gone_are_too_small(open_store, make_message):
     store = open_store()
     while store.log.end_offset < 2 * 65536:
         store.writes.put(make_message(b"x" * 5000))
-    first = store.queues.get("Topic", 0).first_at_or_above(65536)
+    queue = store.queues.get("Topic", 0)
+    first = next(n for n in range(99) if queue.entry(n)[0] >= 65536)
     store.close()
     (store.directory.commit_log / f"{0:020d}").unlink()
     again = open_store()
@@ -615,8 +644,13 @@ def test_names_of_new_files_are_made_durable(open_store, make_message, monkeypat
         synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
         fsync(descriptor)
 
+    def written(writes, folders, file_size):
+        synced.extend(Path(os.fsdecode(folder)) for folder in folders)
+        return write_entries(writes, folders, file_size)
+
     store = open_store()
     monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(queue_flush, "write_entries", written)
     folders = store.directory
     store.writes.put(make_message())
     store.durability.flush()
@@ -631,7 +665,7 @@ def test_names_of_new_files_are_made_durable(open_store, make_message, monkeypat
     synced.clear()
     store.flush_queues(thorough=True)
     queue = folders.consume_queue / "Topic"
-    names = [queue, queue / "0", folders.consume_queue]
+    names = [folders.consume_queue, queue, queue / "0"]
     assert synced[:3] == names
     synced.clear()
     store.flush_queues(thorough=True)

@@ -4,8 +4,9 @@ import shutil
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath import decode_record, find_entries_end
 from rmq.errors import CorruptLog
+from rmq.store import consume_queue
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.results import GetStatus, PutStatus
 
@@ -438,13 +439,29 @@ def test_a_page_lost_long_ago_in_the_queue_is_refilled(open_store, make_message)
     assert all_bodies(open_store()) == sent
 
 
-def test_files_below_the_checkpoint_are_not_looked_at(open_store, make_message):
+def test_files_below_the_checkpoint_are_not_looked_at(
+    open_store, make_message, monkeypatch
+):
     store = open_store()
     _, results = fill(store, make_message)
-    queue = store.queues.get("Topic", 0)
-    for n, checked in ((0, 10), (1, 10), (11, 9), (75, 3), (99, 3)):
-        assert queue._doubtful_count(results[n].physical_offset) == checked
-    assert queue._doubtful_count(None) == 3
+    store.close()
+    queue = store.queues.get_or_create("Topic", 0)
+    looked = []
+
+    def look(path, size, known, durable):
+        looked.append(path)
+        return find_entries_end(path, size, known, durable)
+
+    monkeypatch.setattr(consume_queue, "find_entries_end", look)
+    for n, checked in ((0, 10), (1, 10), (11, 9), (75, 3), (99, 1)):
+        looked.clear()
+        queue.load(0, results[n].physical_offset)
+        assert (len(looked), queue.next_offset) == (checked, 100), n
+    looked.clear()
+    queue.load(95)
+    assert (len(looked), queue.next_offset) == (1, 100)
+    queue.load(150)
+    assert queue.next_offset == 100, "files that lost entries"
 
 
 def test_an_entry_that_names_no_record_hides_none(open_store, make_message):

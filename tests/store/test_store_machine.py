@@ -34,7 +34,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     def open(self):
         config = StoreConfig(
-            root_dir=self.root, commit_log_file_size=FILE_SIZE, queue_file_size=100
+            root_dir=self.root,
+            commit_log_file_size=FILE_SIZE,
+            queue_file_size=100,
+            index_slots=500,
+            index_entries=2_000,
         )
         self.store = MessageStore.open(config, clock=SystemClock(), store_host=HOST)
 
@@ -93,6 +97,21 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def crash(self):
         self.kill()
+        self.open()
+        assert not self.store.recovery.cuts
+
+    @rule(steps=st.integers(0, 4))
+    def kill_in_a_flush(self, steps):
+        """What was only in memory is gone: entries of queues that no flush wrote."""
+        flush = self.store.flush_steps(thorough=True)
+        for _, step in zip(range(steps), flush, strict=False):
+            step()
+        copy = tempfile.mkdtemp(prefix="rmq-machine-")
+        shutil.copytree(self.root, copy, dirs_exist_ok=True)
+        flush.close()
+        self.store.close()
+        shutil.rmtree(self.root)
+        self.root = copy
         self.open()
         assert not self.store.recovery.cuts
 

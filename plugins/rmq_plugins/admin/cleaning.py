@@ -4,8 +4,6 @@
 files before the start of the log, and 316 the queues of unknown topics, both at once.
 """
 
-from functools import partial
-
 import trio
 
 from rmq.plugin import BrokerContext, Connection
@@ -27,9 +25,8 @@ class CleaningHandler:
     async def queue_files(self, request: Command, connection: Connection) -> Command:
         """Unlink queue files whose messages the log no longer has."""
         self._store.cleaner.request_queues()
-        for paths in self._store.cleaner.clean_queues():
-            for path in paths:
-                await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
+        for step in self._store.cleaner.clean_queues():
+            await trio.to_thread.run_sync(step)
         return request.reply()
 
     def unused_topics(self, request: Command, connection: Connection) -> Command:

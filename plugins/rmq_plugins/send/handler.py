@@ -63,12 +63,13 @@ class SendHandler:
     def compiled(self, broker: BrokerContext) -> NativeSends:
         """Create the compiled sends; from then on they serve plain messages."""
         if self._natives is None:
+            declined = self._special - {names.SHARDING_KEY} | self._triggers
             self._natives = NativeSends(
                 broker,
                 facts=self._answers.facts,
                 added=self._added_text,
                 keys=self._keys,
-                specials=self._special - {names.SHARDING_KEY} | self._triggers,
+                declined_properties=declined,
             )
         return self._natives
 

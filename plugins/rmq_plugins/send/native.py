@@ -26,7 +26,7 @@ class NativeSends:
         facts: dict[str, str],
         added: str,
         keys: UniqueKeys,
-        specials: frozenset[str],
+        declined_properties: frozenset[str],
     ) -> None:
         self._store = broker.store
         self.table = SendTable(
@@ -37,7 +37,7 @@ class NativeSends:
             facts=facts,
             added=added.encode(),
             keys=keys,
-            specials=specials,
+            declined_properties=declined_properties,
             waits_for_disk=broker.store_config.is_sync_flush,
             max_body_size=broker.store_config.max_message_size,
             version=WIRE_VERSION,

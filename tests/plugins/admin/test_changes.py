@@ -236,6 +236,7 @@ def test_queues_of_unknown_topics_go(caller):
     caller.send("U")
     caller.broker.topics.delete("U")
     folder = caller.broker.store.directory.consume_queue
+    caller.broker.store.queues.flush()
     assert (folder / "U").exists()
     assert caller.call(316).code == 0
     assert not (folder / "U").exists()

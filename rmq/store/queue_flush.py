@@ -1,0 +1,92 @@
+"""QueueFlush: entries of some queues on their way to the disk.
+
+Made on the trio thread with copies of the entries; `write` runs in a worker; `settle`
+is again for the trio thread.  Between the two the queues may grow, and may be deleted.
+Crash contract: an entry leaves memory after the disk has confirmed it, with the name of
+its file and of the folders; so a write that failed is repeated by the next flush.
+"""
+
+import os
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from rmq._fastpath import write_entries
+from rmq.store.allocate import as_store_error
+from rmq.store.consume_queue import ConsumeQueue, FileWrite
+from rmq.store.descriptors import SHORTAGES, DescriptorReserve
+
+GROUP_SIZE = 64
+"""Queues of one flush: their files are open together, and share a journal's commit."""
+
+
+class QueueFlush:
+    """One group of queues."""
+
+    def __init__(
+        self,
+        queues: list[ConsumeQueue],
+        root: str,
+        file_size: int,
+        reserve: DescriptorReserve,
+    ) -> None:
+        self.failed: list[ConsumeQueue] = []
+        """After `settle`: queues whose entries are not durable."""
+
+        self._queues = [
+            (queue, queue.next_offset, queue.file_writes()) for queue in queues
+        ]
+        self._root = root
+        self._file_size = file_size
+        self._reserve = reserve
+        self._errors: list[int] = []
+        self.failure: Exception | None = None
+        """The first error."""
+
+    def write(self) -> None:
+        """Write and wait for the disk; `settle` has the errors."""
+        writes = [write for *_, writes in self._queues for write in writes]
+        folders = {os.path.dirname(path) for path, *_, is_new in writes if is_new}
+        if folders:
+            folders |= {os.path.dirname(folder) for folder in folders}
+            folders.add(os.fsencode(self._root))
+        try:
+            self._errors = self._reserve.open(
+                partial(self._write_all, writes, sorted(folders))
+            )
+        except OSError as error:
+            self.failure = as_store_error(error, Path(error.filename))
+
+    def _write_all(self, writes: list[FileWrite], folders: list[bytes]) -> list[int]:
+        """Write everything; OSError if a file found no descriptor."""
+        errors = write_entries(writes, folders, self._file_size)
+        for error, (path, *_) in zip(errors, writes, strict=True):
+            if error in SHORTAGES:
+                raise OSError(error, os.strerror(error), os.fsdecode(path))
+        return errors
+
+    def settle(self) -> None:
+        """Free the memory of what is durable now."""
+        errors = iter(self._errors)
+        for queue, end, writes in self._queues:
+            results = [next(errors, -1) for _ in writes]
+            if queue.is_deleted:
+                self._remove(queue)
+            elif any(results):
+                self.failed.append(queue)
+                self._keep_error(results, writes)
+            else:
+                queue.note_flushed(end)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        """Remove what was written after the topic had been deleted."""
+        shutil.rmtree(queue.folder, ignore_errors=True)
+        with suppress(OSError):  # there are other queues, or it is gone
+            queue.folder.parent.rmdir()
+
+    def _keep_error(self, results: list[int], writes: list[FileWrite]) -> None:
+        for result, (path, *_) in zip(results, writes, strict=True):
+            if result > 0 and self.failure is None:
+                error = OSError(result, os.strerror(result))
+                self.failure = as_store_error(error, Path(os.fsdecode(path)))
