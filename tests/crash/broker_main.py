@@ -17,13 +17,15 @@ HEAD = struct.Struct("<c3xiqq")
 FLUSHES_BEFORE_THE_BUG = 3
 
 
-def load_traced(folder):
-    for path in sorted(Path(folder).glob("*.so"), key=lambda path: path.name):
-        name = f"rmq._fastpath.{path.stem.partition('-')[2]}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
+class TracedModules:
+    """Finds the traced modules in a folder, before the installed ones."""
+
+    def __init__(self, folder):
+        self._paths = {f"rmq._fastpath.{p.stem}": p for p in Path(folder).glob("*.so")}
+
+    def find_spec(self, name, _path=None, _target=None):
+        path = self._paths.get(name)
+        return path and importlib.util.spec_from_file_location(name, path)
 
 
 def trace_checkpoints():
@@ -97,7 +99,7 @@ BUGS = {
 if __name__ == "__main__":
     traced, bug, *arguments = sys.argv[1:]
     if traced:
-        load_traced(traced)
+        sys.meta_path.insert(0, TracedModules(traced))
         trace_checkpoints()
     if bug:
         BUGS[bug]()

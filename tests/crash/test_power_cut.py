@@ -6,6 +6,7 @@ be caught, or the laboratory proves nothing.
 """
 
 import subprocess
+import sys
 import sysconfig
 import time
 from pathlib import Path
@@ -30,14 +31,16 @@ from tests.crash.laboratory import (
 from tests.crash.power_cut import Disk
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
-SOURCE = Path(__file__).parents[2] / "rmq/_fastpath"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "rmq/_fastpath"
+MADE = ROOT / f"build/plain-{sys.implementation.cache_tag}/c/rmq/_fastpath"
+"""Where the build leaves the C sources."""
 FILE_SIZES = {
     "commitlog": SIZES["mappedFileSizeCommitLog"],
     "consumequeue": SIZES["mappedFileSizeConsumeQueue"],
     "index": index_file_size(5_000_000, 20_000_000),
 }
 TRACED = ["mapped_file", "tail_ring", "log_writer", "queue_file"]
-"""In the order of their imports."""
 RECORD_OVERHEAD = 400
 """More than a record of the load is larger than its body."""
 
@@ -47,11 +50,10 @@ def traced(tmp_path_factory):
     """A folder with the modules that write files, compiled so that they trace."""
     folder = tmp_path_factory.mktemp("traced")
     include = sysconfig.get_path("include")
-    for place, name in enumerate(TRACED):
-        source = SOURCE / f"{name}.c"
-        if not source.exists():
-            pytest.skip(f"{source} is made by the build; build in place first")
-        target = folder / f"{place}-{name}.so"
+    for name in TRACED:
+        source = MADE / f"{name}.c"
+        assert source.exists(), "it is made by the build: run `make dev`"
+        target = folder / f"{name}.so"
         subprocess.run(
             [
                 *("cc", "-O1", "-shared", "-fPIC", "-DRMQ_IO_TRACE"),
