@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import click
 
-from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.client.admin import AdminClient, AnswerRefused, GroupUnknown
 from rmq.errors import (
     CertificateWanted,
     ConnectFailed,
@@ -86,6 +86,8 @@ def explain(
         return Failure(text, why, "--tls --ca server-ca.pem")
     if isinstance(error, ConnectFailed):
         return _not_connected(error)
+    if isinstance(error, GroupUnknown) and admin:
+        return Failure(text, *did_you_mean("group", error.name, admin.groups))
     if isinstance(error, AnswerRefused):
         return _refused(error, admin, subject)
     if "does not speak the protocol of RocketMQ" in text:

@@ -40,6 +40,14 @@ class AnswerRefused(RmqError):
         self.remark = remark
 
 
+class GroupUnknown(RmqError):
+    """No broker knows a group of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no group is called {name}")
+        self.name = name
+
+
 class BrokerUnknown(RmqError):
     """No broker of that name is registered."""
 

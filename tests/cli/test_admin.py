@@ -295,7 +295,7 @@ async def test_what_is_not_there(node, run):
 
 
 async def test_tables(run, topic):
-    lines = (await run("topicStatus", "-t", topic)).stdout.splitlines()
+    lines = (await run("topicStatus", "-t", topic, "--mqadmin")).stdout.splitlines()
     assert lines[0].split("#")[1:3] == ["Broker Name  ", "Queue Id  "]
     assert lines[2].split()[:4] == ["broker-test", "1", "0", "3"]
 
@@ -338,3 +338,20 @@ def test_times():
 @pytest.mark.slow
 async def test_the_page_is_what_the_code_says():
     assert (ROOT / "docs" / "admin.md").read_text() == render(await look())
+
+
+async def test_a_body_is_escaped_for_people_and_as_it_is_in_json(node, run, topic):
+    line = "printMsgByQueue", "-t", topic, "-a", "broker-test", "-i", "0"
+    await run("sendMessage", "-t", topic, "-p", "a\n\x1b[2J", "-b", "broker-test",
+              "-i", 0)  # fmt: skip
+    assert r"a\n\x1b[2J" in (await run(*line)).stdout
+    assert "\x1b" not in (await run(*line, "--mqadmin")).stdout
+    (message,) = json.loads((await run(*line, "--json")).stdout)
+    assert message["body"] == "a\n\x1b[2J"
+
+
+async def test_a_group_that_is_nearly_right(run, topic):
+    result = await run("consumerProgress", "-g", "Gx")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("rmq: no group is called Gx\n")
+    assert (await run("consumerProgress", "-g", "G")).exit_code == 0

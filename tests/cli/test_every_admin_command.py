@@ -4,6 +4,7 @@ So nothing is left for which mqadmin and a JDK are needed.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from rmq.client.admin import AdminClient, Queue
 from rmq.client.identity import Identity, Trust
 from rmq.protocol.records import decode_stored
 
+PIPED = Path(__file__).parent / "piped"
 LINES = {
     "updateTopic": "-b {b} -t Orders -r 2 -w 2",
     "updateTopicList": "-B broker-test -f {topics}",
@@ -103,6 +105,8 @@ async def test_every_command_works_where_tls_and_users_are_enforced(
         "id": "", "unique": "",
     }  # fmt: skip
     where = "-n", secured.name_servers[0], "--ca", authority.cert
+    lines = (PIPED / "columns.txt").read_text().splitlines()
+    columns = dict(line.split(": ") for line in lines)
     for name, text in LINES.items():
         words = ("-g G" if text is None else text).format(**known).split()
         if text is None and name == "producerConnection":
@@ -110,6 +114,8 @@ async def test_every_command_works_where_tls_and_users_are_enforced(
         result = await command("admin", name, *where, *words, env=environment)
         code = 0 if text is not None else 1
         assert result.exit_code == code, (name, result.output)
+        if name in columns:
+            assert result.stdout.partition("\n")[0] == columns[name].replace(" ", "\t")
         if name == "updateTopic":
             route = "admin", "topicRoute", *where, "-t", "Orders"
             for _ in range(100):

@@ -20,13 +20,18 @@ from rmq_plugins.admin.rates import Counts, Rates
 
 SAMPLE_INTERVAL_S: Final = 1
 
-_POOLS: Final = ("send", "pull", "litePull", "query", "ack")
+_POOLS: Final = {
+    "send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000,
+    "ack": 100_000,
+}  # fmt: skip
+"""Java's capacities: alerts divide by them, so that 0 would be an error there."""
+
 _NOTHING: Final = {
     **{f"{pool}ThreadPoolQueueSize": "0" for pool in _POOLS},
-    **{f"{pool}ThreadPoolQueueCapacity": "0" for pool in _POOLS},
+    **{f"{pool}ThreadPoolQueueCapacity": str(size) for pool, size in _POOLS.items()},
     **{f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0" for pool in _POOLS},
     "EndTransactionQueueSize": "0",
-    "EndTransactionThreadPoolQueueCapacity": "0",
+    "EndTransactionThreadPoolQueueCapacity": "100000",
     "dispatchBehindBytes": "0",
     "dispatchMaxBuffer": "0",
     "pageCacheLockTimeMills": "0",
@@ -59,6 +64,7 @@ class RuntimeInfo:
         self._root = broker.store_config.root
         self._clock = broker.clock
         self._boot_ms = broker.boot_ms
+        self._delay_levels = broker.store_config.delay_table()
         self._native_counts = broker.native_counts
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
         self._facts = broker.facts
@@ -159,15 +165,16 @@ class RuntimeInfo:
         }
 
     def _delay_facts(self) -> dict[str, str]:
-        """Return the progress of each delay level, and the end of its queue."""
+        """Return the progress of each delay level in use, and the end of its queue."""
         told = self._facts(DELAY_OFFSETS) or {"offsetTable": {}}
-        return {
-            f"scheduleMessageOffset_{level}": f"{offset},{self._end(level)}"
-            for level, offset in told["offsetTable"].items()
-        }
-
-    def _end(self, level: str) -> int:
-        return self._store.reads.max_offset(SCHEDULE_TOPIC, int(level) - 1)
+        offsets = {int(level): offset for level, offset in told["offsetTable"].items()}
+        found = {}
+        for level in range(1, len(self._delay_levels) + 1):
+            end = self._store.reads.max_offset(SCHEDULE_TOPIC, level - 1)
+            if end or level in offsets:
+                text = f"{offsets.get(level, 0)},{end}"
+                found[f"scheduleMessageOffset_{level}"] = text
+        return found
 
     def _broker_facts(self) -> dict[str, str]:
         return {

@@ -12,6 +12,7 @@ from rmq.cli.admin.command import (
     broker_option,
     broker_or_cluster,
     cluster_option,
+    emit,
     flag,
     pick,
     targets,
@@ -33,8 +34,7 @@ def cluster_list(
     """Show all brokers with their traffic."""
     make = _totals if more else _traffic
     while interval is not None:
-        for line in make(admin, cluster).lines():
-            click.echo(line)
+        emit(make(admin, cluster), as_json=False)
         time.sleep(interval)
     return make(admin, cluster)
 
@@ -206,8 +206,7 @@ def ha_status(
     """Show the replicas of masters and their progress."""
     asked = targets(admin, broker, cluster)
     while interval is not None:
-        for line in _replicas(admin, asked).lines():
-            click.echo(line)
+        emit(_replicas(admin, asked), as_json=False)
         time.sleep(interval)
     return _replicas(admin, asked)
 

@@ -6,43 +6,23 @@ not reachable.
 """
 
 import json
-import re
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from rmq.cli.failures import Subject, end
+from rmq.cli.table import Table, plain, plain_text
+from rmq.cli.text import harmless
 from rmq.cli.tool_settings import connection_options, settings_of
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.errors import RmqError
-from rmq.protocol.json_dialect import ObjectKey
+
+__all__ = ["Shown", "Table", "admin_command", "emit", "targets"]
 
 registry: dict[str, click.Command] = {}
-
-
-class Table(NamedTuple):
-    """Rows under names; the JSON objects have the same names."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-
-    def as_json(self) -> list[dict[str, object]]:
-        """Return one object for each row."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
-    def lines(self) -> list[str]:
-        """Return titles and rows as columns of text."""
-        assert all(len(row) == len(self.columns) for row in self.rows), self.columns
-        titles = ["#" + _spaced(name) for name in self.columns]
-        texts = [[_shown(cell) for cell in row] for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
-        return [
-            "  ".join(
-                text.ljust(width) for text, width in zip(row, widths, strict=True)
-            ).rstrip()
-            for row in [titles, *texts]
-        ]
 
 
 Shown = Table | dict[str, Any] | list[str]
@@ -58,8 +38,10 @@ def admin_command(name: str) -> Callable[[Function], Function]:
         def run(
             *,
             as_json: bool,
+            as_mqadmin: bool,
+            no_header: bool,
             broker_name: str | None = None,
-            **options: Any,  # noqa: ANN401
+            **options: Any,  # noqa: ANN401 - one for each option
         ) -> None:
             with settings_of(options).admin() as admin:
                 try:
@@ -69,7 +51,7 @@ def admin_command(name: str) -> Callable[[Function], Function]:
                 except RmqError as error:
                     topic, group = options.get("topic"), options.get("group")
                     end(error, admin, Subject(str(topic or ""), str(group or "")))
-            emit(shown, as_json=as_json)
+            emit(shown, as_json=as_json, as_mqadmin=as_mqadmin, header=not no_header)
 
         registry[name] = click.Command(
             name,
@@ -87,60 +69,47 @@ def _common() -> list[click.Parameter]:
     return [
         *connection_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="One JSON document."),
+        click.Option(
+            ["--mqadmin", "as_mqadmin"], is_flag=True, help="mqadmin's raw columns."
+        ),
+        click.Option(
+            ["-H", "--no-header", "no_header"], is_flag=True, help="Rows only."
+        ),
     ]
 
 
-def emit(shown: Shown, *, as_json: bool) -> None:
+def emit(
+    shown: Shown, *, as_json: bool, as_mqadmin: bool = False, header: bool = True
+) -> None:
     """Print the output of a command."""
     if as_json:
         value = shown.as_json() if isinstance(shown, Table) else shown
         if isinstance(value, list) and value and isinstance(value[0], str):
             value = {"result": value}
-        click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
-    elif isinstance(shown, Table):
-        for line in shown.lines():
-            click.echo(line)
-    elif isinstance(shown, dict):
+        click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+        return
+    for line in _lines(shown, as_mqadmin=as_mqadmin, header=header):
+        click.echo(line)
+
+
+def _lines(shown: Shown, *, as_mqadmin: bool, header: bool) -> list[str]:
+    is_tty = sys.stdout.isatty()
+    if isinstance(shown, Table):
+        if as_mqadmin:
+            return shown.as_mqadmin()
+        if is_tty:
+            return shown.for_terminal(shutil.get_terminal_size().columns)
+        return shown.for_pipe(header=header)
+    if isinstance(shown, dict):
         width = max(map(len, shown), default=0)
-        for key, value in shown.items():
-            click.echo(f"{key:{width}}  {_shown(value)}")
-    else:
-        for line in shown:
-            click.echo(line)
-
-
-def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """Convert objects that are names of members to text."""
-    if isinstance(value, dict):
-        return {
-            _name(name) if isinstance(name, ObjectKey) else str(name): _plain(each)
-            for name, each in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    return value
-
-
-def _name(key: ObjectKey) -> str:
-    return f"{key['topic']}@{key['brokerName']}@{key['queueId']}"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    if isinstance(value, dict | list):
-        return json.dumps(_plain(value), ensure_ascii=False)
-    return "" if value is None else str(value)
-
-
-def _spaced(name: str) -> str:
-    """Turn brokerName into `Broker Name`."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return words[0].upper() + words[1:]
+        texts = {key: harmless(plain_text(value)) for key, value in shown.items()}
+        if is_tty and any(isinstance(each, dict | list) for each in shown.values()):
+            text = json.dumps(plain(shown), indent=2, ensure_ascii=False)
+            return [harmless(line) for line in text.splitlines()]
+        if is_tty or as_mqadmin:
+            return [f"{key:{width}}  {text}" for key, text in texts.items()]
+        return [f"{key}\t{text}" for key, text in texts.items()]
+    return [harmless(line) for line in shown]
 
 
 # -- options that several commands have

@@ -32,10 +32,13 @@ HEAD: Final = """\
 # Administration
 
 `mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands
-by the same names and flags. `rmq admin` prints tables, or one document with
-`--json`; its exit codes are 0 success, 1 refused or failed, 2 usage, 3 not
-reachable. `-B` takes the name of a broker where `-b` takes its address. `rmq doctor`
-checks configuration, machine and running brokers, and gives a remedy for each problem.
+by the same names and flags. `rmq admin` prints tables, or one document with `--json`;
+its exit codes are 0 success, 1 refused or failed, 2 usage, 3 not reachable. `-B`
+takes the name of a broker where `-b` takes its address. On a terminal tables fit its
+width and times are local; in a pipe columns are separated by tabs, times are ISO in
+UTC, and the header (`-H` leaves it out) has the keys of `--json`. `--mqadmin` prints
+the raw values of mqadmin's columns, for scripts that read them. `rmq doctor` checks
+configuration, machine and running brokers, and gives a remedy for each problem.
 
 `python -m rmq.cli.admin.document` prints this page.
 

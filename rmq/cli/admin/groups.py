@@ -12,6 +12,7 @@ from rmq.cli.admin.command import (
     broker_option,
     broker_or_cluster,
     cluster_option,
+    emit,
     flag,
     group_option,
     pick,
@@ -19,7 +20,7 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.cli.admin.topics import _read_list, groups_of
-from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.client.admin import AdminClient, AnswerRefused, GroupUnknown
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import RETRY_PREFIX, dlq_topic, retry_topic
@@ -121,6 +122,11 @@ def delete_sub_group(
 @group_option
 def get_consumer_config(admin: AdminClient, group: str) -> Shown:
     """Show the configuration of a group on each broker."""
+    return _configs(admin, group)
+
+
+def _configs(admin: AdminClient, group: str) -> dict[str, Any]:
+    """Return the configuration of a group by the brokers that have it."""
     found = {}
     for each in admin.masters():
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
@@ -211,11 +217,14 @@ def consumer_progress(
         row = (*name, ended, consumed, clients.get(name, ""))
         inflight = each.get("pullOffset", consumed) - consumed
         rows.append((*row, ended - consumed, inflight, each["lastTimestamp"]))
+    if not rows and not _configs(admin, group):
+        raise GroupUnknown(group)
     columns = (
         "topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "clientIP",
         "diff", "inflight", "lastTime",
     )  # fmt: skip
-    return Table(columns, pick(rows))
+    behind = sum(int(str(row[6])) for row in rows)
+    return Table(columns, pick(rows), f"Diff Total: {behind}")
 
 
 def progress(
@@ -327,8 +336,7 @@ def start_monitoring(admin: AdminClient, interval: float, amount: int) -> Shown:
         table = _all_progress(admin, None)
         if amount and rounds >= amount:
             return table
-        for line in table.lines():
-            click.echo(line)
+        emit(table, as_json=False)
         time.sleep(interval)
 
 

@@ -16,7 +16,7 @@ from rmq.cli.admin.command import (
 )
 from rmq.cli.admin.groups import progress
 from rmq.cli.admin.topics import groups_of
-from rmq.cli.text import harmless_body, time_ms
+from rmq.cli.text import time_ms
 from rmq.client.admin import AdminClient, AnswerRefused, Queue
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -55,7 +55,7 @@ def shown_body(record: StoredMessage, body_format: str) -> str:
     body = plain_body(record)
     if body_format == "hex":
         return body.hex()
-    return harmless_body(body)
+    return body.decode("utf-8", "backslashreplace")
 
 
 format_option = click.option(

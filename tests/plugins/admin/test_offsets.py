@@ -55,6 +55,13 @@ def test_delay_offsets(filled):
     assert facts["scheduleMessageOffset_3"] == "17,1"
 
 
+def test_a_level_is_shown_before_it_has_delivered(filled):
+    filled.send(properties="DELAY\x0118\x02")
+    facts = json.loads(filled.call(28).body)["table"]
+    assert facts["scheduleMessageOffset_18"] == "0,1"
+    assert "scheduleMessageOffset_17" not in facts
+
+
 def test_correction_is_the_least_of_the_groups_ahead(filled):
     for group, place in (("A", 5), ("B", 3), ("C", 1)):
         commit(filled, group, place)

@@ -112,3 +112,9 @@ def test_frames_of_compiled_handlers_are_counted(broker, make_caller_of):
     shown = facts(make_caller_of(broker))
     assert shown["rmq.native.main.11.served"] == "5"
     assert shown["rmq.native.main.11.declined.not-in-memory"] == "2"
+
+
+def test_capacities_are_java_s_because_alerts_divide_by_them(caller):
+    found = facts(caller)
+    assert found["sendThreadPoolQueueCapacity"] == "10000"
+    assert found["EndTransactionThreadPoolQueueCapacity"] == "100000"

@@ -1,0 +1,158 @@
+"""Table: rows under names, for a terminal, a pipe, JSON, or as mqadmin prints them.
+
+On a terminal: capitals in the header, two spaces between columns, numbers to the right,
+local times, and no line wider than the terminal: the widest text is cut in its middle.
+In a pipe: tabs between columns, the header has the keys of the JSON objects, times are
+ISO in UTC. These columns stay as they are.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from rmq.cli.text import harmless, iso, local
+from rmq.protocol.json_dialect import ObjectKey
+
+TIMES: Final = frozenset(
+    {
+        "lastTime", "lastTimestamp", "lastUpdateTimestamp", "storeTimestamp",
+        "bornTimestamp", "timestamp",
+    }
+)  # fmt: skip
+"""Columns that hold milliseconds since 1970."""
+
+KINDS: Final = {
+    "CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop",
+}  # fmt: skip
+LEAST_WIDTH: Final = 12
+"""A column is not made narrower than this."""
+
+
+class Table(NamedTuple):
+    """Rows under names; the JSON objects have the same names."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    note: str = ""
+    """A sentence below the table, not in a pipe."""
+
+    def as_json(self) -> list[dict[str, object]]:
+        """Return one object for each row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def for_terminal(self, width: int) -> list[str]:
+        """Return lines that fit."""
+        titles = [_words(name).upper() for name in self.columns]
+        texts = [self._texts(row, local) for row in self.rows]
+        lines = _aligned(titles, texts, self._numbers(), width)
+        return [*lines, self.note] if self.note else lines
+
+    def for_pipe(self, *, header: bool = True) -> list[str]:
+        """Return lines with tabs; a tab or line break in a cell is an escape."""
+        lines = ["\t".join(self._texts(row, iso)) for row in self.rows]
+        return ["\t".join(self.columns), *lines] if header else lines
+
+    def as_mqadmin(self) -> list[str]:
+        """Return mqadmin's titles and raw values, for scripts that read them."""
+        titles = ["#" + _words(name) for name in self.columns]
+        texts = [[harmless(plain_text(cell)) for cell in row] for row in self.rows]
+        lines = _aligned(titles, texts, [False] * len(titles), None)
+        return [*lines, self.note] if self.note else lines
+
+    def _numbers(self) -> list[bool]:
+        """Return which columns hold numbers."""
+        return [
+            name not in {*TIMES, "version"}
+            and any(isinstance(row[at], int | float) for row in self.rows)
+            and all(isinstance(row[at], int | float | None) for row in self.rows)
+            for at, name in enumerate(self.columns)
+        ]
+
+    def _texts(self, row: Sequence[object], time_text: Any) -> list[str]:  # noqa: ANN401 - a function
+        return [
+            _shown(name, cell, time_text)
+            for name, cell in zip(self.columns, row, strict=True)
+        ]
+
+
+def _shown(name: str, cell: object, time_text: Any) -> str:  # noqa: ANN401 - a function
+    if name in TIMES and isinstance(cell, int):
+        return time_text(cell) if cell > 0 else ""
+    if name == "version" and isinstance(cell, int):
+        return version_text(cell)
+    text = plain_text(cell)
+    return harmless(KINDS.get(text, text))
+
+
+def version_text(ordinal: int) -> str:
+    """Return Java's name of a client version, as V5_5_0; releases are odd."""
+    number = 493 + (ordinal - 398) // 2
+    if not 400 <= number < 1_000:
+        return str(ordinal) if ordinal else ""
+    name = f"V{number // 100}_{number // 10 % 10}_{number % 10}"
+    return name if ordinal % 2 else f"{name}_SNAPSHOT"
+
+
+def plain_text(value: object) -> str:
+    """Return the text of one value; structures are JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, dict | list):
+        return json.dumps(plain(value), ensure_ascii=False)
+    return "" if value is None else str(value)
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """Convert objects that are names of members to text."""
+    if isinstance(value, dict):
+        return {
+            _name(name) if isinstance(name, ObjectKey) else str(name): plain(each)
+            for name, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value
+
+
+def _name(key: ObjectKey) -> str:
+    return f"{key['topic']}@{key['brokerName']}@{key['queueId']}"
+
+
+def _words(name: str) -> str:
+    """Turn brokerName into `Broker Name`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return words[0].upper() + words[1:]
+
+
+def _aligned(
+    titles: list[str], texts: list[list[str]], numbers: list[bool], room: int | None
+) -> list[str]:
+    assert all(len(row) == len(titles) for row in texts), titles
+    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
+    while room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= LEAST_WIDTH:
+            break
+        widths[widest] -= 1
+    lines = []
+    for row in [titles, *texts]:
+        cells = [cut(text, width) for text, width in zip(row, widths, strict=True)]
+        line = "  ".join(
+            text.rjust(width) if is_number else text.ljust(width)
+            for text, width, is_number in zip(cells, widths, numbers, strict=True)
+        ).rstrip()
+        lines.append(line if room is None else line[:room])
+    return lines
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text that fits, with … in its middle if it was too long."""
+    if len(text) <= width:
+        return text
+    right = (width - 1) // 2
+    return text[: width - 1 - right] + "…" + text[len(text) - right :]
