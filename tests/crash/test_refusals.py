@@ -107,9 +107,10 @@ def test_a_stop_keeps_abort_or_not(tmp_path, fault, kind, fails):
         load.run(address, 0.2)
         control.write_text(fails)
         send_until_refused(load, address)
-        child.send_signal(signal.SIGTERM)
-        has_failed = kind is RefusalKind.FLUSH_FAILED
-        assert child.wait(30) == int(has_failed), child.stderr.read()
+        ends_itself = kind is RefusalKind.FLUSH_FAILED
+        if not ends_itself:
+            child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == int(ends_itself), child.stderr.read()
     assert (root / "abort").exists() == kind.keeps_abort
     control.unlink()
     check_next_start(root, load, tmp_path)
@@ -152,7 +153,10 @@ def small_disk(tmp_path):
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, end):
-    """Stopped or killed while it is full; later there is room again."""
+    """Stopped or killed while it is full; later there is room again.
+
+    `abort` may stay after a stop, too: entries of queues or the checkpoint had no room.
+    """
     root, load = small_disk / "store", Load()
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(FILE_SYSTEM_SIZE // 2))
@@ -163,7 +167,7 @@ def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, end):
         code = child.wait(30)
         text = child.stderr.read()
         assert code == (0 if end == signal.SIGTERM else -end), text
-    assert (root / "abort").exists() == (end == signal.SIGKILL), text
+    assert (root / "abort").exists() or end == signal.SIGTERM, text
     check(root, load, tmp_path / "full copy")
     ballast.unlink()
     check_next_start(root, load, tmp_path)
