@@ -3,12 +3,13 @@
 A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
 contract, and subclasses `NativeHandler`.  `SendPath` is the handler of the send codes,
 `PullPath` that of the pull codes, `CommitPath` that of request 15,
-`HeartbeatPath` that of request 34.
+`HeartbeatPath` that of request 34.  `Grants` are what a guard lets them repeat.
 """
 
 from rmq._fastpath import (
     CommitPath,
     CommitTable,
+    Grants,
     HeartbeatPath,
     LogTail,
     NativeHandler,
@@ -27,6 +28,7 @@ from rmq._fastpath import (
 __all__ = [
     "CommitPath",
     "CommitTable",
+    "Grants",
     "HeartbeatPath",
     "LogTail",
     "NativeHandler",

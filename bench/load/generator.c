@@ -9,6 +9,8 @@
  *
  * With --batch it sends requests 320 with so many messages each, which count as one answer.
  * With --in-flight so many requests are in flight in all, over the connections in turn.
+ * With --user and --secret it signs the sends, which then differ in their opaque only: that is
+ * not signed, so one signature serves for all, and the generator has no work with it.
  *
  * With --redis it sends each message as an XADD to a stream of Redis instead, pipelined, and the
  * reply must be the id of the entry.
@@ -33,6 +35,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "../../rmq/_fastpath/hmac_sha1.h"
 
 enum {
     INPUT_SIZE = 1 << 20, HEADER_LIMIT = 16384, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 20000,
@@ -68,6 +72,7 @@ static struct {
     uint64_t messages;          /* 0: as many as the time allows */
     const char *topic;
     int delay_level;            /* 0: none */
+    const char *user, *secret;  /* NULL: nothing is signed */
 } options = {
     .connections = 4, .window = 64, .body_size = 128, .code = SEND_V2, .topics = 1, .queues = 1,
     .cpu = -1, .seconds = 1, .warm_up = 0.2, .topic = "BenchTopic",
@@ -153,6 +158,26 @@ static unsigned char *add_json_text(unsigned char *at, const char *text) {
     return at;
 }
 
+/* AccessKey comes before the letters in the order of names, and these are sorted. */
+static void sign(char *signature, const char *const *values) {
+    static const char ALPHABET[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char digest[RMQ_SHA1_SIZE + 1] = {0};
+    rmq_hmac_key key;
+    rmq_sha1 sha;
+    rmq_sha1_init();
+    rmq_hmac_prepare(&key, (const uint8_t *)options.secret, strlen(options.secret));
+    rmq_hmac_start(&sha, &key);
+    rmq_sha1_add(&sha, (const uint8_t *)options.user, strlen(options.user));
+    for (int i = 0; i < FIELDS; i++) rmq_sha1_add(&sha, (const uint8_t *)values[i], strlen(values[i]));
+    for (int i = 0; i < options.body_size; i++) rmq_sha1_add(&sha, (const uint8_t *)"b", 1);
+    rmq_hmac_end(&sha, &key, digest);
+    for (int i = 0; i < 28; i++) {
+        unsigned group = (unsigned)digest[i / 4 * 3] << 16 | (unsigned)digest[i / 4 * 3 + 1] << 8 | digest[i / 4 * 3 + 2];
+        signature[i] = ALPHABET[group >> (18 - 6 * (i % 4)) & 63];
+    }
+    strcpy(signature + 27, "=");
+}
+
 static void fill_properties(char *text) {
     snprintf(text, PROPERTIES_LIMIT, "KEYS\001key0000000000\002UNIQ_KEY\0017F000001000A18B4AAC200000000000A\002"
              "WAIT\001true\002TAGS\001TagA\002");
@@ -227,6 +252,18 @@ static Frame build_frame(const char *topic, int queue, int code, int binary) {
         if (i == PROPERTIES_FIELD) {
             unsigned char *key = memmem(value_at, (size_t)(at - value_at), "key0", 4);
             frame.key_at = (size_t)(key + 3 - bytes);
+        }
+    }
+    char signature[29];
+    const char *signed_fields[] = {"AccessKey", options.user, "Signature", signature};
+    if (options.user) sign(signature, values);
+    for (int i = 0; options.user && i < 4; i += 2) {
+        if (binary) {
+            at = add_u16_text(at, signed_fields[i], strlen(signed_fields[i]));
+            write_u32(at, (uint32_t)strlen(signed_fields[i + 1]));
+            at = add(at + 4, signed_fields[i + 1]);
+        } else {
+            at += sprintf((char *)at, ",\"%s\":\"%s\"", signed_fields[i], signed_fields[i + 1]);
         }
     }
     if (binary) {
@@ -511,7 +548,7 @@ static void read_options(int count, char **arguments) {
         {"code", 1, 0, 'k'}, {"binary", 0, 0, 'B'}, {"mixed", 0, 0, 'm'}, {"topics", 1, 0, 't'},
         {"queues", 1, 0, 'q'}, {"topic", 1, 0, 'n'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'u'},
         {"cpu", 1, 0, 'C'}, {"messages", 1, 0, 'M'}, {"delay-level", 1, 0, 'd'}, {"server-pid", 1, 0, 'P'}, {"pull", 1, 0, 'L'},
-        {"rate", 1, 0, 'R'}, {"redis", 0, 0, 'r'}, {"batch", 1, 0, 'a'}, {"properties", 1, 0, 'o'}, {"in-flight", 1, 0, 'f'}, {0},
+        {"rate", 1, 0, 'R'}, {"redis", 0, 0, 'r'}, {"batch", 1, 0, 'a'}, {"properties", 1, 0, 'o'}, {"in-flight", 1, 0, 'f'}, {"user", 1, 0, 'U'}, {"secret", 1, 0, 'S'}, {0},
     };
     for (int option; (option = getopt_long(count, arguments, "", NAMED, NULL)) != -1;) {
         switch (option) {
@@ -532,6 +569,8 @@ static void read_options(int count, char **arguments) {
             case 'C': options.cpu = atoi(optarg); break;
             case 'L': options.pull = atoi(optarg); break;
             case 'R': options.rate = atof(optarg); break;
+            case 'U': options.user = optarg; break;
+            case 'S': options.secret = optarg; break;
             case 'r': options.redis = 1; break;
             case 'a': options.batch = atoi(optarg); break;
             case 'o': options.properties = atoi(optarg); break;
@@ -547,6 +586,8 @@ static void read_options(int count, char **arguments) {
         && !(options.redis && (options.pull || options.mixed || options.binary || options.delay_level))
         && options.batch >= 0 && options.batch <= BATCH_LIMIT && !(options.batch && (options.pull || options.redis || options.mixed))
         && options.in_flight >= 0 && options.in_flight <= options.connections && !(options.in_flight && (options.rate > 0 || options.window > 1))
+        && !options.user == !options.secret
+        && !(options.user && (options.pull || options.mixed || options.redis || options.batch || options.code == SEND))
         && options.delay_level >= 0 && options.delay_level <= 18
         && options.rate >= 0 && options.rate <= 1e7 && !(options.rate > 0 && options.messages)
         && options.properties >= 0 && options.properties <= PROPERTY_LIMIT

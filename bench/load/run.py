@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ PROFILES = {
     "send-64x16": ["--connections=64", "--window=16"],
     "send-64x1": ["--connections=64", "--window=1"],
     "send-1x1": ["--connections=1", "--window=1"],
+    "send-4x64-signed": ["--connections=4", "--window=64", "--user=u", "--secret=p"],
     "mixed-8x32": [
         "--connections=8",
         "--window=32",
@@ -123,6 +124,14 @@ def wait_ready(process, lines, ready: str, began: float) -> Server:
     raise SystemExit("the server ended before it was ready:\n" + "".join(seen))
 
 
+ACCESS_CONTROL = [
+    "authenticationEnabled=true",
+    "authorizationEnabled=true",
+    'initAuthenticationUser={"username":"u","password":"p"}',
+]
+"""Settings of the brokers of the `-signed` profiles."""
+
+
 def broker_command(folder: Path, settings: list[str]) -> list[str]:
     command = [sys.executable, "-m", "rmq", "broker", "--log-level", "error"]
     for setting in (
@@ -168,6 +177,11 @@ def messages_per_request(options: list[str]) -> int:
 
 def is_pull(options: list[str]) -> bool:
     return any(option.startswith("--pull=") for option in options)
+
+
+def is_signed(profile: str) -> bool:
+    """Whether the profile has a broker of its own, with access control."""
+    return profile.endswith("-signed")
 
 
 def prepare(broker: Server, profile: str) -> list[str]:
@@ -232,6 +246,7 @@ def measure(options: argparse.Namespace) -> dict:
             "stderr",
             server_cpu,
         ) as broker,
+        ExitStack() as stack,
     ):
         start = {
             "broker_start_s": broker.start_s,
@@ -240,10 +255,17 @@ def measure(options: argparse.Namespace) -> dict:
         }
         play(broker, ["--connections=1", "--window=1", "--warm-up=0"], 0.01, None)
         start["first_message_disk_mib"] = disk_mib(Path(name))
-        prepared = {name: prepare(broker, name) for name in options.profiles}
+        brokers = dict.fromkeys(options.profiles, broker)
+        for profile in filter(is_signed, options.profiles):
+            settings = [*options.set, *ACCESS_CONTROL]
+            command = broker_command(Path(name) / profile, settings)
+            ready = r"ready broker=\S+ address=\S+:(\d+)"
+            own = serving(command, ready, "stderr", server_cpu)
+            brokers[profile] = stack.enter_context(own)
+        prepared = {name: prepare(brokers[name], name) for name in options.profiles}
         for _ in range(options.rounds):
             for profile, settings in prepared.items():
-                for kind, server in (("echo", echo), ("broker", broker)):
+                for kind, server in (("echo", echo), ("broker", brokers[profile])):
                     if kind == "echo" and is_pull(settings):
                         continue
                     figures = play(server, settings, options.seconds, generator_cpu)

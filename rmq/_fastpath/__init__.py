@@ -17,6 +17,7 @@ from rmq._fastpath.decode import (
 )
 from rmq._fastpath.dispatch import Dispatched, QueueDispatcher
 from rmq._fastpath.extent import Extent
+from rmq._fastpath.grants import Grants
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.heartbeat_path import HeartbeatPath
 from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
@@ -65,6 +66,7 @@ __all__ = [
     "Dispatched",
     "EventKind",
     "Extent",
+    "Grants",
     "HeartbeatPath",
     "HeldPullCounts",
     "IndexTable",

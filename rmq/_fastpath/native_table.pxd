@@ -1,6 +1,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from rmq._fastpath.connections cimport LISTENER_LIMIT, Connections
+from rmq._fastpath.connections cimport LISTENER_LIMIT, Connections, Slot
+from rmq._fastpath.grants cimport Grants
 from rmq._fastpath.held_replies cimport HeldReplies
 from rmq._fastpath.native cimport FIELD_LIMIT, REASON_LIMIT, Frame, Text, Verdict
 from rmq._fastpath.rpc_times cimport RpcTimes
@@ -26,6 +27,7 @@ cdef struct Native:
 cdef class NativeTable:
     cdef Connections connections
     cdef HeldReplies held
+    cdef Grants grants          # None: everybody may send everything
     cdef list handlers
     cdef Native *natives
     cdef int32_t count
@@ -46,6 +48,9 @@ cdef class NativeTable:
         int64_t size,
         uint8_t kind,
         Frame *frame,
+    ) noexcept nogil
+    cdef Native *read_granted(
+        self, const Slot *slot, const uint8_t *p, int64_t size, Frame *frame
     ) noexcept nogil
     cdef bint end_of_poll(self, bint *is_urgent) noexcept nogil
     cdef bint take_turns(self, bint *is_urgent) noexcept nogil

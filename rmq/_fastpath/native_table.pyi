@@ -1,6 +1,7 @@
 from typing import Self, final
 
 from rmq._fastpath.connections import Connections
+from rmq._fastpath.grants import Grants
 from rmq._fastpath.held_replies import HeldReplies
 from rmq._fastpath.native import NativeHandler
 
@@ -11,6 +12,9 @@ class NativeTable:
     def __new__(cls, connections: Connections, held: HeldReplies) -> Self: ...
     def register(self, listener: int, code: int, handler: NativeHandler) -> None:
         """Let a compiled handler see the frames of a code first, on one listener."""
+
+    def require(self, grants: Grants) -> None:
+        """From now on serve only requests that a guard in Python has allowed before."""
 
     def counts(self) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
         """{(listener, code): (served, {reason: declined})} of the compiled handlers."""

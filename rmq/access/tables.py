@@ -7,7 +7,7 @@ signature needs the password itself. Java has the same data in two RocksDB store
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,18 @@ MAX_RULES = 10_000
 """Rules that one subject may have."""
 
 
+class AccessTable(JsonTable):
+    """Tells one listener of every change, before anybody can use the old content."""
+
+    on_change: Callable[[], None] | None = None
+
+    def touch(self) -> None:
+        """Mark the file as older than the table."""
+        super().touch()
+        if self.on_change is not None:
+            self.on_change()
+
+
 class UserFile(Body, kw_only=True):
     """Content of `users.json`."""
 
@@ -39,7 +51,7 @@ class AclFile(Body, kw_only=True):
     acls: dict[str, AclInfo] = field(default_factory=dict)
 
 
-class UserTable(JsonTable):
+class UserTable(AccessTable):
     """The users who may sign requests."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -85,7 +97,7 @@ class UserTable(JsonTable):
         return UserFile(users=dict(sorted(self._users.items())))
 
 
-class AclTable(JsonTable):
+class AclTable(AccessTable):
     """The rules of each subject."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:

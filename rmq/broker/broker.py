@@ -9,7 +9,7 @@ save and flush, remove `abort`, give the directory back.
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from rmq.clock import Clock
 from rmq.config import build
 from rmq.errors import PluginError, StoreError
 from rmq.json_table import JsonTable
+from rmq.native import Grants
 from rmq.plugins import PluginSet
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
@@ -149,9 +150,18 @@ class Broker:
             )
         for table in tables.values():
             table.guards.extend(registered.guards)
-        if self.config.native_handlers and not self.is_guarded:
+        if self.config.native_handlers and self._let_compiled_serve(registered.grants):
             for port, code, handler in registered.made_natives():
                 self._server.register_native(port, code, handler)
+
+    def _let_compiled_serve(self, grants: Sequence[Grants | None]) -> bool:
+        """Whether there is no guard, or a single one that lets them serve."""
+        if not grants:
+            return True
+        if len(grants) > 1 or grants[0] is None:
+            return False
+        self._server.require(grants[0])
+        return True
 
     def stop(self) -> None:
         """Ask for an orderly stop; `run` returns when it is done."""

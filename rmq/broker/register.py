@@ -19,7 +19,7 @@ from rmq.broker.rights import RequestRights
 from rmq.config import build
 from rmq.errors import PluginError, RequestRejected
 from rmq.json_table import JsonTable
-from rmq.native import NativeHandler
+from rmq.native import Grants, NativeHandler
 from rmq.plugins import PluginSet
 from rmq.protocol.message import Message
 from rmq.remoting.connection import Connection
@@ -89,6 +89,7 @@ class Registrations:
         self.first_count = 0
         self.guards: list[Guard] = []
         self.rights: tuple[str, RequestRights] | None = None
+        self.grants: list[Grants | None] = []
         self.services: list[PluginService] = []
         self.listeners: list[ArrivalListener] = []
         self.tables: list[tuple[JsonTable, float]] = []
@@ -216,8 +217,9 @@ class Register:
 
         `make()` returns a `rmq.native.NativeHandler`.  It is called after all plugins
         are set up, and only on a broker that uses compiled handlers: not with
-        `rmq.nativeHandlers=false` and not with guards.  The code needs a Python handler
-        of the same plugin, for the frames that the compiled handler declines.
+        `rmq.nativeHandlers=false` and not with a guard without grants.  The code needs
+        a Python handler of the same plugin, for the frames that the compiled handler
+        declines.
         """
         self._check_call("native", make)
         self._check_ports(ports)
@@ -249,18 +251,26 @@ class Register:
         interceptors.insert(place, PutInterceptor(names, named))
         self._all.first_count += first
 
-    def guard(self, check: Guard, *, rights: RequestRights | None = None) -> None:
+    def guard(
+        self,
+        check: Guard,
+        *,
+        rights: RequestRights | None = None,
+        grants: Grants | None = None,
+    ) -> None:
         """Check requests before any handler; every request of every code pays for it.
 
         `check(request, connection)` raises `RequestRejected` to refuse a request.
         `rights` answer handlers that ask `broker.rights` about a topic that the request
-        does not name.
+        does not name.  Compiled handlers serve what is in `grants`, to which `check`
+        adds; without them, or with a second guard, no compiled handler is used.
         """
         self._check_call("guard", check)
         if rights is not None and self._all.rights is not None:
             raise self._error(f"the rights belong to plugin {self._all.rights[0]}")
         if rights is not None:
             self._all.rights = self.plugin, rights
+        self._all.grants.append(grants)
         self._all.guards.append(self._named("a guard", check))
 
     def service(self, run: Service, *, restart: bool = False) -> None:

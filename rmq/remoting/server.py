@@ -24,7 +24,7 @@ from rmq._fastpath import (
     Watermark,
 )
 from rmq.logs import SparseLog, caused_by
-from rmq.native import NativeHandler
+from rmq.native import Grants, NativeHandler
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes
@@ -382,6 +382,10 @@ class RemotingServer:
         for listener in self._listeners:
             if listener.name == name:
                 self._reactor.natives.register(listener.index, code, handler)
+
+    def require(self, grants: Grants) -> None:
+        """Let compiled handlers serve only what a guard has allowed before."""
+        self._reactor.natives.require(grants)
 
     def native_counts(self) -> NativeCounts:
         """Return the frames that compiled handlers served and declined."""

@@ -29,7 +29,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         register.table(acls)
         _make_users(users, config)
         guard = AuthGuard(broker, config, users, acls)
-        register.guard(guard.check, rights=guard)
+        register.guard(guard.check, rights=guard, grants=guard.grants)
     handler = AuthHandler(users, acls, is_on=config.authentication_enabled)
     register.handler(RequestCode.AUTH_CREATE_USER, handler.create_user)
     register.handler(RequestCode.AUTH_UPDATE_USER, handler.update_user)

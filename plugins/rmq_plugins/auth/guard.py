@@ -14,9 +14,20 @@ from rmq.access.rights import Need, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
 from rmq.errors import ConfigError, RequestRejected
-from rmq.plugin import BrokerContext, Connection, Foreign, SparseLog, caused_by
+from rmq.native import Grants
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    Foreign,
+    RequestCode,
+    SparseLog,
+    caused_by,
+)
 from rmq.protocol.command import Command
-from rmq_plugins.auth.needs import is_administrative, needs_of
+from rmq_plugins.auth.needs import is_administrative, needs_of, resource_fields
+
+PORT_BYTES = 4
+"""At the end of an address as records store it."""
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -38,6 +49,14 @@ class AuthGuard:
         self._cluster = broker.config.broker_cluster_name
         self._rights = Rights(users, acls)
         self._authorizes = config.authorization_enabled
+        self._users = users
+        self._rules: dict[int, tuple[str, ...]] = {
+            code: fields
+            for code in RequestCode
+            if (fields := resource_fields(code)) is not None
+        }
+        self.grants = Grants(self._rules)
+        users.on_change = acls.on_change = self.grants.forget
         self._unsigned = _whitelist(
             "authenticationWhitelist", config.authentication_whitelist
         )
@@ -57,6 +76,22 @@ class AuthGuard:
         except RequestRejected as refusal:
             _log(request, connection, refusal)
             raise
+        if request.code in self._rules and request.code not in self._unsigned:
+            self._grant(request, connection)
+
+    def _grant(self, request: Command, connection: Connection) -> None:
+        """Let compiled handlers serve requests like this one, which was let pass."""
+        fields = request.ext_fields
+        name = fields[ACCESS_KEY]
+        user = self._users.get(name)
+        assert user is not None, "the user has just signed"
+        self.grants.learn(
+            request.code,
+            connection.remote_host[:-PORT_BYTES],
+            name,
+            user.password or "",
+            tuple(map(fields.get, self._rules[request.code])),
+        )
 
     def user_of(self, request: Command) -> str:
         """Return the user who signed; empty for a code that needs no signature."""

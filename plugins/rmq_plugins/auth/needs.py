@@ -257,6 +257,19 @@ def needs_of(request: Command, cluster: str) -> list[Need]:
     return needs
 
 
+def resource_fields(code: int) -> tuple[str, ...] | None:
+    """Return the extension fields that alone decide what the request needs.
+
+    None if its body, a list in a field, or nothing of the request decides.
+    """
+    if code in FIELDS:
+        names = tuple(name for _, name in FIELDS[code][1])
+        return None if _LISTS.keys() & set(names) else names
+    if SPECIAL.get(code) is _send:
+        return ("topic",)
+    return ("b",) if SPECIAL.get(code) is _send_short else None
+
+
 def is_administrative(code: int) -> bool:
     """Whether the request needs a right on the cluster as a whole."""
     return not (code in FIELDS or code in SPECIAL)

@@ -1,0 +1,46 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from rmq._fastpath.header_scan cimport RAW_FIELD_LIMIT, RawHeader
+from rmq._fastpath.native cimport Text
+
+cdef enum:
+    GRANT_LIMIT = 4096          # all are forgotten when one more is learned
+    SLOT_COUNT = 8192
+    KEY_LIMIT = 1024            # bytes; longer names are left to Python
+    RULE_FIELD_LIMIT = 4
+    RULE_LIMIT = 127
+    RULE_CODES = 1024
+
+cdef struct Rule:               # what decides about the requests of one code
+    int32_t field_count
+    Text fields[RULE_FIELD_LIMIT]   # names
+    int32_t order_count         # fields that were signed in the last request,
+    uint8_t order[RAW_FIELD_LIMIT]  # and their places in the order of their names
+
+cdef struct Grant:
+    uint64_t hash
+    int32_t key_size
+    uint32_t secret[10]         # prepared: see hmac_sha1.h
+    uint8_t key[1]              # `key_size` bytes
+
+cdef class Grants:
+    cdef tuple names            # keeps the names of the rules alive
+    cdef Rule *rules
+    cdef uint8_t rule_of[RULE_CODES]    # index + 1; 0: no rule
+    cdef Grant **slots
+    cdef int32_t count
+    cdef readonly int64_t allowed
+    cdef readonly int64_t unknown       # requests for which nothing was learned
+    cdef readonly int64_t unsigned      # known, and the signature was not right
+
+    cdef bint allow(
+        self,
+        const RawHeader *raw,
+        const uint8_t *address,
+        int32_t address_size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil
+    cdef Grant **place(
+        self, const uint8_t *key, int32_t size, uint64_t hash
+    ) noexcept nogil

@@ -1,0 +1,35 @@
+from collections.abc import Mapping
+from typing import Self, final
+
+def hmac_sha1(secret: bytes, content: bytes, *, plain: bool = False) -> bytes:
+    """Sign as `hmac.digest` does; `plain` leaves out the instructions of the CPU."""
+
+@final
+class Grants:
+    """Grants of a broker; `rules` has the fields that decide, by request code."""
+
+    allowed: int
+    unknown: int
+    unsigned: int
+
+    def __new__(cls, rules: Mapping[int, tuple[str, ...]]) -> Self: ...
+    def __len__(self) -> int: ...
+    def forget(self) -> None:
+        """Forget all: users or policies have changed."""
+
+    def learn(
+        self,
+        code: int,
+        address: bytes,
+        user: str,
+        secret: str,
+        values: tuple[str | None, ...],
+    ) -> None:
+        """Allow what the guard has just allowed; `values` as the rule's fields.
+
+        `address` is that of the peer without its port.  A code without a rule, and
+        names that are too long, are ignored.
+        """
+
+    def allows(self, frame: bytes, address: bytes) -> bool:
+        """Whether an encoded request would be served; for tests and benchmarks."""

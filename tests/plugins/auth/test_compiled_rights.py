@@ -1,0 +1,180 @@
+"""Compiled handlers under access control: what they serve, and how soon they stop."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from rmq.access.resources import TOPIC
+from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.command import Command
+from rmq.remoting.client import RemotingClient
+from rmq.testing.broker import running_node
+from rmq_plugins.auth.needs import FIELDS, needs_of, resource_fields
+from tests.plugins.auth.test_auth import ON, ROOT, Signer
+
+ANN = ("ann", "pw")
+SEND = {
+    "a": "PG", "c": "TBW102", "d": "4", "e": "0", "f": "0",
+    "g": "1795230112758", "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "G", "queueId": "0", "queueOffset": "0",
+    "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0",
+    "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+}  # fmt: skip
+
+
+class Estate:
+    def __init__(self, node, client):
+        self.node = node
+        self.signer = Signer(client, node.address)
+
+    def served(self, code) -> int:
+        """Requests of a code that compiled handlers have answered."""
+        return sum(
+            served
+            for (_, known), (served, _) in self.node.server.native_counts().items()
+            if known == code
+        )
+
+    async def send(self, topic="Orders", user=ANN):
+        return await self.signer.ask(
+            Code.SEND_MESSAGE_V2, SEND | {"b": topic}, b"x", user=user
+        )
+
+    async def pull(self, topic="Orders", user=ANN, offset=0):
+        fields = PULL | {"topic": topic, "queueOffset": str(offset)}
+        return await self.signer.ask(Code.PULL_MESSAGE, fields, user=user)
+
+
+@asynccontextmanager
+async def opened(folder, settings):
+    async with running_node(folder, settings) as node, trio.open_nursery() as nursery:
+        client = RemotingClient()
+        await nursery.start(client.run)
+        yield Estate(node, client)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def estate(tmp_path):
+    async with opened(tmp_path, ON) as estate:
+        await estate.signer.create_user("ann")
+        await estate.signer.allow("ann", "Topic:Orders", "Pub", "Sub")
+        await estate.signer.allow("ann", "Group:G", "Sub")
+        yield estate
+
+
+async def test_signed_sends_are_served_compiled_after_the_first(estate):
+    for _ in range(10):
+        answer = await estate.send()
+        assert answer.code == 0, answer.remark
+    assert estate.served(310) == 9
+    assert estate.node.broker.context.store.reads.max_offset("Orders", 0) == 10
+
+
+async def test_a_wrong_secret_is_refused_as_before(estate):
+    await estate.send()
+    answer = await estate.send(user=("ann", "wrong"))
+    assert answer.code == 16
+    assert answer.remark == "check signature failed."
+    unsigned = await estate.send(user=None)
+    assert (unsigned.code, unsigned.remark) == (16, "username cannot be null.")
+
+
+async def test_another_topic_is_refused_while_the_first_is_served(estate):
+    await estate.send()
+    assert (await estate.send("Other", user=ROOT)).code == 0
+    assert (await estate.send("Other", user=ROOT)).code == 0
+    before = estate.served(310)
+    assert before >= 1
+    answer = await estate.send("Other")
+    assert answer.code == 16
+    assert estate.served(310) == before
+
+
+async def test_a_policy_that_is_taken_away_counts_for_the_next_request(estate):
+    for _ in range(3):
+        assert (await estate.send()).code == 0
+    await estate.signer.allow("ann", "Topic:Orders", "Pub", decision="Deny")
+    assert (await estate.send()).code == 16
+    await estate.signer.allow("ann", "Topic:Orders", "Pub")
+    assert (await estate.send()).code == 0
+
+
+async def test_a_new_password_and_a_deleted_user_count_for_the_next_request(estate):
+    from rmq.protocol.bodies.auth import UserInfo
+
+    for _ in range(3):
+        assert (await estate.send()).code == 0
+    body = UserInfo(password="new").encode()
+    await estate.signer.done(Code.AUTH_UPDATE_USER, {"username": "ann"}, body)
+    assert (await estate.send()).code == 16
+    assert (await estate.send(user=("ann", "new"))).code == 0
+    await estate.signer.done(Code.AUTH_DELETE_USER, {"username": "ann"})
+    assert (await estate.send(user=("ann", "new"))).code == 16
+
+
+async def test_an_address_that_a_rule_leaves_out_stays_out(estate):
+    for _ in range(3):
+        assert (await estate.send()).code == 0
+    await estate.signer.allow("ann", "Topic:Orders", "Pub", sources=["192.0.2.1"])
+    assert (await estate.send()).code == 16
+
+
+async def test_without_authorization_signatures_are_still_checked(tmp_path):
+    settings = ON | {"authorizationEnabled": "false"}
+    async with opened(tmp_path, settings) as estate:
+        await estate.signer.create_user("ann")
+        for _ in range(4):
+            assert (await estate.send()).code == 0
+        assert estate.served(310) == 3
+        assert (await estate.send(user=("ann", "x"))).code == 16
+
+
+async def test_codes_of_the_white_list_stay_with_python(tmp_path):
+    settings = ON | {
+        "authorizationEnabled": "false",
+        "authenticationWhitelist": "310",
+    }
+    async with opened(tmp_path, settings) as estate:
+        for _ in range(4):
+            assert (await estate.send(user=None)).code == 0
+        assert estate.served(310) == 0
+
+
+@pytest.mark.parametrize("code", [Code(c) for c in (10, 310, 320, *FIELDS)])
+def test_the_fields_of_a_rule_decide_alone(code):
+    """The needs of two requests with the same such fields are the same."""
+    fields = resource_fields(code)
+    if fields is None:
+        assert code in {Code.GET_CONSUME_STATS, Code.QUERY_CORRECTION_OFFSET}
+        return
+    request = Command(code, {name: f"x-{name}" for name in fields}, b"")
+    needs = needs_of(request, "c")
+    other = "topic" if "topic" not in fields else "noise"
+    noisy = Command(code, request.ext_fields | {other: "y", "group2": "z"}, b"{}")
+    assert needs_of(noisy, "c") == needs
+    for name in fields:
+        changed = Command(code, request.ext_fields | {name: "else"}, b"")
+        assert needs_of(changed, "c") != needs
+
+
+def test_requests_whose_body_decides_have_no_rule():
+    for code in (Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.END_TRANSACTION):
+        assert resource_fields(code) is None
+    assert resource_fields(Code.AUTH_CREATE_USER) is None
+    assert TOPIC == "Topic"
+
+
+async def test_pulls_and_commits_are_served_compiled_and_stop_with_the_right(estate):
+    for _ in range(3):
+        assert (await estate.send()).code == 0
+    for _ in range(4):
+        assert (await estate.pull()).code == 0
+    assert estate.served(11) >= 2
+    await estate.signer.allow("ann", "Group:G", "Sub", decision="Deny")
+    answer = await estate.pull()
+    assert answer.code == 16
+    assert "Group:G" in answer.remark
