@@ -1,0 +1,48 @@
+"""The unit of packaging/systemd: what systemd says about it, where systemd is."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNIT = Path(__file__).resolve().parents[2] / "packaging/systemd/rmq-broker.service"
+EXPOSURE_LIMIT = 1.5
+"""Of 10; systemd calls units below 2 OK."""
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here"
+)
+
+
+def analyze(*arguments: str) -> str:
+    command = ["systemd-analyze", *arguments, str(UNIT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@needs_systemd
+def test_the_service_can_reach_little_beside_its_store():
+    text = analyze("security", "--offline=true")
+    match = re.search(r"exposure level for \S+: ([\d.]+)", text)
+    assert match is not None, text
+    assert float(match[1]) <= EXPOSURE_LIMIT
+
+
+@needs_systemd
+def test_systemd_knows_every_line():
+    """Systemd 252 does not know notify-reload, and rmq is not in /opt here."""
+    lines = [
+        line
+        for line in analyze("verify").splitlines()
+        if "rmq-broker.service" in line
+        and "notify-reload" not in line
+        and "is not executable" not in line
+    ]
+    assert not lines
+
+
+def test_the_limit_of_descriptors_leaves_the_broker_nothing_to_raise():
+    """It raises a soft limit to the hard one, by a call that the unit forbids."""
+    assert re.search(r"^LimitNOFILE=\d+$", UNIT.read_text(), re.MULTILINE)
