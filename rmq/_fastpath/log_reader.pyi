@@ -29,7 +29,7 @@ class LogReader:
     ) -> tuple[Extent, int] | None:
         """Lend whole records from `offset` on: an extent, and where they end.
 
-        From the ring at most `limit` bytes, of which the last may be part of a record.
+        If it is a copy it has at most `limit` bytes, the last ones maybe of a part.
         With `is_shared` any thread may read them, else the store's thread until the
         next append.  None if `offset` is not in the log any more.
         """

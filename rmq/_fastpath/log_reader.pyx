@@ -6,14 +6,22 @@ The thread that owns the store reads in place; other threads get copies, because
 next append may overwrite what they read.
 """
 
+import os
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from rmq._fastpath.endian cimport get32
+from rmq._fastpath.extent cimport Extent, extent_of
 from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.mapped_file cimport MappedFile
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void *data, size_t size, int64_t position)
 
 
 @cython.final
@@ -98,10 +106,33 @@ cdef class LogReader:
             return None
         return file, offset - file.base_offset, of_file
 
+    cdef Extent load(self, MappedFile file, int64_t offset, int64_t end):
+        """Copy from a file by one large read: no page of it may be in memory."""
+        cdef int64_t size = end - offset, done = 0
+        cdef ssize_t got = 0
+        cdef uint8_t *memory = <uint8_t *>malloc(size)
+        if memory == NULL:
+            raise MemoryError
+        extent = extent_of(file.path, memory, offset, size, None)
+        file.hold()
+        with nogil:
+            while done < size:
+                got = pread(
+                    file.fd, memory + done, size - done,
+                    offset + done - file.base_offset,
+                )
+                if got <= 0:
+                    break
+                done += got
+        file.release()
+        if done < size:
+            raise OSError(errno, os.strerror(errno), file.path)
+        return extent
+
     def extent(self, int64_t offset, int64_t limit, *, bint is_shared=False):
         """Lend whole records from `offset` on: an extent, and where they end.
 
-        From the ring at most `limit` bytes, of which the last may be part of a record.
+        If it is a copy it has at most `limit` bytes, the last ones maybe of a part.
         With `is_shared` any thread may read them, else the store's thread until the
         next append.  None if `offset` is not in the log any more.
         """
@@ -117,9 +148,12 @@ cdef class LogReader:
             if self.ring is None:
                 return file, end
             floor = self.ring.safe_floor() if is_shared else self.ring.floor()
-            if offset < floor:
+            if offset < floor and not is_shared:
                 return file, min(end, self.ring.written())
             end = min(end, offset + limit)
+            if offset < floor:
+                end = min(end, self.ring.written())
+                return self.load(file, offset, end), end
             if not is_shared:
                 return self.ring.view(offset, end), end
             extent = self.ring.copy(offset, end)

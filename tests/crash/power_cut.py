@@ -59,6 +59,14 @@ class TracedFile:
             position += len(part)
             data = data[len(part) :]
 
+    def write_direct(self, position, data):
+        """Write blocks, of which the last may be padded with zeros."""
+        end = max(self.written_end, position + len(data.rstrip(b"\0")))
+        self.write(position, data)
+        self.written_end = end
+        last = position + len(data)
+        self.torn.update(range(position // PAGE, -(-last // PAGE)))
+
     def begin_sync(self):
         self.syncing = {number: bytes(self.page(number)) for number in self.dirty}
         self.dirty = set()
@@ -117,11 +125,10 @@ class Disk:
                 self.files[name] = TracedFile(size)
         else:
             file = self.files[self._names[descriptor]]
-            if kind in b"wd":
+            if kind == b"w":
                 file.write(position, data)
-                if kind == b"d":
-                    pages = range(position // PAGE, -(-(position + size) // PAGE))
-                    file.torn.update(pages)
+            elif kind == b"d":
+                file.write_direct(position, data)
             elif kind == b"z":
                 file.write(position, bytes(size))
             elif kind == b"s":
