@@ -320,7 +320,7 @@ class MessageStore:
             self.flush_queues(thorough=True)
         except LogFailed:
             raise
-        except StoreError as error:
+        except (StoreError, OSError) as error:  # OSError: no room for the checkpoint
             logger.error("the next start completes the queues: %s", error)
 
     def _finish_index(self) -> None:

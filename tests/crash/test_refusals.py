@@ -168,6 +168,7 @@ def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, end):
         text = child.stderr.read()
         assert code == (0 if end == signal.SIGTERM else -end), text
     assert (root / "abort").exists() or end == signal.SIGTERM, text
+    assert "closing the store failed" not in text
     check(root, load, tmp_path / "full copy")
     ballast.unlink()
     check_next_start(root, load, tmp_path)
