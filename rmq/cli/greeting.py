@@ -11,8 +11,8 @@ from rmq import __version__
 from rmq.node import Node
 
 _NEXT = (
-    ('admin sendMessage -t Hello -p "hello, rmq"', "send; the topic is made"),
-    ("admin consumeMessage -t Hello", "see it"),
+    ('send Hello "hello, rmq"', "send a message; makes the topic"),
+    ("consume Hello", "see what comes"),
     ("doctor", "what is wrong, and what to do"),
 )
 """Commands to type next, with what they do."""
