@@ -36,7 +36,7 @@ def test_the_sentences_are_those_of_the_commands():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["admn"], "Did you mean admin?"),
+        (["adm"], "Did you mean admin?"),
         (["snd"], "Did you mean send?"),
         (["admin", "clusterlist"], "Did you mean clusterList?"),
         (["xyzzy"], "No such command 'xyzzy'."),
