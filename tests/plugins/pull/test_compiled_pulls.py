@@ -118,7 +118,9 @@ def state(side):
     """What clients and tables see; who woke a pull that waited makes no difference."""
     found = side.store.statistics()
     sent = side.connection.sent
-    late = {each.opaque: without_maker(encode(each)) for each in sent if each.is_response}
+    late = {
+        each.opaque: without_maker(encode(each)) for each in sent if each.is_response
+    }
     return (
         side.replies | late,
         [encode(each) for each in sent if not each.is_response],
