@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-BUSY_LIMIT_S = 0.75
+BUSY_LIMIT_S = 1.5
 CHILDREN_LIMIT_S = 6.0
 IDLE_LIMIT_S = 3.0
 
