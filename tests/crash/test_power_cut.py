@@ -145,7 +145,7 @@ def test_no_power_cut_breaks_the_promise(tmp_path, traced, flush):
 )
 def test_a_seeded_bug_is_caught(tmp_path, traced, bug, flush):
     chance = dice()
-    recorded = record(tmp_path, traced, flush, bug, topics=30)
+    recorded = record(tmp_path, traced, flush, bug, topics=1_000)
     is_sync = flush == "SYNC_FLUSH"
     wrong = try_images(tmp_path, recorded, chance, 60, is_sync=is_sync)
     print(f"{bug}: caught by {len(wrong)} of 60 images; {wrong[:1]}")  # noqa: T201
