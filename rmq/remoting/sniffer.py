@@ -23,7 +23,7 @@ import trio
 
 from rmq.errors import ConfigError, RemoteProtocolError
 from rmq.logs import Foreign, SparseLog, caused_by
-from rmq.remoting import proxy_header
+from rmq.remoting import http2, proxy_header
 from rmq.remoting.admission import Admission, Guest
 
 logger = logging.getLogger(__name__)
@@ -37,22 +37,6 @@ HEADER_LIMIT_S = 3
 
 TLS_FIRST_BYTE = 0x16
 HTTP2_READ = 65_536
-HTTP2_START = b"PRI * HTTP/2"
-GRPC_ADVICE = (
-    "it is a gRPC client (HTTP/2), and rmq speaks the remoting protocol: use a "
-    "remoting client, such as rocketmq-client of Java (docs/compatibility.md)"
-)
-
-
-def _goaway(text: str) -> bytes:
-    """Return HTTP/2 frames: empty SETTINGS, then GOAWAY with a text for people."""
-    payload = bytes(4) + HTTP_1_1_REQUIRED.to_bytes(4) + text.encode()
-    settings = bytes(3) + bytes([SETTINGS, 0]) + bytes(4)
-    return settings + len(payload).to_bytes(3) + bytes([GOAWAY, 0]) + bytes(4) + payload
-
-
-SETTINGS, GOAWAY, HTTP_1_1_REQUIRED = 0x4, 0x7, 0xD
-HTTP2_ANSWER = _goaway(GRPC_ADVICE.removeprefix("it is "))
 _EDGES = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 
 Address = tuple[str, int]
@@ -195,10 +179,10 @@ class Sniffer:
                 raise ConnectionAbortedError("it closed before its first byte")
             if data[0] == TLS_FIRST_BYTE:
                 return True
-            if data.startswith(HTTP2_START):
+            if data.startswith(http2.START):
                 caller.plain.recv(HTTP2_READ)  # unread bytes would reset the answer
-                caller.plain.send(HTTP2_ANSWER)
-                raise RemoteProtocolError(GRPC_ADVICE)
+                caller.plain.send(http2.ANSWER)
+                raise RemoteProtocolError(http2.GRPC_ADVICE)
             if caller.has_header or not proxy_header.may_begin(data):
                 return False
             self._remove_header(caller, data)

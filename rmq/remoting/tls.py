@@ -20,6 +20,7 @@ import trio
 from rmq.config import Configuration, build, option, read_properties
 from rmq.errors import ConfigError
 from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.remoting import http2
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -197,6 +198,8 @@ def server_context(config: TlsConfig) -> WatchedContext | None:
 
     def make() -> ssl.SSLContext:
         context = _hardened(ssl.PROTOCOL_TLS_SERVER, config)
+        # gRPC clients say nothing to a server that does not take HTTP/2
+        context.set_alpn_protocols([http2.ALPN_NAME])
         context.load_cert_chain(
             config.cert_path, config.key_path or None, config.key_password or ""
         )
@@ -275,8 +278,10 @@ async def serve_decrypted(
         inner = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         hand_over(theirs)
         async with inner, trio.open_nursery() as nursery:
-            nursery.start_soon(_carry, stream, inner, nursery.cancel_scope)
-            await _carry(inner, stream, nursery.cancel_scope)
+            nursery.start_soon(_carry, inner, stream, nursery.cancel_scope)
+            if not await _is_refused(stream, inner, name):
+                await _carry(stream, inner, nursery.cancel_scope)
+            nursery.cancel_scope.cancel()
     except* (trio.BrokenResourceError, trio.ClosedResourceError):
         logger.debug("the TLS connection of %s broke", name)
     except* OSError as errors:
@@ -311,6 +316,19 @@ async def _shake_hands(stream: "trio.SSLStream[trio.SocketStream]", name: str) -
     else:
         return True
     return False
+
+
+async def _is_refused(
+    stream: "trio.SSLStream[trio.SocketStream]", inner: trio.SocketStream, name: str
+) -> bool:
+    """Carry the first bytes; True if they are HTTP/2, which is answered, or none."""
+    data = await stream.receive_some(CHUNK_SIZE)
+    if not data.startswith(http2.START):
+        await inner.send_all(data)
+        return not data
+    await stream.send_all(http2.ANSWER)
+    logger.warning("closing %s: %s", name, http2.GRPC_ADVICE, extra=caused_by(name))
+    return True
 
 
 async def _carry(

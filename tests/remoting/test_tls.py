@@ -144,6 +144,24 @@ async def test_many_bytes_pass_in_both_directions(tmp_path, authority, server_fi
         await stream.aclose()
 
 
+@pytest.mark.parametrize("protocols", [["h2"], []])
+async def test_a_grpc_client_is_told_what_to_do_in_tls_too(
+    tmp_path, authority, server_files, caplog, protocols
+):
+    context = trusting(authority)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    async with running_node(tmp_path, server_files) as node:
+        stream = await connect(node.broker.port, context)
+        async with stream:
+            await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+            answer = await stream.receive_some()
+            if protocols:
+                assert stream.selected_alpn_protocol() == "h2"
+    assert b"gRPC client (HTTP/2), and rmq speaks the remoting protocol" in answer
+    assert "it is a gRPC client" in caplog.text
+
+
 async def test_enforcing_refuses_plain_connections(
     tmp_path, authority, server_files, caplog
 ):

@@ -1,0 +1,24 @@
+"""HTTP/2, as far as needed to tell gRPC clients that they are in the wrong place.
+
+gRPC clients show the text of a GOAWAY frame to their users.
+"""
+
+from typing import Final
+
+START: Final = b"PRI * HTTP/2"
+ALPN_NAME: Final = "h2"
+GRPC_ADVICE: Final = (
+    "it is a gRPC client (HTTP/2), and rmq speaks the remoting protocol: use a "
+    "remoting client, such as rocketmq-client of Java (docs/compatibility.md)"
+)
+SETTINGS, GOAWAY, HTTP_1_1_REQUIRED = 0x4, 0x7, 0xD
+
+
+def _goaway(text: str) -> bytes:
+    """Return HTTP/2 frames: empty SETTINGS, then GOAWAY with a text for people."""
+    payload = bytes(4) + HTTP_1_1_REQUIRED.to_bytes(4) + text.encode()
+    settings = bytes(3) + bytes([SETTINGS, 0]) + bytes(4)
+    return settings + len(payload).to_bytes(3) + bytes([GOAWAY, 0]) + bytes(4) + payload
+
+
+ANSWER: Final = _goaway(GRPC_ADVICE.removeprefix("it is "))
