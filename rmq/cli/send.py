@@ -12,6 +12,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import click
 
+from rmq.cli import completion
 from rmq.cli.failures import FAILED, INTERRUPTED, Failure, Subject, end, explain, report
 from rmq.cli.progress import Progress
 from rmq.cli.text import clock, duration_ms, harmless, iso
@@ -100,7 +101,7 @@ class Sender:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.argument("body", required=False)
 @click.option("-k", "--key", "keys", multiple=True, help="May be repeated.")
 @click.option("-t", "--tag", default="")

@@ -98,6 +98,10 @@ class AdminClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all connections; the next request opens its own again."""
         for link in self._links.values():
             link.close()
         self._links.clear()

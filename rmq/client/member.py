@@ -149,7 +149,13 @@ class Member:
         fields = {"clientID": self._client_id, "consumerGroup": self.group}
         for link in self._links.values():
             link.ask(request(RequestCode.UNREGISTER_CLIENT, fields))
+        self.close()
+
+    def close(self) -> None:
+        """End the connections without leaving the group."""
+        for link in self._links.values():
             link.close()
+        self._links.clear()
 
 
 HEARTBEAT: Final = "heartbeat"

@@ -43,6 +43,13 @@ class Window:
     ) -> None:
         self._selector.close()
 
+    def forget(self) -> None:
+        """Drop all links with their open requests; the caller closes them."""
+        for link in self._open:
+            self._selector.unregister(link)
+        self._open.clear()
+        self._arrived.clear()
+
     @property
     def pending(self) -> int:
         """How many requests have no answer yet."""

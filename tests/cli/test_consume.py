@@ -33,11 +33,7 @@ async def topic(node, where, command):
     for number in range(4):
         await command(*line, f"body {number}", "-q", 1, "-k", f"k{number}", "-t", "A")
     await command(*line, "-q", 0, stdin=b"\x1b[2Jgone\xff\xe2\x80\xae")
-    route = "admin", "topicRoute", *where, "-t", "T"
-    for _ in range(100):
-        if (await command(*route)).exit_code == 0:
-            break
-        await trio.sleep(0.02)
+    await until_known(command, where)
     return "T"
 
 
@@ -157,6 +153,70 @@ async def test_what_comes_later_and_ctrl_c(node, where, topic, command, environm
         assert await process.wait() == 0
     assert said.startswith(b"committed queue 0 up to ")
     assert b"Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [[], ["-g", "G"]])
+async def test_a_broker_that_stops_and_comes_back(
+    tmp_path, command, environment, group
+):
+    """It may come back with another address; the name server keeps its own."""
+    folder = tmp_path / "again"
+    line = [sys.executable, "-m", "rmq", "consume", "T", "-f", "%v\n", *group]
+    async with running_node(folder, {"brokerName": "b"}) as node:
+        where = "-n", node.name_servers[0]
+        await command("send", *where, "T", "before")
+        await until_known(command, where)
+        process = await trio.lowlevel.open_process(
+            [*line, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert await shown(process.stdout, b"before\n") == b"before\n"
+    said = await shown(process.stderr, b"is back\n")
+    port = where[1].rpartition(":")[2]
+    settings = {"brokerName": "b", "rmq.namesrv.listenPort": port}
+    async with running_node(folder, settings):
+        said += await shown(process.stderr, b"connected again\n")
+        await command("send", *where, "T", "after")
+        assert await shown(process.stdout, b"after\n") == b"after\n"
+        process.send_signal(signal.SIGINT)
+        said += b"".join([part async for part in process.stderr])
+        assert await process.wait() == 0, said
+    lines = said.decode().splitlines()
+    assert lines[0].endswith("; waits until it is back")
+    assert lines[1] == "rmq: connected again"
+    assert [each[:15] for each in lines[2:]] == ["committed queue"] * bool(group)
+
+
+@pytest.mark.slow
+async def test_a_broker_that_stops_while_the_end_is_wanted(
+    tmp_path, command, environment
+):
+    """Following is for ever, so waiting is too; what was counted on an end gets one."""
+    async with running_node(tmp_path / "short") as node:
+        where = "-n", node.name_servers[0]
+        await command("send", *where, "T", "x")
+        await until_known(command, where)
+    result = await command("consume", "T", *where, "-e")
+    assert result.exit_code == 3
+    assert "refuses the connection" in result.stderr
+
+
+async def shown(stream, end):
+    """Read until the bytes end so."""
+    got = b""
+    with trio.fail_after(20):
+        while not got.endswith(end):
+            part = await stream.receive_some()
+            assert part, got
+            got += part
+    return got
+
+
+async def until_known(command, where):
+    route = "admin", "topicRoute", *where, "-t", "T"
+    with trio.fail_after(10):
+        while (await command(*route)).exit_code:  # noqa: ASYNC110 - over the wire
+            await trio.sleep(0.02)
 
 
 async def test_a_closed_pipe_ends_it_quietly(where, topic, environment):

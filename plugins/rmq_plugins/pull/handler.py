@@ -196,7 +196,7 @@ class PullHandler:
         pull = HeldPull(request, header, connection, deadline_ms)
         answer = self.resume(pull, returned.left_ms == 0)
         if answer is None and not self.held.hold(pull):
-            answer = _busy(request, header)
+            answer = self._busy(request, header)
         if answer is not None:
             connection.send_nowait(answer)
 
@@ -260,7 +260,7 @@ class PullHandler:
         pull = HeldPull(request, header, connection, deadline_ms, tag_codes)
         if self.held.hold(pull):
             return None
-        return _busy(request, header)
+        return self._busy(request, header)
 
     def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
         """Run a held pull again; None if it may wait on, and nothing it takes came."""
@@ -409,21 +409,22 @@ class PullHandler:
         if queue is not None:
             queue.is_watched = is_watched
 
+    def _busy(self, request: Command, header: PullMessageRequestHeader) -> Command:
+        """Refuse to hold a pull: clients wait for a while before the next one."""
+        reason = (
+            "the broker stops"
+            if self.held.is_over
+            else "too many pulls wait in this broker, or of this connection, of group "
+            f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}"
+        )
+        remark = "[OVERLOAD]system busy, start flow control for a while: " + reason
+        return request.reply(ResponseCode.SYSTEM_BUSY, remark)
+
     def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
         """Return for how long to hold a pull."""
         if self._short_poll_ms is not None:
             return self._short_poll_ms
         return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
-
-
-def _busy(request: Command, header: PullMessageRequestHeader) -> Command:
-    """Refuse to hold a pull: clients wait for a while before the next one."""
-    return request.reply(
-        ResponseCode.SYSTEM_BUSY,
-        "[OVERLOAD]system busy, start flow control for a while: too many pulls "
-        "wait in this broker, or of this connection, of group "
-        f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}",
-    )
 
 
 def _none(result: GetResult, offset: QueueOffset) -> GetResult:

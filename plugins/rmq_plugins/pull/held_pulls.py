@@ -196,7 +196,9 @@ class HeldPulls:
         self._of_group: Counter[str] = Counter()
         self._to_run: deque[HeldPull] = deque()
         self._last_tick = 0
-        self._is_over = False
+        self.is_over = False
+        """Whether no pulls are kept any more, because the broker stops."""
+
         self._waiting = self._size = self._held = self._refused = 0
         self._woken = self._expired = self._dropped = 0
         self.alarm = Alarm(now_ms)
@@ -205,7 +207,7 @@ class HeldPulls:
     def hold(self, pull: HeldPull) -> bool:
         """Keep a pull; False if there is no room, or the broker stops."""
         assert not pull.is_done, f"a pull of {pull.queue} was answered already"
-        if self._is_over or not self._has_room(pull):
+        if self.is_over or not self._has_room(pull):
             self._refused += 1
             return False
         queue = self._by_queue.get(pull.queue)
@@ -257,7 +259,7 @@ class HeldPulls:
 
     def end_all(self) -> None:
         """Answer every pull and take no others, because the broker stops."""
-        self._is_over = True
+        self.is_over = True
         for pulls in list(self._by_connection.values()):
             self._to_run.extend(pulls)
         while self._to_run:
@@ -327,7 +329,7 @@ class HeldPulls:
         if pull.is_waiting:
             tested = self._by_queue[pull.queue].tested_offset
             pull.tested_offset = min(tested, self._access.end(*pull.queue))
-        is_over = self._is_over or pull.deadline_ms <= self._now_ms()
+        is_over = self.is_over or pull.deadline_ms <= self._now_ms()
         answer = self._resume(pull, is_over)
         if answer is None:
             assert not is_over, f"a pull of {pull.queue} must end"

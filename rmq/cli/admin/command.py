@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from rmq.cli import completion
 from rmq.cli.failures import Subject, end
 from rmq.cli.table import Table, plain, plain_text
 from rmq.cli.text import harmless
@@ -117,7 +118,10 @@ def _lines(shown: Shown, *, as_mqadmin: bool, header: bool) -> list[str]:
 
 def broker_option(function: Function) -> Function:
     """Add -b with an address, and -B with a name."""
-    name = click.option("-B", "--brokerName", "broker_name", metavar="NAME")
+    name = click.option(
+        "-B", "--brokerName", "broker_name", metavar="NAME",
+        shell_complete=completion.brokers,
+    )  # fmt: skip
     address = click.option(
         "-b", "--brokerAddr", "--broker", "broker", metavar="HOST:PORT"
     )
@@ -126,8 +130,12 @@ def broker_option(function: Function) -> Function:
 
 
 cluster_option = click.option("-c", "--clusterName", "cluster", metavar="NAME")
-topic_option = click.option("-t", "--topic", "topic", required=True)
-group_option = click.option("-g", "--groupName", "group", required=True)
+topic_option = click.option(
+    "-t", "--topic", "topic", required=True, shell_complete=completion.topics
+)
+group_option = click.option(
+    "-g", "--groupName", "group", required=True, shell_complete=completion.groups
+)
 
 
 def flag(*names: str, default: bool | None = None) -> Callable[..., Any]:

@@ -1,0 +1,53 @@
+"""Completion of names that only the servers know: topics, groups, brokers.
+
+A shell asks while a person types, so nothing is said about errors, and an answer that
+takes long is not waited for.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import click
+
+from rmq.cli.tool_settings import take_settings
+from rmq.client.admin import AdminClient
+from rmq.errors import RmqError
+from rmq.protocol.topics import is_system_topic, reply_topic
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+PATIENCE_S: Final = 1.0
+
+
+def _completing(names: Callable[[AdminClient], Iterable[str]]) -> Complete:
+    def complete(
+        ctx: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[str]:
+        options: dict[str, Any] = {**ctx.params, "timeout": PATIENCE_S}
+        try:
+            with take_settings(options).admin() as admin:
+                return [each for each in names(admin) if each.startswith(incomplete)]
+        except RmqError:
+            return []
+
+    return complete
+
+
+def _topics(admin: AdminClient) -> list[str]:
+    """Return the topics that people made."""
+    brokers = admin.brokers()
+    own = {name for each in brokers for name in (each.cluster, each.name)}
+    own |= {reply_topic(each.cluster) for each in brokers}
+    return [
+        each
+        for each in admin.topics()
+        if not (each.startswith("%") or each in own or is_system_topic(each))
+    ]
+
+
+def _broker_names(admin: AdminClient) -> list[str]:
+    return sorted({each.name for each in admin.brokers()})
+
+
+topics = _completing(_topics)
+groups = _completing(AdminClient.groups)
+brokers = _completing(_broker_names)
