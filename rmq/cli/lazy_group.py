@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
     ) -> None:
         """Write names and sentences without importing the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.sentences.items()))
+            write_commands(formatter, self.sentences)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Complete names with their sentences, without importing the commands."""
@@ -52,6 +52,32 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def write_commands(
+    formatter: click.HelpFormatter, sentences: Mapping[str, str]
+) -> None:
+    """Write names and sentences; only long lines cost the time of wrapping."""
+    width = max(map(len, sentences))
+    room = formatter.width - formatter.current_indent - width - 2
+    start = " " * formatter.current_indent
+    for name, sentence in sentences.items():
+        lines = [sentence] if len(sentence) <= room else _wrapped(sentence, room)
+        formatter.write(f"{start}{name:<{width}}  {lines[0]}\n")
+        for line in lines[1:]:
+            formatter.write(f"{start}{'':<{width}}  {line}\n")
+
+
+def _wrapped(sentence: str, room: int) -> list[str]:
+    """Break a sentence at blanks."""
+    lines, line = [], ""
+    for word in sentence.split():
+        if line and len(line) + 1 + len(word) > room:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    return [*lines, line]
 
 
 def _hint(name: str, known: Mapping[str, str]) -> str:

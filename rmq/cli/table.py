@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rmq.cli.text import harmless, iso, local
+from rmq.cli.text import harmless, iso, local, span
 from rmq.protocol.json_dialect import ObjectKey
 
 TIMES: Final = frozenset(
@@ -25,6 +25,9 @@ TIMES: Final = frozenset(
 KINDS: Final = {
     "CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop",
 }  # fmt: skip
+SPANS: Final = frozenset({"waitsMs"})
+"""Columns that hold a time span; a terminal shows it with a unit."""
+
 LEAST_WIDTH: Final = 12
 """A column is not made narrower than this."""
 
@@ -37,26 +40,32 @@ class Table(NamedTuple):
     note: str = ""
     """A sentence below the table, not in a pipe."""
 
+    of_mqadmin: int | None = None
+    """How many of the columns, from the first one on, mqadmin has; None for all."""
+
     def as_json(self) -> list[dict[str, object]]:
         """Return one object for each row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def for_terminal(self, width: int) -> list[str]:
         """Return lines that fit."""
-        titles = [_words(name).upper() for name in self.columns]
-        texts = [self._texts(row, local) for row in self.rows]
+        titles = [_words(name.removesuffix("Ms")).upper() for name in self.columns]
+        texts = [self._texts(row, is_terminal=True) for row in self.rows]
         lines = _aligned(titles, texts, self._numbers(), width)
         return [*lines, self.note] if self.note else lines
 
     def for_pipe(self, *, header: bool = True) -> list[str]:
         """Return lines with tabs; a tab or line break in a cell is an escape."""
-        lines = ["\t".join(self._texts(row, iso)) for row in self.rows]
+        lines = ["\t".join(self._texts(row, is_terminal=False)) for row in self.rows]
         return ["\t".join(self.columns), *lines] if header else lines
 
     def as_mqadmin(self) -> list[str]:
         """Return mqadmin's titles and raw values, for scripts that read them."""
-        titles = ["#" + _words(name) for name in self.columns]
-        texts = [[harmless(plain_text(cell)) for cell in row] for row in self.rows]
+        titles = ["#" + _words(name) for name in self.columns[: self.of_mqadmin]]
+        texts = [
+            [harmless(plain_text(cell)) for cell in row[: self.of_mqadmin]]
+            for row in self.rows
+        ]
         lines = _aligned(titles, texts, [False] * len(titles), None)
         return [*lines, self.note] if self.note else lines
 
@@ -69,16 +78,18 @@ class Table(NamedTuple):
             for at, name in enumerate(self.columns)
         ]
 
-    def _texts(self, row: Sequence[object], time_text: Any) -> list[str]:  # noqa: ANN401 - a function
+    def _texts(self, row: Sequence[object], *, is_terminal: bool) -> list[str]:
         return [
-            _shown(name, cell, time_text)
+            _shown(name, cell, is_terminal=is_terminal)
             for name, cell in zip(self.columns, row, strict=True)
         ]
 
 
-def _shown(name: str, cell: object, time_text: Any) -> str:  # noqa: ANN401 - a function
+def _shown(name: str, cell: object, *, is_terminal: bool) -> str:
     if name in TIMES and isinstance(cell, int):
-        return time_text(cell) if cell > 0 else ""
+        return (local if is_terminal else iso)(cell) if cell > 0 else ""
+    if name in SPANS and isinstance(cell, int) and is_terminal:
+        return span(cell)
     if name == "version" and isinstance(cell, int):
         return version_text(cell)
     text = plain_text(cell)

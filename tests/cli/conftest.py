@@ -22,10 +22,13 @@ class Authority:
         self.cert = str(folder / "authority.pem")
         self._ca.cert_pem.write_to_path(self.cert)
 
-    def issue(self, name, days=30):
+    def issue(self, name, days=30, begins_in_days=None):
         """Make a certificate for a name and its key; their paths."""
-        ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+        now = dt.datetime.now(dt.UTC)
+        ends = now + dt.timedelta(days=days)
         begins = min(dt.datetime(2000, 1, 1, tzinfo=dt.UTC), ends)
+        if begins_in_days is not None:
+            begins = now + dt.timedelta(days=begins_in_days)
         issued = self._ca.issue_cert(name, not_before=begins, not_after=ends)
         place = self._folder / f"{name}-{days}"
         cert, key = f"{place}.pem", f"{place}.key"

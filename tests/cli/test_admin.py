@@ -110,7 +110,10 @@ async def test_clusters(node, shown, topic):
 
 
 async def test_topics(node, run, shown, topic):
-    assert {"topic": "Orders"} in await shown("topicList")
+    (orders,) = [row for row in await shown("topicList") if row["topic"] == "Orders"]
+    assert (orders["queues"], orders["perm"], orders["kind"]) == (2, "rw", "normal")
+    assert orders["inTPS"] >= 0
+    assert orders["groups"] == 0
     rows = await shown("topicStatus", "-t", topic)
     assert [(row["queueId"], row["maxOffset"]) for row in rows] == [(0, 0), (1, 3)]
     assert rows[1]["lastUpdateTimestamp"] > 1_700_000_000_000
@@ -234,6 +237,8 @@ async def test_clients(node, run, shown, topic):
         assert [(row["group"], row["count"], row["model"]) for row in rows] == [
             ("G", 1, "CLUSTERING")
         ]
+        assert [(row["library"], row["outTPS"]) for row in rows] == [("Go 4.9.4", 0.0)]
+        assert rows[0]["waitsMs"] is None, "nothing was consumed yet"
 
 
 async def test_groups(node, shown, topic):

@@ -15,16 +15,20 @@ async def changes(command, environment, *where):
     return json.loads(result.stdout)
 
 
-async def test_each_kind_of_change(command, secured, environment, authority, caplog):
+async def test_each_kind_of_change(
+    command, secured, environment, authority, caplog, tmp_path
+):
     caplog.set_level("INFO")
     where = "-n", secured.name_servers[0], "--ca", authority.cert
     broker = "-b", secured.address
+    secret = tmp_path / "secret"
+    secret.write_text("wonderland\n")
     for words in (
         ["updateTopic", *broker, "-t", "T", "-r", 4, "-w", 4],
         ["updateTopic", *broker, "-t", "T", "-r", 8, "-w", 4],
         ["updateSubGroup", *broker, "-g", "G"],
         ["updateBrokerConfig", *broker, "-k", "fileReservedTime", "-v", 71],
-        ["createUser", *broker, "-u", "alice", "-p", "wonderland"],
+        ["createUser", *broker, "-u", "alice", "--password-file", str(secret)],
         ["createAcl", *broker, "-s", "User:alice", "-r", "Topic:T", "-a", "Pub",
          "-d", "Allow"],
         ["deleteTopic", "-c", "DefaultCluster", "-t", "T"],
@@ -33,6 +37,10 @@ async def test_each_kind_of_change(command, secured, environment, authority, cap
         name, *rest = words
         result = await command("admin", name, *where, *rest, env=environment)
         assert result.exit_code == 0, result.output
+    secret.write_text("wonderland")
+    alice = {"RMQ_USER": "alice", "RMQ_PASSWORD_FILE": str(secret)}
+    listed = await command("admin", "listUser", *where, *broker, env=alice)
+    assert "alice has no right" in listed.stderr, "her password is known"
     found = await changes(command, environment, *where)
     told = [(each["action"], each["subject"], each["change"]) for each in found]
     assert [each["user"] for each in found] == ["root"] * len(found)

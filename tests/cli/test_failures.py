@@ -73,6 +73,21 @@ async def test_an_expired_certificate(ask, tmp_path, authority):
     assert "renew it" in lines[1]
 
 
+async def test_a_clock_by_which_the_certificate_is_not_valid_yet(
+    ask, tmp_path, authority
+):
+    cert, key = authority.issue("127.0.0.1", begins_in_days=1)
+    settings = {"tls.server.certPath": cert, "tls.server.keyPath": key}
+    async with running_node(tmp_path / "store", settings) as node:
+        code, lines = await ask(node.name_servers[0], "--ca", authority.cert)
+    assert code == 3
+    assert lines[0].endswith("is refused: it is not valid yet by the clock here")
+    assert lines[1:] == [
+        "     one of two clocks is wrong, or it is new",
+        "  -> let NTP set both clocks",
+    ]
+
+
 async def test_a_server_without_tls(ask, tmp_path, authority):
     async with running_node(tmp_path / "store") as node:
         code, lines = await ask(node.name_servers[0], "--ca", authority.cert)

@@ -25,6 +25,21 @@ def test_help_imports_no_command(words):
     assert "Usage" in done.stdout
 
 
+@pytest.mark.parametrize("width", ["20", "40", "80"])
+@pytest.mark.parametrize("words", [["--help"], ["admin", "--help"]])
+def test_help_has_every_name_and_sentence_at_any_width(words, width, monkeypatch):
+    """With 20 columns too; click itself uses 50 at least."""
+    monkeypatch.setenv("COLUMNS", width)
+    shown = CliRunner().invoke(main, words).stdout
+    known = SENTENCES if "admin" in words else COMMANDS
+    text = " ".join(shown.split())
+    for name, sentence in known.items():
+        assert name in text
+        if not sentence.startswith("Not served"):
+            assert sentence in text
+    assert max(map(len, shown.splitlines())) <= 110
+
+
 def test_the_sentences_are_those_of_the_commands():
     for name in COMMANDS:
         assert MainGroup("rmq").load(name).help

@@ -44,6 +44,13 @@ def test_mqadmin_s_columns_are_raw():
     assert "CONSUME_PASSIVELY" in first
 
 
+def test_columns_that_mqadmin_does_not_have_are_left_out_for_its_scripts():
+    table = Table(("group", "waitsMs"), [("G", 65_000)], of_mqadmin=1)
+    assert table.as_mqadmin() == ["#Group", "G"]
+    assert table.for_pipe() == ["group\twaitsMs", "G\t65000"]
+    assert table.for_terminal(80) == ["GROUP  WAITS", "G      1 min"]
+
+
 def test_a_long_text_is_cut_in_its_middle():
     assert cut("abcdefghij", 5) == "ab…ij"
     assert cut("abc", 3) == "abc"

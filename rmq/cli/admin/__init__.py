@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from rmq.cli.admin.catalogue import ENTRIES, UNSERVED
-from rmq.cli.lazy_group import LazyGroup
+from rmq.cli.lazy_group import LazyGroup, write_commands
 
 SENTENCES: Final = {
     name: f"Not served by rmq (request {UNSERVED[name]}); names the alternative."
@@ -35,9 +35,9 @@ class AdminGroup(LazyGroup):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write the commands that rmq serves, then the names of the others."""
-        served = [item for item in SENTENCES.items() if item[0] not in UNSERVED]
+        served = {k: text for k, text in SENTENCES.items() if k not in UNSERVED}
         with formatter.section("Commands"):
-            formatter.write_dl(served)
+            write_commands(formatter, served)
         with formatter.section("Not served by rmq; each names the alternative"):
             formatter.write_text(", ".join(sorted(UNSERVED)))
 

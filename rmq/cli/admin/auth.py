@@ -1,8 +1,11 @@
 """Commands about users and access rules."""
 
+from typing import BinaryIO
+
 import click
 
 from rmq.cli.admin.command import (
+    Function,
     Shown,
     Table,
     admin_command,
@@ -42,20 +45,46 @@ def _user(
     return {key: value for key, value in parts.items() if value is not None}
 
 
+def password_options(function: Function) -> Function:
+    """Add mqadmin's -p, which others on the machine can see, and a file instead."""
+    shown = click.option(
+        "-p", "--password", help="Others on the machine can see it here."
+    )
+    hidden = click.option(
+        "--password-file", type=click.File("rb"), metavar="FILE",
+        help="A file with the password in its only line; - is stdin.",
+    )  # fmt: skip
+    decorated: Function = shown(hidden(function))
+    return decorated
+
+
+def _password(shown: str | None, file: BinaryIO | None) -> str | None:
+    """Return the password of one of the two options, if any."""
+    if file is None:
+        return shown
+    if shown is not None:
+        raise click.UsageError("give -p or --password-file, not both")
+    return file.read().decode("utf-8", "strict").rstrip("\r\n")
+
+
 @admin_command("createUser")
 @broker_or_cluster
 @user_option
-@click.option("-p", "--password", required=True)
+@password_options
 @click.option("-t", "--userType", "kind", type=click.Choice(["Normal", "Super"]))
 def create_user(
     admin: AdminClient,
     broker: str | None,
     cluster: str | None,
     user: str,
-    password: str,
+    password: str | None,
+    password_file: BinaryIO | None,
     kind: str | None,
 ) -> Shown:
     """Create a user."""
+    password = _password(password, password_file)
+    if password is None:
+        raise click.UsageError("name the password's file with --password-file")
     value = _user(user, password, kind, None)
     code = RequestCode.AUTH_CREATE_USER
     return _tell(admin, broker, cluster, code, {"username": user}, value)
@@ -64,7 +93,7 @@ def create_user(
 @admin_command("updateUser")
 @broker_or_cluster
 @user_option
-@click.option("-p", "--password")
+@password_options
 @click.option("-t", "--userType", "kind", type=click.Choice(["Normal", "Super"]))
 @click.option("-s", "--userStatus", "status", type=click.Choice(["enable", "disable"]))
 def update_user(
@@ -73,11 +102,12 @@ def update_user(
     cluster: str | None,
     user: str,
     password: str | None,
+    password_file: BinaryIO | None,
     kind: str | None,
     status: str | None,
 ) -> Shown:
     """Change a user's password, type or status."""
-    value = _user(user, password, kind, status)
+    value = _user(user, _password(password, password_file), kind, status)
     code = RequestCode.AUTH_UPDATE_USER
     return _tell(admin, broker, cluster, code, {"username": user}, value)
 

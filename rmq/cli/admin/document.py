@@ -87,7 +87,13 @@ stay as they are: topic, queue, offset, message id and time for `rmq send`; time
 queue, offset, keys, tags and body for `rmq consume`. Control characters and marks of
 direction in bodies, keys and tags are written as escapes; `--raw` writes bodies as
 they are, but not to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq
-send --lines` with 130 after it has said how many messages were sent.
+send --lines` with 130 after it has said how many messages were sent. If a broker stops,
+`rmq consume` says so, waits until it is back, and continues where it was; with `-e` it
+ends with exit code 3.
+
+In bash, `eval "$(_RMQ_COMPLETE=bash_source rmq)"` completes commands, options, and the
+names of topics, groups and brokers, which it asks the name server (zsh and fish have
+`zsh_source`, `fish_source`).
 
 ## Statistics and live keys
 

@@ -1,10 +1,11 @@
 """Commands about consumer groups and clients."""
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from rmq.cli import completion
 from rmq.cli.admin.command import (
     Shown,
     Table,
@@ -19,11 +20,20 @@ from rmq.cli.admin.command import (
     targets,
     topic_option,
 )
-from rmq.cli.admin.topics import _read_list, groups_of
+from rmq.cli.admin.topics import _read_list, groups_of, traffic
+from rmq.cli.table import version_text
 from rmq.client.admin import AdminClient, AnswerRefused, GroupUnknown
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import RETRY_PREFIX, dlq_topic, retry_topic
+
+OF_MQADMIN: Final = 6
+"""Columns that mqadmin's consumerProgress has without a group."""
+
+LANGUAGES: Final = {
+    "JAVA": "Java", "CPP": "C++", "PYTHON": "Python", "GO": "Go", "DOTNET": ".NET",
+    "HTTP": "HTTP", "RUST": "Rust", "NODE_JS": "Node", "OTHER": "other",
+}  # fmt: skip
 
 
 @admin_command("updateSubGroup")
@@ -194,7 +204,7 @@ def producer(admin: AdminClient, broker: str | None) -> Shown:
 
 
 @admin_command("consumerProgress")
-@click.option("-g", "--groupName", "group")
+@click.option("-g", "--groupName", "group", shell_complete=completion.groups)
 @click.option("-t", "--topicName", "topic")
 @flag("-s", "--showClientIP", "show_clients", default=False)
 @cluster_option
@@ -234,14 +244,20 @@ def progress(
     cluster: str | None = None,
 ) -> list[tuple[Any, dict[str, Any]]]:
     """Return the queues of a group with its offsets, over all brokers."""
-    fields = {"consumerGroup": group} | ({"topic": topic} if topic else {})
     return [
         item
-        for each in admin.masters(cluster)
-        for item in admin.value(each.address, RequestCode.GET_CONSUME_STATS, fields)[
-            "offsetTable"
-        ].items()
+        for stats in _consume_stats(admin, group, topic, cluster)
+        for item in stats["offsetTable"].items()
     ]
+
+
+def _consume_stats(
+    admin: AdminClient, group: str, topic: str | None, cluster: str | None
+) -> list[dict[str, Any]]:
+    """Return what each broker knows of a group's offsets and rate."""
+    fields = {"consumerGroup": group} | ({"topic": topic} if topic else {})
+    code = RequestCode.GET_CONSUME_STATS
+    return [admin.value(each.address, code, fields) for each in admin.masters(cluster)]
 
 
 def _clients_by_queue(
@@ -282,25 +298,55 @@ def _all_progress(admin: AdminClient, cluster: str | None) -> Table:
             continue
         group = topic.removeprefix(RETRY_PREFIX)
         rows.append(_one_progress(admin, group, cluster))
-    columns = ("group", "count", "version", "type", "model", "diffTotal")
-    return Table(columns, sorted(rows, key=lambda row: -int(str(row[-1]))))
+    columns = (
+        "group", "count", "version", "type", "model", "diffTotal", "waitsMs", "outTPS",
+        "library",
+    )  # fmt: skip
+    rows.sort(key=lambda row: -int(str(row[OF_MQADMIN - 1])))
+    return Table(columns, rows, of_mqadmin=OF_MQADMIN)
 
 
 def _one_progress(
     admin: AdminClient, group: str, cluster: str | None
 ) -> tuple[object, ...]:
-    queues = progress(admin, group, cluster=cluster)
-    behind = sum(each["brokerOffset"] - each["consumerOffset"] for _, each in queues)
+    stats = _consume_stats(admin, group, None, cluster)
+    queues = [each for found in stats for each in found["offsetTable"].values()]
+    behind = sum(each["brokerOffset"] - each["consumerOffset"] for each in queues)
+    rate = sum(found.get("consumeTps") or 0.0 for found in stats)
+    more = _waits_ms(queues, int(time.time() * 1_000)), rate
     try:
         online = admin.consumers(group)
     except AnswerRefused as error:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
-        return group, 0, "OFFLINE", None, None, behind
+        return group, 0, "OFFLINE", None, None, behind, *more, None
     members = online["connectionSet"]
     version = min((each["version"] for each in members), default=0)
     kind, model = online.get("consumeType"), online.get("messageModel")
-    return group, len(members), version, kind, model, behind
+    return group, len(members), version, kind, model, behind, *more, _library(members)
+
+
+def _waits_ms(queues: list[dict[str, Any]], now_ms: int) -> int | None:
+    """Return how old the last message is that was consumed where others wait."""
+    times = [
+        each["lastTimestamp"]
+        for each in queues
+        if each["brokerOffset"] > each["consumerOffset"] and each["lastTimestamp"] > 0
+    ]
+    return max(0, now_ms - min(times)) if times else None
+
+
+def _library(members: list[dict[str, Any]]) -> str:
+    """Return the languages and versions of clients: `Java 5.3.1, 5.5.0; Go 4.9.3`."""
+    versions: dict[str, set[str]] = {}
+    for each in members:
+        name = LANGUAGES.get(each["language"], each["language"])
+        version = version_text(each["version"]).removeprefix("V").replace("_", ".")
+        versions.setdefault(name, set()).add(version)
+    return "; ".join(
+        f"{name} {', '.join(sorted(versions[name]))}".rstrip()
+        for name in sorted(versions)
+    )
 
 
 @admin_command("consumerStatus")
@@ -350,13 +396,13 @@ def stats_all(admin: AdminClient, wanted: str | None, *, active: bool) -> Shown:
         if topic.startswith(RETRY_PREFIX) or wanted not in (None, topic):
             continue
         hosts = [host.address for host in admin.hosts(topic)]
-        put = [_traffic(admin, each, "TOPIC_PUT_NUMS", topic) for each in hosts]
+        put = [traffic(admin, each, "TOPIC_PUT_NUMS", topic) for each in hosts]
         if active and not sum(total for _, total in put):
             continue
         into = sum(rate for rate, _ in put), sum(total for _, total in put)
         for group in groups_of(admin, topic) or [""]:
             key = f"{topic}@{group}"
-            got = [_traffic(admin, each, "GROUP_GET_NUMS", key) for each in hosts]
+            got = [traffic(admin, each, "GROUP_GET_NUMS", key) for each in hosts]
             queues = progress(admin, group, topic) if group else []
             behind = sum(e["brokerOffset"] - e["consumerOffset"] for _, e in queues)
             rows.append(
@@ -371,19 +417,3 @@ def stats_all(admin: AdminClient, wanted: str | None, *, active: bool) -> Shown:
         "outMsg24Hour",
     )  # fmt: skip
     return Table(columns, rows)
-
-
-def _traffic(
-    admin: AdminClient, address: str, name: str, key: str
-) -> tuple[float, int]:
-    """Return the rate of the last minute and the sum of the last day."""
-    fields = {"statsName": name, "statsKey": key}
-    code = RequestCode.VIEW_BROKER_STATS_DATA
-    try:
-        data = admin.value(address, code, fields)
-    except AnswerRefused:
-        return 0.0, 0
-    total = max(
-        data[window]["sum"] for window in ("statsDay", "statsHour", "statsMinute")
-    )
-    return data["statsMinute"]["tps"], total

@@ -1,8 +1,9 @@
 """Commands about topics."""
 
 import json
+from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -20,10 +21,14 @@ from rmq.cli.admin.command import (
 )
 from rmq.client.admin import AdminClient, AnswerRefused
 from rmq.client.member import divided
+from rmq.errors import PeerError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB
+from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB, is_readable, is_writable
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
+
+MAX_ASKED: Final = 1_000
+"""Topics whose rates and groups are asked for one by one."""
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
@@ -231,7 +236,7 @@ def topic_list(admin: AdminClient, *, with_groups: bool) -> Shown:
     """Show all topics; with -c their clusters and consumer groups."""
     topics = admin.topics()
     if not with_groups:
-        return Table(("topic",), [(topic,) for topic in topics])
+        return _overview(admin, topics)
     rows: list[tuple[object, ...]] = []
     for topic in topics:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -243,6 +248,56 @@ def topic_list(admin: AdminClient, *, with_groups: bool) -> Shown:
             for group in groups
         ]
     return Table(("cluster", "topic", "consumerGroup"), pick(rows))
+
+
+def _overview(admin: AdminClient, topics: list[str]) -> Table:
+    """Return a row for each topic; rates and groups if there are not too many."""
+    queues: Counter[str] = Counter()
+    configs: dict[str, dict[str, Any]] = {}
+    silent = []
+    for each in admin.masters():
+        try:
+            found = admin.value(each.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        except (AnswerRefused, PeerError) as error:
+            silent.append(str(error))
+            continue
+        for topic, config in found["topicConfigTable"].items():
+            queues[topic] += config["writeQueueNums"]
+            configs.setdefault(topic, config)
+    is_short = len(topics) <= MAX_ASKED
+    rows: list[tuple[object, ...]] = []
+    for topic in topics:
+        config = configs.get(topic)
+        if config is None:
+            rows.append((topic, None, None, None, None, None))
+            continue
+        kind = (config.get("attributes") or {}).get("message.type", "normal").lower()
+        perm = "r" * is_readable(config["perm"]) + "w" * is_writable(config["perm"])
+        rate = groups = None
+        if is_short and not silent:
+            hosts = [host.address for host in admin.hosts(topic)]
+            rate = sum(traffic(admin, at, "TOPIC_PUT_NUMS", topic)[0] for at in hosts)
+            groups = len(groups_of(admin, topic))
+        rows.append((topic, queues[topic], perm, rate, kind, groups))
+    note = "; ".join(silent)
+    if not is_short:
+        note = f"no rates and groups: more than {MAX_ASKED:,} topics"
+    columns = "topic", "queues", "perm", "inTPS", "kind", "groups"
+    return Table(columns, rows, note, of_mqadmin=1)
+
+
+def traffic(admin: AdminClient, address: str, name: str, key: str) -> tuple[float, int]:
+    """Return the rate of the last minute and the sum of the last day."""
+    fields = {"statsName": name, "statsKey": key}
+    code = RequestCode.VIEW_BROKER_STATS_DATA
+    try:
+        data = admin.value(address, code, fields)
+    except AnswerRefused:
+        return 0.0, 0
+    total = max(
+        data[window]["sum"] for window in ("statsDay", "statsHour", "statsMinute")
+    )
+    return data["statsMinute"]["tps"], total
 
 
 def groups_of(admin: AdminClient, topic: str) -> list[str]:
