@@ -268,14 +268,18 @@ class Finding(msgspec.Struct, frozen=True):
 def check(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
     """Find unknown keys, keys without effect and swallowed comments."""
     known = {mark.key for config in classes for _, mark in options(config)}
+    disabled = [each.strip() for each in values.get("plugins.disabled", "").split(",")]
+    resting = tuple(f"plugin.{name}." for name in disabled if name)
     return [
         finding
         for key, value in values.items()
-        for finding in _check_one(key, value, known)
+        for finding in _check_one(key, value, known, resting)
     ]
 
 
-def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
+def _check_one(
+    key: str, value: str, known: set[str], resting: tuple[str, ...]
+) -> Iterator[Finding]:
     if _INLINE_COMMENT.search(value):
         yield Finding(
             key,
@@ -292,6 +296,10 @@ def _check_one(key: str, value: str, known: set[str]) -> Iterator[Finding]:
             f"{key} has no effect in rmq: {unused.reason}",
             unused.is_missed and value != unused.default,
         )
+        return
+    if key.startswith(resting):
+        name = key.split(".")[1]
+        yield Finding(key, f"{key} rests: plugins.disabled has {name}", False)
         return
     near = nearest(key, known | config_keys.unused().keys())
     hint = f"; did you mean {near}?" if near else ""

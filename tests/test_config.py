@@ -366,6 +366,15 @@ def test_an_unknown_key_is_told_with_the_nearest_one(key, meant):
 
 def test_a_key_like_no_other_is_told_without_a_guess():
     assert texts({"zzz": "1"}) == [("unknown key zzz", True)]
+
+
+def test_keys_of_a_disabled_plugin_rest():
+    values = {"plugins.disabled": "acme, bell", "plugin.acme.tenants": "a"}
+    assert texts(values)[-1] == (
+        "plugin.acme.tenants rests: plugins.disabled has acme",
+        False,
+    )
+    assert texts({**values, "plugin.other.x": "1"})[-1][1] is True
     assert nearest("zzz", ["listenPort"]) is None
 
 

@@ -21,6 +21,7 @@ from rmq.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
     from rmq.tools.store_files import StoreFiles
+    from rmq.tools.verify import Verdict
 
 
 BLOCK_SIZE: Final = 512
@@ -44,10 +45,13 @@ _commit_log = click.option(
 )
 
 
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
 @store.command()
 @_root
 @_commit_log
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@_as_json
 def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
     """Show the content of a store: log, queues, index, parts that rmq does not serve.
 
@@ -66,6 +70,7 @@ def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
 @store.command()
 @_root
 @_commit_log
+@_as_json
 @click.option("--no-crc", is_flag=True, help="Do not check the CRC of bodies.")
 @click.option(
     "--index-slots",
@@ -74,7 +79,12 @@ def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
     help="maxHashSlotNum, if it is not a quarter of maxIndexNum.",
 )
 def verify(
-    root: Path, commit_log: Path | None, *, no_crc: bool, index_slots: int
+    root: Path,
+    commit_log: Path | None,
+    *,
+    as_json: bool,
+    no_crc: bool,
+    index_slots: int,
 ) -> None:
     """Check every record, queue entry and index entry; changes nothing.
 
@@ -91,6 +101,9 @@ def verify(
                 index_slots=index_slots,
                 on_progress=on_progress,
             ).run()
+    if as_json:
+        _show_verdict(verdict)
+        return
     for damage in verdict.damages:
         click.echo(f"damaged: {damage}")
     for note in verdict.notes:
@@ -105,10 +118,26 @@ def verify(
         sys.exit(FAILED)
 
 
+def _show_verdict(verdict: "Verdict") -> None:
+    """Print a verdict as JSON, with the exit code that its text has."""
+    figures = {
+        "startOffset": verdict.start_offset, "endOffset": verdict.end_offset,
+        "records": verdict.record_count, "queueEntries": verdict.entry_count,
+        "indexEntries": verdict.index_entry_count,
+        "damages": [str(each) for each in verdict.damages],
+        "notes": [str(each) for each in verdict.notes],
+    }  # fmt: skip
+    click.echo(json.dumps(figures, indent=2))
+    if verdict.damages:
+        sys.exit(FAILED)
+
+
 @store.command()
 @_root
 @_commit_log
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
+@_as_json
 @click.option(
     "--restore",
     is_flag=True,
@@ -127,16 +156,20 @@ def repair(
     path: str | None,
     *,
     dry_run: bool,
+    is_sure: bool,
     restore: bool,
+    as_json: bool,
 ) -> None:
     """Cut a damaged end of the log and rebuild queues; nothing is deleted.
 
     The broker must be stopped. Parts that are cut or replaced go to DIR/cut:
-    rmq store repair --dry-run ~/store
+    rmq store repair --dry-run ~/store. On a terminal it asks before it cuts.
     """
     tool = _tool("repair")
     with _errors():
         files = _files(root, commit_log)
+        if not (dry_run or is_sure) and is_asked():
+            _ask(tool.plan_repair(files).lines())
         values = read_properties(path) if path else {}
         with _progress(files) as on_progress:
             if dry_run:
@@ -145,8 +178,25 @@ def repair(
                 lines = tool.repair(
                     files, values, restore=restore, on_progress=on_progress
                 )
+    if as_json:
+        click.echo(json.dumps({"isPlan": dry_run, "steps": lines}, indent=2))
+        return
+    if dry_run:
+        click.echo("nothing is changed; a repair would do this:")
     for line in lines:
         click.echo(line)
+
+
+def is_asked() -> bool:
+    """Whether a person can answer."""
+    return sys.stdin.isatty()
+
+
+def _ask(lines: list[str]) -> None:
+    """Show a plan, and end unless the operator wants it."""
+    for line in lines:
+        click.echo(line, err=True)
+    click.confirm("Repair the store so?", abort=True, err=True)
 
 
 @store.command()

@@ -121,7 +121,9 @@ def _end(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Properties as map or as one string.",
 )
 @click.option(
-    "--include-system-topics", is_flag=True, help="Also topics of the system."
+    "--include-system-topics",
+    is_flag=True,
+    help="Also topics of the system, such as BenchmarkTest of rmq bench.",
 )
 @_end
 @click.option(
@@ -130,10 +132,20 @@ def _end(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Report the progress to the broker under this name.",
 )
 @click.option(
-    "--batch-bytes", type=_size, default="1g", help="Log bytes of one commit."
+    "--batch-bytes",
+    type=_size,
+    metavar="BYTES",
+    default="1g",
+    show_default=True,
+    help="Log bytes of one commit.",
 )
 @click.option(
-    "--split-bytes", type=_size, default="128m", help="Log bytes of one task."
+    "--split-bytes",
+    type=_size,
+    metavar="BYTES",
+    default="128m",
+    show_default=True,
+    help="Log bytes of one task.",
 )
 @click.option("--allow-loss", is_flag=True, help="Continue if segments are missing.")
 @click.option("--skip-corrupt", is_flag=True, help="Skip damaged records.")
@@ -250,6 +262,8 @@ class _sentences:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, RmqError):
             _fail(str(error))
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            _fail(f"{error.filename}: {error.strerror.lower()}")
         if error is not None and type(error).__module__.startswith(("pyspark", "py4j")):
             _fail(_of_worker(str(error)))
 
@@ -306,6 +320,12 @@ class _Report:
         if sys.stderr.isatty():
             click.echo("", err=True)
         click.echo(f"{self._rows} rows exported", err=True)
+        if self._bytes and not self._rows:
+            click.echo(
+                "all messages there belong to topics of the system, such as "
+                "BenchmarkTest of rmq bench: --include-system-topics takes them",
+                err=True,
+            )
 
     def _draw(self, lag: int, seconds: float) -> None:
         part = self._bytes / max(1, self._bytes + lag)

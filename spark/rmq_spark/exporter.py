@@ -41,6 +41,7 @@ from rmq_spark.manifest import (
     MergePlan,
     Plan,
     Settings,
+    differences,
 )
 from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import arrow_schema
@@ -310,9 +311,10 @@ class Exporter:
 
     def _check_settings(self, last: Manifest | None) -> None:
         if last is not None and last.settings != self._settings:
+            changed = differences(last.settings, self._settings)
             raise StoreError(
-                f"{self._out} was begun with {last.settings}, and now has "
-                f"{self._settings}: use the same options, or another folder"
+                f"{self._out} was begun with {changed}: use the same options, or "
+                "another folder"
             )
 
     def _check_end(self, start: int, end: int, exported: str) -> None:

@@ -68,6 +68,21 @@ class Settings(msgspec.Struct, frozen=True):
     with_system_topics: bool
 
 
+def differences(begun: Settings, now: Settings) -> str:
+    """Return what differs: `table_format=parquet, not delta`."""
+    pairs = zip(begun.__struct_fields__, msgspec.structs.astuple(begun),
+                msgspec.structs.astuple(now), strict=True)  # fmt: skip
+    return ", ".join(
+        f"{name}={_text(was)}, not {_text(wanted)}"
+        for name, was, wanted in pairs
+        if was != wanted
+    )
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value).lower()
+
+
 class LogRange(NamedTuple):
     """A part of one segment of the log."""
 

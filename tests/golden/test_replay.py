@@ -70,7 +70,6 @@ TIMER_OFF = "timed messages get the answer of a broker with its timer switched o
 ELSEWHERE = "the group and its messages are in another recording"
 BEFORE = "the recorded message was stored before the recording"
 RESET = "the tool that reset the offsets is in another recording"
-NO_DELETION = "groups cannot be deleted yet"
 AUTH_OFF = "rmq refuses users and rules while access control is off"
 NO_STATIC = "static topics are not served"
 
@@ -84,7 +83,6 @@ INTENDED = [
     Intended(r"mqadmin.*", 33, "can not find message", BEFORE),
     Intended(r"(mqadmin|probe-).*", 12, "can not find message", BEFORE),
     Intended(r"mqadmin.*-online-client", 11, "code 19 .* Java 21", RESET),
-    Intended("probe-broker", 222, "Nobody.* Java 26", NO_DELETION),
     Intended(r".*", 105, "topicQueueMappingByBroker", NO_STATIC),
     Intended(r"mqadmin55-.*[sS]tatic.*", 351, "mappingDetail", NO_STATIC),
     Intended("java55-innerbatch", 320, "batchUniqId", "inner batches are not served"),

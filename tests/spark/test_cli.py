@@ -53,6 +53,33 @@ def test_export_and_status_and_vacuum_and_optimize(folders, writer, tmp_path):
     assert sum(pq.read_metadata(path).num_rows for path in files) == 1_000
 
 
+def test_messages_of_the_system_alone_are_told(writer, tmp_path):
+    writer.append(each._replace(topic=b"BenchmarkTest") for each in orders(10))
+    folders = ["--store", str(writer.root), "--out", str(tmp_path / "out")]
+    result = run("export", *folders, "--master", "none")
+    assert result.stderr.startswith("0 rows exported\nall messages there belong to")
+    folders[3] = str(tmp_path / "all")
+    words = "--master", "none", "--include-system-topics"
+    assert "10 rows exported" in run("export", *folders, *words).stderr
+
+
+def test_what_differs_from_the_export_is_named(folders):
+    run("export", *folders, "--master", "none")
+    other = "--master", "none", "--properties-format", "none", "--columns", "body"
+    result = run("export", *folders, *other, code=1)
+    assert result.stderr.startswith("rmq-spark: ")
+    assert "properties_format=map, not none: use the same options" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Settings(" not in result.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(folders, tmp_path):
+    (tmp_path / "file").write_text("")
+    folders[3] = str(tmp_path / "file" / "out")
+    result = run("export", *folders, "--master", "none", code=1)
+    assert result.stderr == f"rmq-spark: {folders[3]}: not a directory\n"
+
+
 def test_a_bar_is_drawn_on_a_terminal(folders, monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     with pytest.raises(SystemExit) as ended:

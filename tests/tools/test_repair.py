@@ -145,6 +145,38 @@ def test_commands_on_a_damaged_store(unpack):
     assert f"saved by recovery: {root / 'cut'}" in run("inspect", root)
 
 
+def test_commands_with_json(unpack):
+    root = unpack("store-torn-middle")
+    verdict = json.loads(run("verify", "--json", root, code=1))
+    assert verdict["damages"][0].endswith("at offset 2202665: bad crc")
+    assert verdict["records"] > 2_000
+    plan = json.loads(run("repair", "--json", "--dry-run", root))
+    assert plan["isPlan"] is True
+    assert "233 complete records after it" in " ".join(plan["steps"])
+    before = snapshot(root)
+    done = json.loads(run("repair", "--json", root))
+    assert (done["isPlan"], bool(done["steps"])) == (False, True)
+    assert snapshot(root) != before
+    assert json.loads(run("verify", "--json", root))["damages"] == []
+
+
+def test_a_person_is_asked_before_anything_is_cut(unpack, monkeypatch):
+    root = unpack("store-torn-middle")
+    before = snapshot(root)
+    monkeypatch.setattr("rmq.cli.store.is_asked", lambda: True)
+
+    def answer(text, *options):
+        words = ["store", "repair", *options, str(root)]
+        return CliRunner().invoke(main, words, input=text)
+
+    refused = answer("n\n")
+    assert refused.exit_code == 1
+    assert "233 complete records after it" in refused.stderr
+    assert snapshot(root) == before
+    assert answer("", "--yes").exit_code == 0
+    assert snapshot(root) != before
+
+
 def test_inspect_names_what_is_there(unpack):
     out = run("inspect", unpack("store-features"))
     assert "log: 1 files of 1048576 bytes, from 0 to about 57370" in out
