@@ -9,8 +9,9 @@
  *
  * With --batch it sends requests 320 with so many messages each, which count as one answer.
  * With --in-flight so many requests are in flight in all, over the connections in turn.
- * With --user and --secret it signs the sends, which then differ in their opaque only: that is
- * not signed, so one signature serves for all, and the generator has no work with it.
+ * With --user and --secret it signs the requests. Sends then differ in their opaque only: that is
+ * not signed, so one signature serves for all; of pulls there is one for each offset. All are made
+ * before the start, and the generator has no work with them.
  *
  * With --redis it sends each message as an XADD to a stream of Redis instead, pipelined, and the
  * reply must be the id of the entry.
@@ -49,6 +50,8 @@ enum {
 typedef struct {
     unsigned char *bytes;
     size_t size, opaque_at, key_at;             /* of a pull key_at is where its offset begins */
+    size_t signature_at;
+    char *signatures;           /* of signed pulls: one for each offset */
 } Frame;
 
 typedef struct {
@@ -136,7 +139,7 @@ static const char *PULL_NAMES[] = {
     "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset",
     "suspendTimeoutMillis", "subscription", "subVersion", "expressionType", "maxMsgBytes", "bname",
 };
-enum { FIELDS = 13, OFFSET_FIELD = 3, PROPERTIES_FIELD = 8 };
+enum { SIGNATURE_SIZE = 28, FIELDS = 13, OFFSET_FIELD = 3, PROPERTIES_FIELD = 8 };
 
 static unsigned char *add(unsigned char *at, const char *text) {
     size_t size = strlen(text);
@@ -158,8 +161,8 @@ static unsigned char *add_json_text(unsigned char *at, const char *text) {
     return at;
 }
 
-/* AccessKey comes before the letters in the order of names, and these are sorted. */
-static void sign(char *signature, const char *const *values) {
+/* The fields are signed in the order of their names; AccessKey comes before all others. */
+static void sign(char *signature, const char *const *names, const char *const *values, int body_size) {
     static const char ALPHABET[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     unsigned char digest[RMQ_SHA1_SIZE + 1] = {0};
     rmq_hmac_key key;
@@ -168,14 +171,21 @@ static void sign(char *signature, const char *const *values) {
     rmq_hmac_prepare(&key, (const uint8_t *)options.secret, strlen(options.secret));
     rmq_hmac_start(&sha, &key);
     rmq_sha1_add(&sha, (const uint8_t *)options.user, strlen(options.user));
-    for (int i = 0; i < FIELDS; i++) rmq_sha1_add(&sha, (const uint8_t *)values[i], strlen(values[i]));
-    for (int i = 0; i < options.body_size; i++) rmq_sha1_add(&sha, (const uint8_t *)"b", 1);
+    const char *last = "";
+    for (int i = 0; i < FIELDS; i++) {
+        int next = -1;
+        for (int j = 0; j < FIELDS; j++)
+            if (strcmp(names[j], last) > 0 && (next < 0 || strcmp(names[j], names[next]) < 0)) next = j;
+        rmq_sha1_add(&sha, (const uint8_t *)values[next], strlen(values[next]));
+        last = names[next];
+    }
+    for (int i = 0; i < body_size; i++) rmq_sha1_add(&sha, (const uint8_t *)"b", 1);
     rmq_hmac_end(&sha, &key, digest);
-    for (int i = 0; i < 28; i++) {
+    for (int i = 0; i < SIGNATURE_SIZE; i++) {
         unsigned group = (unsigned)digest[i / 4 * 3] << 16 | (unsigned)digest[i / 4 * 3 + 1] << 8 | digest[i / 4 * 3 + 2];
         signature[i] = ALPHABET[group >> (18 - 6 * (i % 4)) & 63];
     }
-    strcpy(signature + 27, "=");
+    strcpy(signature + SIGNATURE_SIZE - 1, "=");
 }
 
 static void fill_properties(char *text) {
@@ -224,6 +234,12 @@ static Frame build_frame(const char *topic, int queue, int code, int binary) {
     if (!bytes) die("no memory", 0);
     unsigned char *at = header, *sizes_at = NULL;
     Frame frame = {.bytes = bytes};
+    char letters[FIELDS][2] = {{0}};
+    const char *names[FIELDS];
+    for (int i = 0; i < FIELDS; i++) {
+        letters[i][0] = (char)('a' + i);
+        names[i] = code == PULL ? PULL_NAMES[i] : code == SEND ? NAMES[i] : letters[i];
+    }
     if (binary) {
         at[0] = (unsigned char)(code >> 8), at[1] = (unsigned char)code;
         at[3] = 2, at[4] = 1;                            /* language JAVA, version 513 */
@@ -233,8 +249,7 @@ static Frame build_frame(const char *topic, int queue, int code, int binary) {
         at += sprintf((char *)at, "{\"code\":%d,\"extFields\":{", code);
     }
     for (int i = 0; i < FIELDS; i++) {
-        char letter[2] = {(char)('a' + i), 0};
-        const char *name = code == PULL ? PULL_NAMES[i] : code == SEND ? NAMES[i] : letter;
+        const char *name = names[i];
         const char *value = code == PULL ? pull_values[i] : values[i];
         unsigned char *value_at;
         if (binary) {
@@ -254,16 +269,31 @@ static Frame build_frame(const char *topic, int queue, int code, int binary) {
             frame.key_at = (size_t)(key + 3 - bytes);
         }
     }
-    char signature[29];
+    char signature[SIGNATURE_SIZE + 1];
     const char *signed_fields[] = {"AccessKey", options.user, "Signature", signature};
-    if (options.user) sign(signature, values);
+    if (options.user && code == PULL) {
+        int batches = options.pull / PULL_MESSAGES;
+        char offset[24];
+        pull_values[OFFSET_FIELD] = offset;
+        frame.signatures = malloc((size_t)batches * sizeof signature);
+        if (!frame.signatures) die("no memory", 0);
+        for (int i = 0; i < batches; i++) {
+            sprintf(offset, "%d", i * PULL_MESSAGES);
+            sign(frame.signatures + (size_t)i * sizeof signature, names, pull_values, 0);
+        }
+        memcpy(signature, frame.signatures, sizeof signature);
+    } else if (options.user) {
+        sign(signature, names, values, options.body_size);
+    }
     for (int i = 0; options.user && i < 4; i += 2) {
         if (binary) {
             at = add_u16_text(at, signed_fields[i], strlen(signed_fields[i]));
             write_u32(at, (uint32_t)strlen(signed_fields[i + 1]));
             at = add(at + 4, signed_fields[i + 1]);
+            frame.signature_at = (size_t)(at - bytes) - SIGNATURE_SIZE;
         } else {
             at += sprintf((char *)at, ",\"%s\":\"%s\"", signed_fields[i], signed_fields[i + 1]);
+            frame.signature_at = (size_t)(at - bytes) - SIGNATURE_SIZE - 1;
         }
     }
     if (binary) {
@@ -324,6 +354,8 @@ static size_t fill_frame(Connection *c, const Frame *frame, unsigned char *at, i
     else write_digits(at + frame->opaque_at, opaque);
     if (options.pull) {
         uint64_t batches = (uint64_t)(options.pull / PULL_MESSAGES);
+        if (frame->signatures)
+            memcpy(at + frame->signature_at, frame->signatures + number % batches * (SIGNATURE_SIZE + 1), SIGNATURE_SIZE);
         return put_offset(at, frame, c->binary, number % batches * PULL_MESSAGES);
     }
     if (options.mixed) write_digits(at + frame->key_at, number);
@@ -587,7 +619,7 @@ static void read_options(int count, char **arguments) {
         && options.batch >= 0 && options.batch <= BATCH_LIMIT && !(options.batch && (options.pull || options.redis || options.mixed))
         && options.in_flight >= 0 && options.in_flight <= options.connections && !(options.in_flight && (options.rate > 0 || options.window > 1))
         && !options.user == !options.secret
-        && !(options.user && (options.pull || options.mixed || options.redis || options.batch || options.code == SEND))
+        && !(options.user && (options.mixed || options.redis || options.batch || options.code == SEND))
         && options.delay_level >= 0 && options.delay_level <= 18
         && options.rate >= 0 && options.rate <= 1e7 && !(options.rate > 0 && options.messages)
         && options.properties >= 0 && options.properties <= PROPERTY_LIMIT

@@ -59,6 +59,13 @@ PROFILES = {
     "batch-32": ["--connections=4", "--window=16", "--batch=32"],
     "batch-256": ["--connections=4", "--window=4", "--batch=256"],
     "pull-128": ["--connections=4", "--window=8", "--body=128"],
+    "pull-128-signed": [
+        "--connections=4",
+        "--window=8",
+        "--body=128",
+        "--user=u",
+        "--secret=p",
+    ],
     "pull-128-1x1": ["--connections=1", "--window=1", "--body=128"],
     "pull-128-binary": ["--connections=4", "--window=8", "--body=128", "--binary"],
     "pull-1k": ["--connections=4", "--window=8", "--body=1024"],
@@ -194,7 +201,7 @@ def prepare(broker: Server, profile: str) -> list[str]:
         return options
     topic = f"--topic=Bench-{profile}"
     count = [f"--messages={PULLED_MESSAGES}", "--warm-up=0"]
-    play(broker, [options[2], topic, *count], 60, None)
+    play(broker, [*options[2:], topic, *count], 60, None)
     return [*options, topic, f"--pull={PULLED_MESSAGES}"]
 
 
