@@ -53,8 +53,14 @@ release: $(VENV)/.dev  ## changelog, commit and tag, then the wheels; VERSION=0.
 	$(BIN)/python packaging/release.py $(VERSION)
 	$(MAKE) wheels
 
+recording: $(VENV)/.dev  ## plays the first minute and writes it into docs/quickstart.md
+	$(BIN)/python packaging/recording.py
+
 distribution: $(VENV)/.dev  ## a fresh clone and `make run`, wheels in clean environments
 	$(BIN)/pytest -q -s -m "slow or distribution" -o faulthandler_timeout=0 tests/distribution
+
+examples: $(VENV)/.dev  ## the programs of examples/ in five languages, JUnit and Testcontainers
+	$(BIN)/pytest -q -s -m examples -o faulthandler_timeout=0 tests/examples
 
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
 	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/interop/test_smoke.py

@@ -1,0 +1,128 @@
+"""examples/: each program with its real client against a real broker.
+
+The commands are those of examples/README.md, word for word. A language whose tools are
+not on the machine is skipped.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.distribution.pages import blocks, shell
+from tests.interop.processes import broker_arguments, serving
+
+pytestmark = [pytest.mark.examples, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+LIMIT_S = 600
+SECTION = re.compile(
+    r"^## (\w+)\n(?:(?!^## ).)*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
+TOOLS = {
+    "python": [], "java": ["java", "mvn"], "go": ["go"], "cpp": ["g++", "make"],
+    "node": ["node", "npm"], "junit": ["java", "mvn"],
+    "testcontainers": ["java", "mvn"],
+}  # fmt: skip
+SAID = {
+    "python": "received: hello from Python", "java": "received: hello from Java",
+    "go": "received: hello from Go", "cpp": "received: hello from C++",
+    "node": "received: hello from Node", "junit": "", "testcontainers": "",
+}  # fmt: skip
+
+
+def sections() -> dict[str, str]:
+    page = (EXAMPLES / "README.md").read_text()
+    return {match[1]: match[2] for match in SECTION.finditer(page)}
+
+
+def test_every_folder_has_a_section():
+    folders = {each.name for each in EXAMPLES.iterdir() if each.is_dir()}
+    assert sections().keys() == TOOLS.keys() == SAID.keys() == folders - {"tutorials"}
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    with serving(*broker_arguments(folder)) as server:
+        yield server.namesrv
+
+
+@pytest.fixture
+def environment(name_server, tmp_path):
+    """As a reader's shell; commands of this checkout are found."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return plain | {
+        "NAMESRV_ADDR": name_server,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "ROCKETMQ_CLIENT_LOGROOT": str(tmp_path),
+    }
+
+
+@pytest.mark.parametrize("language", TOOLS)
+def test_the_commands_of_the_page(language, environment, tmp_path):
+    missing = [tool for tool in TOOLS[language] if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} on this machine")
+    folder = tmp_path / language
+    shutil.copytree(
+        EXAMPLES / language,
+        folder,
+        ignore=shutil.ignore_patterns("venv", "target", "node_modules", "go.sum"),
+    )
+    done = subprocess.run(
+        ["bash", "-e", "-c", sections()[language]],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert SAID[language] in done.stdout, done.stdout[-4000:]
+
+
+def test_the_extension_really_runs_its_test(environment, tmp_path):
+    """Maven is content with a folder that has no tests."""
+    if shutil.which("mvn") is None:
+        pytest.skip("no mvn on this machine")
+    folder = tmp_path / "junit"
+    shutil.copytree(EXAMPLES / "junit", folder, ignore=shutil.ignore_patterns("target"))
+    subprocess.run(["mvn", "-q", "-B", "test"], cwd=folder, env=environment, check=True)
+    (report,) = (folder / "target/surefire-reports").glob("*.txt")
+    assert "Tests run: 1, Failures: 0, Errors: 0, Skipped: 0" in report.read_text()
+
+
+def test_the_tutorials(environment, tmp_path):
+    """docs/tutorials.md from top to bottom, in a copy of their folder."""
+    if shutil.which("mvn") is None:
+        pytest.skip("no mvn on this machine")
+    folder = tmp_path / "tutorials"
+    shutil.copytree(
+        EXAMPLES / "tutorials", folder, ignore=shutil.ignore_patterns("target")
+    )
+    environment.pop("NAMESRV_ADDR")
+    with shell(folder, environment) as opened:
+        said = [opened.run(block) for block in blocks(ROOT / "docs/tutorials.md")]
+    _, _, delays, retries, transactions, filters = said
+    assert "in five seconds" in delays
+    for text in (
+        "failed, after 0 retries",
+        "failed, after 1 retries",
+        "one that fails",
+    ):
+        assert text in retries
+    *_, listed = transactions.partition("asked about: unknown at first")
+    assert "committed" in listed
+    assert "unknown at first" in listed
+    assert "rolled back" not in listed
+    assert filters.count("received: ") == 1
+    assert "received: good red" in filters
+    assert filters.count("good red") == 2, "each of the two shows it once"
