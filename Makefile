@@ -23,7 +23,7 @@ run: $(VENV)/.ready  ## compile and start a broker with its own name server on l
 dev: $(VENV)/.dev  ## make .venv with everything a contributor needs
 
 test: $(VENV)/.dev  ## the default tests, under a minute
-	$(IN_MEMORY) $(BIN)/pytest -q -n $(WORKERS)
+	$(IN_MEMORY) $(BIN)/pytest -q -rs -n $(WORKERS)
 
 test-slow: $(VENV)/.dev  ## the slow tests, and every benchmark once; prints how many there are
 	$(BIN)/pytest -q -m slow

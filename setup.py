@@ -44,7 +44,10 @@ EXTENSIONS = [
             # debug information takes a third of the time of the compiler
             *(["-O3", "-g0"] if FLAVOUR == "plain" else ["-O1"]),
             "-std=gnu11",
-            "-Wno-discarded-qualifiers",  # Cython's temporaries are not const
+            # of code that Cython wrote: its temporaries are not const, and others
+            "-Wno-discarded-qualifiers",
+            "-Wno-maybe-uninitialized",
+            "-Wno-unused-but-set-variable",
             *SANITIZER,
         ],
         extra_link_args=SANITIZER,

@@ -22,7 +22,7 @@ field, and `NAMESRV_ADDR`), then the file, then the default.
 ```
 rmq config check conf/broker.conf              typos, limits, swallowed comments, sizes
 rmq config print -c conf/broker.conf --diff-defaults
-rmq broker -c conf/broker.conf --strict-config refuse to start on a problem
+rmq broker -c conf/broker.conf --strict-config  refuse to start on a problem
 kill -HUP <pid>                                read the file again
 ```
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.interop.processes import free_port
+
 BLOCK = re.compile(r"^( *)```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 READY = re.compile(r"ready broker=\S+ address=(\S+) namesrv=(\S+)")
-FREE = " --set listenPort=0 --set rmq.namesrv.listenPort=0 --set bindAddress=127.0.0.1"
 LIMIT_S = 300
 
 
@@ -26,6 +27,11 @@ def blocks(page: Path) -> list[str]:
             "".join(line.removeprefix(indent) for line in text.splitlines(True))
         )
     return found
+
+
+def _free_ports() -> str:
+    """Options for ports as by default: rmq doctor looks for the fast one two below."""
+    return f"--set listenPort={free_port()} --set rmq.namesrv.listenPort=0"
 
 
 class Shell:
@@ -71,7 +77,7 @@ class Shell:
     def _serve(self, command: str) -> None:
         assert self._server is None, "one server a page"
         self._server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}{FREE}"],
+            ["bash", "-c", f"exec {command} {_free_ports()}"],
             cwd=self._folder,
             env=self._environment,
             stderr=subprocess.PIPE,

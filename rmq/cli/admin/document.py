@@ -91,6 +91,9 @@ send --lines` with 130 after it has said how many messages were sent. If a broke
 `rmq consume` says so, waits until it is back, and continues where it was; with `-e` it
 ends with exit code 3.
 
+`queryMsgById` and `queryMsgByUniqueKey` show which groups have consumed a message;
+`queryMsgByOffset` and the prints do not ask for that.
+
 In bash, `eval "$(_RMQ_COMPLETE=bash_source rmq)"` completes commands, options, and the
 names of topics, groups and brokers, which it asks the name server (zsh and fish have
 `zsh_source`, `fish_source`).

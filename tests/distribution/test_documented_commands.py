@@ -1,0 +1,57 @@
+"""The commands of the pages, in an environment with a wheel and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from .pages import BLOCK, blocks, shell
+
+pytestmark = [pytest.mark.distribution, pytest.mark.timeout(900)]
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ELSEWHERE = {
+    "install.md": "test_wheels.py",
+    "tutorials.md": "tests/examples: it needs Maven",
+    "quickstart.md": "test_recording.py",
+}
+
+
+@pytest.fixture
+def reader(environment, own_environment, tmp_path):
+    """The variables of a reader who has activated the environment."""
+    folder = Path(environment.python).parent
+    return own_environment | {
+        "HOME": str(tmp_path), "PATH": f"{folder}:{own_environment['PATH']}",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_secure(tmp_path, reader):
+    """Everybody gets what the page promises, and the log names who did it."""
+    said = []
+    with shell(tmp_path, reader) as opened:
+        for block in blocks(DOCS / "secure.md"):
+            said.append(opened.run(block))
+    text = "".join(said)
+    assert "server.pem: OK" in text
+    assert "shop has no right to do this with Topic:Payments" in text
+    assert "rmq admin createAcl -s User:shop -r Topic:Others" in text
+    assert "wants TLS" in text
+    assert "this broker wants a user" in text
+    assert "Verification: OK" in text
+    for change in ("UPDATE_AND_CREATE_TOPIC", "AUTH_CREATE_USER", "AUTH_CREATE_ACL"):
+        assert change in said[-1]
+    assert "an order" in text
+
+
+@pytest.mark.parametrize("page", ["upgrade.md"])
+def test_a_page_of_checks(page, tmp_path, reader):
+    (tmp_path / "broker.conf").write_text("brokerName=a\n")
+    with shell(tmp_path, reader) as opened:
+        for block in blocks(DOCS / page):
+            opened.run(block)
+
+
+def test_no_page_is_forgotten():
+    pages = {each.name for each in DOCS.glob("*.md") if BLOCK.search(each.read_text())}
+    assert pages == {"secure.md", "upgrade.md", *ELSEWHERE} - {"quickstart.md"}
