@@ -9,38 +9,27 @@ A plain pull that has come to the end of its queue is kept, see `held_pulls.pyx`
 Belongs to the thread of the reactor.
 """
 
-# tidy: long — pulls that come and pulls that wait are read and answered alike
-
 cimport cython
 from libc.stdint cimport (
-    INT32_MAX,
-    INT32_MIN,
-    INT64_MAX,
-    INT64_MIN,
-    int32_t,
-    int64_t,
-    uint8_t,
-    uint32_t,
-    uint64_t,
+    INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t,
 )
 
 from rmq._fastpath.connections cimport Connections, Slot
-from rmq._fastpath.endian cimport get32, get64
-from rmq._fastpath.header_text cimport (
-    JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
-    end_value, is_literal, put_integer, put_literal, put_text, read_integer,
-)
+from rmq._fastpath.header_text cimport ONEWAY_FLAG, is_literal, read_integer
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPull, Pull, mark_ready
-from rmq._fastpath.layout cimport QueueEntryLayout
-from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.name_table cimport Name, find_name
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION, DECLINED, KEPT, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
     Text, Verdict, decline,
 )
+from rmq._fastpath.pull_reply cimport put_reply
+from rmq._fastpath.pull_search cimport (
+    HEADER, NO_PLACE, NOTHING_MATCHES, NOT_LATEST, OUTSIDE, TOO_MUCH, VIEW_UNKNOWN,
+    Pulled, find_messages,
+)
 from rmq._fastpath.pull_table cimport PullTable, PullView, Served
 from rmq._fastpath.queue_tail cimport QueueTail
-from rmq._fastpath.scan cimport Found, Wanted, scan_entries
+from rmq._fastpath.scan cimport Found
 from rmq._fastpath.syscalls cimport monotonic_ns
 
 cdef enum:
@@ -67,7 +56,6 @@ cdef enum:
     PULL_NOT_FOUND = 19
     TURN_NS = 500_000           # of held pulls, before others are served
     BODY_LIMIT = (16 << 20) - REPLY_ROOM    # of a frame
-    ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
 
 NAMES = (
     "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag",
@@ -82,48 +70,6 @@ REASONS = (
     "offset outside", "nothing matches", "not in memory", "too much",
     "no place to wait",
 )
-
-
-cdef int64_t _entry_end(const uint8_t *entry) noexcept nogil:
-    """The end of the record that a queue entry means."""
-    return (
-        <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT)
-        + <int32_t>get32(entry + QueueEntryLayout.ENTRY_SIZE_AT)
-    )
-
-
-cdef bint _holds(void *file, int64_t byte) noexcept nogil:
-    """True if this open file has the byte at an offset of its queue or log."""
-    return (
-        file != NULL
-        and (<MappedFile>file).address != NULL
-        and 0 <= byte - (<MappedFile>file).base_offset < (<MappedFile>file).size
-    )
-
-
-cdef int64_t _visible(void *queue, int64_t confirm_offset) noexcept nogil:
-    """Offset after the last entry whose record ends before `confirm_offset`.
-
-    -1 if that entry is not in memory.
-    """
-    cdef const uint8_t *entries
-    cdef int64_t low, high, middle, first
-    if (<QueueTail>queue).end_physical <= confirm_offset:
-        return (<QueueTail>queue).next_offset
-    first = max((<QueueTail>queue).first_offset, (<QueueTail>queue).low_offset)
-    low, high = first, (<QueueTail>queue).next_offset
-    entries = (<QueueTail>queue).entry_at(first)
-    if entries == NULL:
-        return -1
-    while low < high:
-        middle = (low + high) // 2
-        if _entry_end(entries + (middle - first) * ENTRY_SIZE) <= confirm_offset:
-            low = middle + 1
-        else:
-            high = middle
-    if low == first and first > (<QueueTail>queue).low_offset:
-        return -1
-    return low
 
 
 @cython.final
@@ -187,7 +133,7 @@ cdef class PullPath(NativeHandler):
             return decline(conn, HEADER)
         if not self.find_view(frame, conn, &pull, &pulled):
             return DECLINED
-        if not self.read(conn, &pull, &pulled, &found):
+        if not find_messages(self.table, conn, &pull, &pulled, &found):
             if conn.reason == OUTSIDE and pull.offset == pulled.high:
                 return self.hold(frame, conn, &pull, &pulled)
             return DECLINED
@@ -195,7 +141,7 @@ cdef class PullPath(NativeHandler):
             return decline(conn, TOO_MUCH)
         if not conn.grow(conn, REPLY_ROOM + found.bytes):
             return decline(conn, TOO_MUCH)
-        self.reply(frame, conn, &pulled, &found)
+        put_reply(self.table, frame, conn, &pulled, &found)
         self.count(&pull, &pulled, &found)
         self.note_commit(&pull, &pulled)
         return SERVED
@@ -231,7 +177,7 @@ cdef class PullPath(NativeHandler):
         ):
             return False
         if (<QueueTail>queue).next_offset > pulled.high:
-            self.table.held.hide(group)
+            self.hide(group)
         if self.table.held.wake_ms < wake_ms:
             self.is_urgent = True
         return True
@@ -269,7 +215,7 @@ cdef class PullPath(NativeHandler):
         pull.sys_flag = pull.commit_offset = pull.sub_version = 0
         pull.now_ms = (<Connections>connections).now_ms
         pulled.view = <void *>view
-        if self.read(&conn, &pull, &pulled, &found):
+        if find_messages(self.table, &conn, &pull, &pulled, &found):
             return False
         if conn.reason != OUTSIDE or offset != pulled.high:
             return False
@@ -299,7 +245,6 @@ cdef class PullPath(NativeHandler):
             self.end(self.table.held.due, now_ms)
         if self.table.held.returned > returned:
             self.is_urgent = True
-        self.table.tell()
         return self.table.held.ready.first != NULL or self.table.held.due != NULL
 
     def end_all(self, int64_t now_ms):
@@ -329,17 +274,25 @@ cdef class PullPath(NativeHandler):
                 if group.tested_offset < pulled.high:
                     mark_ready(group)
                 elif pulled.high < (<QueueTail>group.queue).next_offset:
-                    self.table.held.hide(group)
+                    self.hide(group)
                 return
             elif conn.reason == OUTSIDE and held.pull.offset == pulled.high:
                 if pulled.high < (<QueueTail>group.queue).next_offset:
-                    self.table.held.hide(group)
+                    self.hide(group)
                 return
             else:
                 self.table.held.give_back(held, group.tested_offset)
             if group.first != NULL and monotonic_ns() >= until_ns:
                 mark_ready(group)
                 return
+
+    cdef void hide(self, HeldGroup *group) noexcept nogil:
+        """Look at a group again when its messages are durable.
+
+        Python sees to that: nobody else may wait for them, as after a oneway send.
+        """
+        self.table.held.hide(group)
+        self.is_urgent = True
 
     cdef Verdict read_held(
         self, HeldPull *held, int64_t now_ms, Conn *conn, Pulled *pulled, Found *found
@@ -348,7 +301,7 @@ cdef class PullPath(NativeHandler):
         held.pull.offset = max(held.pull.offset, held.group.tested_offset)
         held.pull.now_ms = now_ms
         pulled.view = held.group.view
-        return self.read(conn, &held.pull, pulled, found)
+        return find_messages(self.table, conn, &held.pull, pulled, found)
 
     cdef void end(self, HeldPull *held, int64_t now_ms) noexcept nogil:
         """Answer a pull whose time is over."""
@@ -392,7 +345,7 @@ cdef class PullPath(NativeHandler):
         frame.opaque = held.opaque
         frame.serialize_type = held.serialize_type
         conn.ready.end = slot.outbox.data + slot.outbox.end
-        self.reply(&frame, &conn, pulled, found)
+        put_reply(self.table, &frame, &conn, pulled, found)
         slot.outbox.end = conn.ready.end - slot.outbox.data
         (<Connections>connections).mark_dirty(index)
         if found.messages:
@@ -436,19 +389,6 @@ cdef class PullPath(NativeHandler):
             return decline(conn, NOT_LATEST)
         return SERVED
 
-    cdef void reply(
-        self, const Frame *frame, Conn *conn, const Pulled *pulled, const Found *found
-    ) noexcept nogil:
-        """Write header and records to the outbox, which has room for them."""
-        cdef uint8_t *start = conn.ready.end
-        cdef uint8_t *end
-        if frame.serialize_type == JSON_TYPE:
-            end = self.put_json(start + 8, frame, pulled)
-        else:
-            end = self.put_binary(start + 8, frame, pulled)
-        end_header(start, end, frame.serialize_type)
-        conn.ready.end = end_frame(start, self.put_records(end, found))
-
     cdef void count(
         self, const Pull *pull, const Pulled *pulled, const Found *found
     ) noexcept nogil:
@@ -473,160 +413,6 @@ cdef class PullPath(NativeHandler):
             )
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Tell what was served in this poll."""
-        self.table.tell()
+        """Tell the offsets that came in this poll."""
+        self.table.commits.tell()
         return True
-
-    cdef Verdict read(
-        self, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
-    ) noexcept nogil:
-        """Find what a pull may have, as `StoreReader.get` does."""
-        cdef Wanted wanted
-        cdef void *view = pulled.view
-        cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
-        cdef int64_t size, log_end = self.table.end_offset()
-        cdef const uint8_t *entry
-        if queue == NULL or (<QueueTail>queue).is_deleted or log_end < 0:
-            return decline(conn, VIEW_UNKNOWN)
-        wanted.confirm_offset = log_end
-        if self.table.durable is not None:
-            wanted.confirm_offset = self.table.durable.load()
-        if (<QueueTail>queue).low_physical < (<QueueTail>queue).tails.log_start:
-            return decline(conn, OUTSIDE)       # its minimum has to be searched
-        pulled.low = (<QueueTail>queue).low_offset
-        pulled.high = _visible(queue, wanted.confirm_offset)
-        if not pulled.low <= pull.offset < pulled.high:
-            return decline(conn, OUTSIDE)
-        wanted.max_messages = max(<int64_t>1, pull.max_messages)
-        wanted.max_examined = max(
-            self.table.scan_bytes, wanted.max_messages * ENTRY_SIZE
-        ) // ENTRY_SIZE
-        size = ENTRY_SIZE * min(pulled.high - pull.offset, wanted.max_examined)
-        entry = (<QueueTail>queue).entry_at(pull.offset)
-        if entry == NULL:
-            entry = self.find_in_file(conn, pull, pulled, &size)
-            if entry == NULL:
-                return DECLINED
-        self.limit(pull, log_end - <int64_t>get64(entry), &wanted)
-        wanted.codes = (<PullView>view).codes
-        wanted.code_count = (<PullView>view).code_count
-        wanted.min_physical_offset = self.table.min_offset()
-        scan_entries(entry, entry + size, &wanted, found)
-        if not found.messages:
-            return decline(conn, NOTHING_MATCHES)
-        if not self.is_at_hand(found, pull.now_ms):
-            return decline(conn, NOT_RESIDENT)
-        pulled.next_offset = pull.offset + found.examined
-        pulled.code = 0
-        pulled.json_remark, pulled.remark = b',"remark":"FOUND"', b"FOUND"
-        return SERVED
-
-    cdef const uint8_t *find_in_file(
-        self, Conn *conn, const Pull *pull, const Pulled *pulled, int64_t *size
-    ) noexcept nogil:
-        """Find entries in the queue file that the view maps; NULL if it has them not.
-
-        `size` becomes smaller where the file, or what was written to it, ends.
-        """
-        cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
-        cdef void *file = (<PullView>pulled.view).queues[pull.queue_id].map
-        cdef int64_t position
-        if not _holds(file, pull.offset * ENTRY_SIZE):
-            decline(conn, FILE_UNKNOWN)
-            return NULL
-        position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset
-        (<MappedFile>file)._write_position = min(
-            (<MappedFile>file).size,
-            (<QueueTail>queue).flushed_offset * ENTRY_SIZE
-            - (<MappedFile>file).base_offset,
-        )
-        size[0] = min(size[0], (<MappedFile>file)._write_position - position)
-        if not self.table.is_in_memory(file, position, size[0], pull.now_ms):
-            decline(conn, NOT_RESIDENT)
-            return NULL
-        return (<MappedFile>file).address + position
-
-    cdef void limit(
-        self, const Pull *pull, int64_t distance, Wanted *wanted
-    ) noexcept nogil:
-        """How much a pull may have that begins `distance` bytes before the log's end.
-        """
-        if distance <= self.table.hot_window:
-            wanted.max_messages = min(wanted.max_messages, self.table.hot_messages)
-            wanted.max_bytes = self.table.hot_bytes
-        else:
-            wanted.max_messages = min(wanted.max_messages, self.table.cold_messages)
-            wanted.max_bytes = self.table.cold_bytes
-        wanted.max_messages = max(<int64_t>1, wanted.max_messages)
-        if pull.max_bytes > 0:
-            wanted.max_bytes = min(wanted.max_bytes, pull.max_bytes)
-
-    cdef bint is_at_hand(self, const Found *found, int64_t now_ms) noexcept nogil:
-        """True if all records are in memory, so that copying them waits for nothing."""
-        cdef int64_t floor = self.table.reader.ring_floor()
-        cdef void *file = NULL
-        cdef int64_t position, size
-        cdef int i
-        for i in range(found.run_count):
-            if found.starts[i] >= floor:
-                continue
-            if not _holds(file, found.starts[i]):
-                file = self.table.reader.file_at(found.starts[i])
-                if file == NULL:
-                    return False
-            position = found.starts[i] - (<MappedFile>file).base_offset
-            size = min(found.sizes[i], floor - found.starts[i])
-            if position + size > (<MappedFile>file)._write_position:
-                return False
-            if not self.table.is_in_memory(file, position, size, now_ms):
-                return False
-        return True
-
-    cdef uint8_t *put_records(self, uint8_t *out, const Found *found) noexcept nogil:
-        cdef int i
-        for i in range(found.run_count):
-            out = self.table.reader.copy(out, found.starts[i], found.sizes[i])
-        return out
-
-    cdef uint8_t *put_json(
-        self, uint8_t *out, const Frame *frame, const Pulled *pulled
-    ) noexcept nogil:
-        cdef void *view = pulled.view
-        out = put_literal(out, b'{"code":')
-        out = put_integer(out, pulled.code)
-        out = put_literal(out, b',"extFields":{"suggestWhichBrokerId":"0"')
-        out = put_literal(out, b',"nextBeginOffset":"')
-        out = put_integer(out, pulled.next_offset)
-        out = put_literal(out, b'","minOffset":"')
-        out = put_integer(out, pulled.low)
-        out = put_literal(out, b'","maxOffset":"')
-        out = put_integer(out, pulled.high)
-        out = put_literal(out, b'"')
-        out = put_text(
-            out, (<PullView>view).flags.json_text, (<PullView>view).flags.json_size
-        )
-        out = put_literal(out, b"}")
-        return end_json(out, frame, pulled.json_remark, self.table.version)
-
-    cdef uint8_t *put_binary(
-        self, uint8_t *out, const Frame *frame, const Pulled *pulled
-    ) noexcept nogil:
-        cdef void *view = pulled.view
-        cdef uint8_t *fields = begin_binary(
-            out, frame, pulled.code, pulled.remark, self.table.version
-        )
-        cdef uint8_t *start
-        cdef uint8_t *end
-        start = begin_value(fields, b"suggestWhichBrokerId")
-        end = end_value(start, put_literal(start, b"0"))
-        start = begin_value(end, b"nextBeginOffset")
-        end = end_value(start, put_integer(start, pulled.next_offset))
-        start = begin_value(end, b"minOffset")
-        end = end_value(start, put_integer(start, pulled.low))
-        start = begin_value(end, b"maxOffset")
-        end = end_value(start, put_integer(start, pulled.high))
-        end = put_text(
-            end, (<PullView>view).flags.binary_text, (<PullView>view).flags.binary_size
-        )
-        end_value(fields, end)
-        return end

@@ -53,7 +53,6 @@ cdef class PullTable:
     cdef LogTail log
     cdef LogReader reader
     cdef Watermark durable      # what readers may see; None: all that is written
-    cdef object on_found
     cdef CommitTable commits    # offsets that came with pulls
     cdef readonly int64_t hot_window
     cdef readonly tuple hot_limits
@@ -66,9 +65,9 @@ cdef class PullTable:
     cdef NameTable names        # of the views, which their owner limits
     cdef Chunk *chunks
     cdef readonly HeldPulls held
-    cdef int64_t found          # pulls of this poll, and their messages
-    cdef int64_t messages
-    cdef int64_t missed         # pulls that found nothing and wait
+    cdef readonly int64_t found     # pulls since the start, and their messages
+    cdef readonly int64_t messages
+    cdef readonly int64_t missed    # pulls that found nothing and wait
 
     cdef int64_t min_offset(self) noexcept with gil
     cdef int64_t end_offset(self) noexcept nogil
@@ -76,4 +75,3 @@ cdef class PullTable:
         self, void *file, int64_t position, int64_t size, int64_t now_ms
     ) noexcept nogil
     cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil
-    cdef void tell(self) noexcept nogil

@@ -60,18 +60,19 @@ class PullTable:
         cold_limits: tuple[int, int],
         scan_bytes: int,
         version: int,
-        on_found: Callable[[int, int, int], object],
         commits: CommitTable,
         on_work: Callable[[], object],
     ) -> Self:
         """`files` of the log stay in order; readers stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
-        bytes of the log, and of one that begins before.  `on_found` gets the pulls and
-        messages of a poll and the pulls that found none, `commits` their offsets.
+        bytes of the log, and of one that begins before.  `commits` gets their offsets.
         """
 
     held: HeldPulls
+    found: int
+    messages: int
+    missed: int
     def __len__(self) -> int: ...
     def add(self, view: PullView) -> None:
         """Serve pulls of this view, in place of an older one of the same name."""

@@ -3,7 +3,7 @@
 A view is a group, a topic and the filter that the group's heartbeats announced, or one
 that came in the request.  The Python handler shows views, one queue at a time, after it
 has served a pull; a change of group, topic or subscription makes the table forget them.
-The table counts what it served until the poll ends.
+It counts what it serves.
 Belongs to the thread of the reactor.
 """
 
@@ -135,21 +135,18 @@ cdef class PullTable:
         tuple cold_limits not None,
         int64_t scan_bytes,
         int32_t version,
-        on_found,
         CommitTable commits not None,
         on_work,
     ):
         """Pulls read through `reader` and stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
-        bytes of the log, and of one that begins before.  `on_found` gets the pulls and
-        messages of a poll and the pulls that found none, `commits` their offsets.
+        bytes of the log, and of one that begins before.  `commits` gets their offsets.
         `on_work` is called when Python has to go on with pulls that waited.
         """
         self.log = log
         self.reader = reader
         self.durable = durable
-        self.on_found = on_found
         self.commits = commits
         self.held = HeldPulls(on_work)
         self.hot_window = hot_window
@@ -252,15 +249,3 @@ cdef class PullTable:
                     return False
             position = part_end
         return True
-
-    # -- the end of a poll
-
-    cdef void tell(self) noexcept nogil:
-        """Report what was served since the last call."""
-        self.commits.tell()
-        if self.found == 0 and self.missed == 0:
-            return
-        with gil:
-            found, messages, missed = self.found, self.messages, self.missed
-            self.found = self.messages = self.missed = 0
-            self.on_found(found, messages, missed)

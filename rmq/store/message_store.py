@@ -71,7 +71,7 @@ class MessageStore:
         self.writes = StoreWriter(
             config, clock, log, queues, durability, tags=tags, counters=counters
         )
-        self.reads = StoreReader(config, log, queues, index, durability, counters)
+        self.reads = StoreReader(config, log, queues, index, durability)
         self.cleaner = Cleaner(config, clock, log, queues, index, durability)
 
     @classmethod
@@ -278,6 +278,7 @@ class MessageStore:
         """Return the counters and offsets."""
         return StoreStatistics(
             **msgspec.structs.asdict(self._counters),
+            **msgspec.structs.asdict(self.reads.counts()),
             put_messages=self.log.put_messages,
             put_bytes=self.log.put_bytes,
             min_physical_offset=-1 if self.log.is_empty else self.log.min_offset,

@@ -29,7 +29,7 @@ from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
 from rmq.store.results import Boundary, GetResult, GetStatus
-from rmq.store.stats import StoreCounters
+from rmq.store.stats import ReadCounts
 
 _TAGS_CODE = struct.Struct(">12xq")
 assert _TAGS_CODE.size == ENTRY_SIZE, "a queue entry ends with its tags code"
@@ -47,14 +47,14 @@ class StoreReader:
         queues: ConsumeQueues,
         index: MessageIndex,
         durability: Durability,
-        counters: StoreCounters,
     ) -> None:
         self._config = config
         self._log = log
         self._queues = queues
         self._index = index
         self._durability = durability
-        self._counters = counters
+        self._counts = ReadCounts()
+        self._tables: list[PullTable] = []
         self._memory_window = memory_window(config.memory_ratio)
 
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
@@ -92,7 +92,7 @@ class StoreReader:
         confirm = self._durability.confirm_offset
         low, high = queue.min_offset, queue.visible_offset(confirm)
         if not low <= offset < high:
-            self._counters.get_missed += 1
+            self._counts.get_missed += 1
             return _outside(offset, low, high)
         scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         max_examined = scan_bytes // ENTRY_SIZE
@@ -113,11 +113,12 @@ class StoreReader:
             min_physical_offset=self._log.min_offset,
         )
         if not scan.message_count:
-            self._counters.get_missed += 1
+            self._counts.get_missed += 1
             return _nothing(scan, offset, low, high)
         if not may_wait:
             self._require_records(scan.runs)
-        self._count_found(1, scan.message_count)
+        self._counts.get_found += 1
+        self._counts.transferred_messages += scan.message_count
         return GetResult(
             GetStatus.FOUND,
             QueueOffset(offset + scan.examined),
@@ -163,7 +164,7 @@ class StoreReader:
         on_work: Callable[[], object],
     ) -> PullTable:
         """Return a table with which compiled handlers read like `get`."""
-        return PullTable(
+        table = PullTable(
             self._log,
             self._log.reader,
             self._durability.confirm,
@@ -172,15 +173,20 @@ class StoreReader:
             cold_limits=self._limits(False),
             scan_bytes=self._config.filter_scan_bytes,
             version=version,
-            on_found=self._count_found,
             commits=commits,
             on_work=on_work,
         )
+        self._tables.append(table)
+        return table
 
-    def _count_found(self, pulls: int, messages: int, missed: int = 0) -> None:
-        self._counters.get_found += pulls
-        self._counters.get_missed += missed
-        self._counters.transferred_messages += messages
+    def counts(self) -> ReadCounts:
+        """Return what `get` and compiled handlers have read since the start."""
+        own, tables = self._counts, self._tables
+        return ReadCounts(
+            own.get_found + sum(each.found for each in tables),
+            own.get_missed + sum(each.missed for each in tables),
+            own.transferred_messages + sum(each.messages for each in tables),
+        )
 
     def _require_records(self, runs: list[tuple[int, int]]) -> None:
         """Raise `NotInMemory` for records that only the disk has."""

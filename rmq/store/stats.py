@@ -15,9 +15,6 @@ class StoreCounters(msgspec.Struct):
     """Sums since the start; incremented on the message path."""
 
     put_failed: int = 0
-    get_found: int = 0
-    get_missed: int = 0
-    transferred_messages: int = 0
     log_flushes: int = 0
     flush_counts: list[int] = msgspec.field(default_factory=_no_flushes)
     flush_seconds: float = 0.0
@@ -27,6 +24,14 @@ class StoreCounters(msgspec.Struct):
         self.log_flushes += 1
         self.flush_seconds += seconds
         self.flush_counts[bisect_left(FLUSH_BOUNDS_S, seconds)] += 1
+
+
+class ReadCounts(msgspec.Struct):
+    """Pulls that found messages, pulls that found none, and the messages."""
+
+    get_found: int = 0
+    get_missed: int = 0
+    transferred_messages: int = 0
 
 
 class StoreStatistics(msgspec.Struct, frozen=True):
