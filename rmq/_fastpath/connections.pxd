@@ -8,6 +8,7 @@ cdef enum:
     SLOT_LIMIT = 1 << 20
     WATERMARK_ID = SLOT_LIMIT   # epoll data that are no connection's token
     WAKE_ID = SLOT_LIMIT + 1
+    TRIO_ID = SLOT_LIMIT + 2
     EVENT_LIMIT = 4096          # frames handed over at once; ends come on top
     RECEIVE_BYTES = 256 * 1024  # of one connection in one poll
     BUFFER_START = 16 * 1024

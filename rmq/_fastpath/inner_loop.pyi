@@ -20,5 +20,8 @@ class InnerLoop:
         program must not make the reactor deaf.
         """
 
+    def leave(self) -> None:
+        """Wait no more: trio waits itself from now on."""
+
     def rest(self) -> None:
         """Take the signal back: its owner is awake."""

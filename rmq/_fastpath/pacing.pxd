@@ -1,8 +1,9 @@
 """How long a poll goes on, and how many frames Python gets of one connection.
 
 A client with one request in flight sends the next one some microseconds after its
-answer: to wait busily for it costs less than to sleep and wake up.  Where that was in
-vain SPIN_MISSES times in a row, only one poll in SPIN_TRY tries it.
+answer: to wait busily for it costs less than to sleep and wake up.  A busy wait pays if
+something comes within SPIN_GAIN_NS; where less than three quarters do, only one poll in
+SPIN_TRY tries it.
 Python gets fewer frames of a connection at once while each of them takes long, because
 all other connections wait until it has served them.
 """
@@ -12,8 +13,10 @@ from libc.stdint cimport int32_t, int64_t
 from rmq._fastpath.syscalls cimport monotonic_ns
 
 cdef enum:
-    SPIN_MISSES = 8
-    SPIN_TRY = 16
+    SPIN_GAIN_NS = 20_000               # about what sleeping and waking up costs
+    SPIN_CREDIT = 16                    # busy waits that paid, remembered at most
+    SPIN_LOSS = 3                       # of them that one takes away which did not
+    SPIN_TRY = 64
     HANDED_PER_CONNECTION = 16          # frames; fewer if they take long
     HANDED_NS = 500_000                 # what those of one connection may take
 
@@ -21,7 +24,7 @@ cdef struct Pacing:
     int64_t busy_poll_ns        # for how long to wait busily; 0: never
     int64_t active_ns           # when the last of what was ready was served
     int64_t spins               # busy waits in which something came
-    int32_t misses              # busy waits in a row in which nothing came
+    int32_t credit              # positive: busy waits lately paid
     bint is_hurried             # the next poll must not wait
     int32_t handed_limit        # frames of one connection handed over in one poll
     int32_t taken_count         # events that Python took and has not finished
@@ -31,12 +34,13 @@ cdef struct Pacing:
 
 cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogil:
     pacing.busy_poll_ns = busy_poll_ns
+    pacing.credit = SPIN_CREDIT
     pacing.handed_limit = HANDED_PER_CONNECTION
 
 
 cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
-    """True if busy waits lately brought something, or one should be tried again."""
-    return pacing.misses < SPIN_MISSES or polls % SPIN_TRY == 0
+    """True if busy waits lately paid, or one should be tried again."""
+    return pacing.credit > 0 or polls % SPIN_TRY == 0
 
 
 cdef inline int64_t spin_end(const Pacing *pacing) noexcept nogil:
@@ -44,13 +48,13 @@ cdef inline int64_t spin_end(const Pacing *pacing) noexcept nogil:
     return pacing.active_ns + pacing.busy_poll_ns
 
 
-cdef inline void note_spin(Pacing *pacing, bint came) noexcept nogil:
+cdef inline void note_spin(Pacing *pacing, bint came, int64_t waited_ns) noexcept nogil:
     """Count a busy wait."""
-    if came:
-        pacing.spins += 1
-        pacing.misses = 0
+    pacing.spins += came
+    if came and waited_ns <= SPIN_GAIN_NS:
+        pacing.credit = min(pacing.credit + 1, <int32_t>SPIN_CREDIT)
     else:
-        pacing.misses += 1
+        pacing.credit = max(pacing.credit - SPIN_LOSS, <int32_t>0)
 
 
 cdef inline void note_taken(Pacing *pacing, int32_t count) noexcept nogil:

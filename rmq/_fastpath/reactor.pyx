@@ -27,7 +27,7 @@ from rmq._fastpath.buffers cimport Buffer, waiting
 from rmq._fastpath.connections cimport (
     BUFFER_START, CONNECTION_BROKEN, EVENT_LIMIT, FRAME, FRAME_TOO_LARGE,
     FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUT_OF_MEMORY, PEER_CLOSED,
-    RECEIVE_BYTES, WAKE_ID, WATERMARK_ID, Connections, Slot,
+    RECEIVE_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
 )
 from rmq._fastpath.endian cimport get32
 from rmq._fastpath.held_replies cimport HeldReplies
@@ -166,10 +166,12 @@ cdef class Reactor:
 
     cdef int spin(self, epoll_event *ready) noexcept nogil:
         """Wait busily for what a peer sends after its answer."""
+        cdef int64_t now_ns = monotonic_ns()
         cdef int count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
-        while count == 0 and monotonic_ns() < spin_end(&self.pacing):
+        while count == 0 and now_ns < spin_end(&self.pacing):
             count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
-        note_spin(&self.pacing, count > 0)
+            now_ns = monotonic_ns()
+        note_spin(&self.pacing, count > 0, now_ns - self.pacing.active_ns)
         return count
 
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil:
@@ -221,6 +223,8 @@ cdef class Reactor:
             eventfd_drain(self.wake_fd)
             self.connections.resume_waiting()
             return
+        if event.data.u64 == TRIO_ID:
+            return      # trio looks itself before it sleeps
         slot = self.connections.find(event.data.u64)
         if slot == NULL or slot.state != OPEN:
             return

@@ -28,13 +28,10 @@ cdef extern from "<poll.h>" nogil:
         short events
         short revents
     short POLLIN, POLLNVAL
+    int poll(pollfd *fds, unsigned long count, int timeout_ms)
 
 cdef extern from *:
     """
-    #ifndef _GNU_SOURCE
-    #define _GNU_SOURCE
-    #endif
-    #include <poll.h>
     #include <stdint.h>
     #include <sys/epoll.h>
     #include <time.h>
@@ -49,11 +46,6 @@ cdef extern from *:
     ) {
         struct epoll_event event = {.events = what, .data.u64 = id};
         return epoll_ctl(set, how, fd, &event);
-    }
-    /* Wait for one of two descriptors; 0 when the time is over, -1 with errno. */
-    static inline int rmq_poll_both(struct pollfd *both, int64_t time_ns) {
-        struct timespec t = {time_ns / 1000000000, time_ns % 1000000000};
-        return ppoll(both, 2, &t, NULL);
     }
     static inline void rmq_eventfd_drain(int fd) {
         uint64_t count;
@@ -70,6 +62,5 @@ cdef extern from *:
     int epoll_set "rmq_epoll_set"(
         int set, int how, int fd, uint32_t what, uint64_t id
     ) noexcept nogil
-    int poll_both "rmq_poll_both"(pollfd *both, int64_t time_ns) noexcept nogil
     void eventfd_drain "rmq_eventfd_drain"(int fd) noexcept nogil
     void eventfd_wake "rmq_eventfd_wake"(int fd) noexcept nogil

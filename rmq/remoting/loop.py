@@ -5,6 +5,7 @@ messages. While trio sleeps, `InnerLoop` serves compiled requests in its place, 
 wakes this task only for events that Python must handle.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -13,6 +14,8 @@ import trio
 
 from rmq._fastpath import InnerLoop, Reactor
 from rmq.remoting.loop_clock import now_ms
+
+logger = logging.getLogger(__name__)
 
 Event = tuple[int, int, bytes | None]
 
@@ -55,7 +58,12 @@ def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
     if descriptor is None or _IS_TAKEN.get():
         yield None
         return
-    inner = InnerLoop(reactor, descriptor, now_ms())
+    try:
+        inner = InnerLoop(reactor, descriptor, now_ms())
+    except OSError as error:
+        logger.warning("trio waits itself: %s", error)
+        yield None
+        return
     _IS_TAKEN.set(True)
     trio.lowlevel.add_instrument(inner)  # type: ignore[arg-type] # it has the one hook
     try:
@@ -63,6 +71,7 @@ def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
     finally:
         _IS_TAKEN.set(False)
         if not inner.is_broken:
+            inner.leave()
             trio.lowlevel.remove_instrument(inner)  # type: ignore[arg-type] # as above
 
 

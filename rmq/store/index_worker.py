@@ -1,28 +1,29 @@
 """The loop that indexes new messages."""
 
-from collections.abc import Awaitable, Callable
-
 import trio
 
+from rmq.store.flush import WaitForMessages as Wait
 from rmq.store.index import BUILD_SIZE, MessageIndex
 from rmq.store.worker import Worker
 
 INDEX_INTERVAL_S = 0.05
-QUIET_INTERVAL_S = 0.2
-"""How long a lag below QUIET_SIZE may grow: a query reads what has no entries yet."""
+"""Pause after a step, in which other threads have the core."""
 
-QUIET_SIZE = 64 << 10
+QUIET_SIZE = 256 << 10
+QUIET_INTERVAL_S = 2.0
+"""A smaller lag may get so old: a query reads what has no entries yet."""
+
 FIRST_INDEXING_S = 1.0
 """Pause before the first step, which after a crash would slow down the start."""
 
 
 async def follow_log(
-    index: MessageIndex, wait_for_messages: Callable[[], Awaitable[None]]
+    index: MessageIndex, wait_for_messages: Wait, wait_for_lag: Wait
 ) -> None:
-    """Index new messages; a lag above the limit delays sends.
+    """Index new messages, by bytes or time; a lag above the limit delays sends.
 
-    Small lags are allowed to grow: waking the worker costs as much as indexing
-    hundreds of messages.
+    `wait_for_lag` returns when QUIET_SIZE are not indexed. Small lags are allowed to
+    grow: waking the worker costs as much as indexing hundreds of messages.
     """
     worker = Worker()
     await trio.sleep(FIRST_INDEXING_S)
@@ -31,8 +32,8 @@ async def follow_log(
             if index.is_complete:
                 await wait_for_messages()
             await trio.sleep(INDEX_INTERVAL_S)
-            if index.lag < QUIET_SIZE:
-                await trio.sleep(QUIET_INTERVAL_S - INDEX_INTERVAL_S)
+            with trio.move_on_after(QUIET_INTERVAL_S):
+                await wait_for_lag()
         if index.lag:  # else the new messages are not visible yet
             await worker.attempt(
                 "indexing (queries read the log)", index.build, here=index.is_too_late

@@ -8,7 +8,7 @@ import trio
 
 from rmq.store import flush
 from rmq.store.cleanup_worker import clean_periodically
-from rmq.store.index_worker import follow_log
+from rmq.store.index_worker import QUIET_SIZE, follow_log
 from rmq.store.message_store import MessageStore
 from rmq.store.worker import Worker
 
@@ -25,6 +25,7 @@ class StoreService:
         self._store = store
         self._new_messages = trio.Event()
         self._look_ahead_wanted = trio.Event()
+        self._index_lags = trio.Event()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -42,7 +43,7 @@ class StoreService:
                 nursery.start_soon(flush.flush_periodically, store, wait)
             nursery.start_soon(flush.flush_queues_periodically, store, wait)
             nursery.start_soon(self._look_ahead)
-            nursery.start_soon(follow_log, store.index, wait)
+            nursery.start_soon(follow_log, store.index, wait, self._wait_for_lag)
             nursery.start_soon(self._watch_disk)
             nursery.start_soon(clean_periodically, store)
             task_status.started()
@@ -51,6 +52,8 @@ class StoreService:
         self._new_messages.set()
         if self._store.log.wants_look_ahead:
             self._look_ahead_wanted.set()
+        if self._store.index.lag >= QUIET_SIZE:
+            self._index_lags.set()
         durability = self._store.durability
         if self._store.config.is_sync_flush and durability.dirty_size:
             durability.durable.demand()
@@ -59,6 +62,12 @@ class StoreService:
         if self._new_messages.is_set():
             self._new_messages = trio.Event()
         await self._new_messages.wait()
+
+    async def _wait_for_lag(self) -> None:
+        """Return when the index should be built."""
+        self._index_lags = trio.Event()
+        if self._store.index.lag < QUIET_SIZE:
+            await self._index_lags.wait()
 
     async def _look_ahead(self) -> None:
         """Prepare blocks and files ahead of the writer.

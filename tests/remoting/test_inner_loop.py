@@ -1,6 +1,7 @@
 """The reactor waits in trio's place: the server still hears everything else."""
 
 import os
+import select
 import signal
 
 import pytest
@@ -72,14 +73,48 @@ async def test_a_busy_program_does_not_keep_requests_waiting(serving, request_of
 async def test_a_hook_that_cannot_go_on_leaves_the_server_as_it_was(
     serving, request_of, monkeypatch, caplog
 ):
-    taken = 999_999
-    monkeypatch.setattr(loop, "trio_descriptor", lambda: taken)
+    of_trio = select.epoll()
+    monkeypatch.setattr(loop, "trio_descriptor", of_trio.fileno)
     async with serving() as served:
         served.register(CODE, echo)
         async with served.client() as client:
             for _ in range(3):
                 assert (await client.call(request_of(CODE))).remark == "here"
+                of_trio.close()
+    assert "of trio is no longer open" in caplog.text
+
+
+async def test_a_descriptor_that_is_none_leaves_the_wait_to_trio(
+    serving, request_of, monkeypatch, caplog
+):
+    taken = 999_999
+    monkeypatch.setattr(loop, "trio_descriptor", lambda: taken)
+    async with serving() as served:
+        served.register(CODE, echo)
+        async with served.client() as client:
+            assert (await client.call(request_of(CODE))).remark == "here"
     assert f"descriptor {taken} of trio" in caplog.text
+
+
+async def test_threads_come_back_while_requests_come(serving, request_of):
+    """Their wake-ups meet every place in which the reactor looks at its set."""
+    async with serving() as served:
+        served.register(CODE, echo)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery, served.client() as client:
+                for _ in range(200):
+                    nursery.start_soon(trio.to_thread.run_sync, os.getpid)
+                    assert (await client.call(request_of(CODE))).remark == "here"
+
+
+async def test_after_the_end_of_an_inner_loop_trio_may_wait_for_the_reactor():
+    """Neither set contains the other one twice over."""
+    reactor = Reactor()
+    with inner_loop(reactor) as inner:
+        assert isinstance(inner, InnerLoop)
+    reactor.wake()
+    with trio.fail_after(5):
+        await trio.lowlevel.wait_readable(reactor.epfd)
 
 
 async def test_a_nursery_that_raises_ends_the_wait(serving):
