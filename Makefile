@@ -99,6 +99,9 @@ bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spar
 bench-ordinary: $(VENV)/.dev  ## few messages a second and consumers that wait, beside Java 5.5.0; 8 minutes
 	$(BIN)/python bench/ordinary.py
 
+bench-listeners: $(VENV)/.dev  ## consumers of Java, Go and C++ at 1,000 messages a second, beside Java 5.5.0; 23 minutes
+	$(BIN)/python bench/listeners.py
+
 bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0, Redis (if installed) and a C echo side by side; 9 minutes
 	$(BIN)/python bench/compare_java.py
 

@@ -35,6 +35,7 @@ PACED = Path(paced.__file__)
 WARM_UP_S = 60.0
 BRIEF_WARM_UP_S = 2.0
 SETTLE_S = 2.0
+LATE_S = 60.0
 CONSUMERS = 500
 RATES = (100, 1_000, 3_000)
 MARKS = "<!-- ordinary: begin -->", "<!-- ordinary: end -->"
@@ -95,9 +96,9 @@ def start(part: str, server: run.Server, *options: str) -> subprocess.Popen[str]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def result_of(process: subprocess.Popen[str]) -> dict:
-    """Wait for a part; what it measured."""
-    output, _ = process.communicate(timeout=120)
+def result_of(process: subprocess.Popen[str], seconds: float) -> dict:
+    """Wait for a part that takes so long; what it measured."""
+    output, _ = process.communicate(timeout=seconds + LATE_S)
     if process.returncode:
         raise SystemExit(f"{process.args} ended with {process.returncode}")
     return json.loads(output.splitlines()[-1])
@@ -110,7 +111,8 @@ def send(server: run.Server, rate: int, seconds: float, queues: int = 4) -> dict
         start(
             "send", server,
             f"--rate={rate}", f"--seconds={seconds}", f"--queues={queues}",
-        )
+        ),
+        seconds,
     )  # fmt: skip
     used = usage.end()
     return {"cpu_us": used["cpu_s"] / found["messages"] * 1e6, **found}
@@ -126,7 +128,7 @@ def deliver(server: run.Server, case: Delivery, seconds: float) -> dict:
     ) as followers:  # fmt: skip
         usage = Usage(server.pid)
         found = send(server, case.rate, seconds, case.queues)
-        received = result_of(followers)
+        received = result_of(followers, seconds)
         used = usage.end()
     wanted = found["messages"] * case.groups
     if received["messages"] != wanted:

@@ -13,7 +13,9 @@ has the mode request.
 Both take a `namespace`; Java takes `binary` headers and heartbeats of form `v2`.
 push: until standard input ends; `group`, `instance`, `tags`, `model`, `order`,
 `heartbeat` interval in ms (Java); the first `fail` times of each message fail, of `max`
-in all. Java and Go have `sql`, Java `reply`.
+in all. Java and Go have `sql`, Java `reply`. With `timed` (Java, Go, pip) no
+message is reported: bodies begin with the sender's monotonic clock, and `done` has
+count, p50 and p99 of how much later messages came, the first `timed` of them left out.
 pull: COUNT messages from `offset` on in each of `queues` queues of `broker`; Java reads
 the `total` before it seeks.
 """

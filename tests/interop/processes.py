@@ -1,5 +1,6 @@
 """rmq as child processes, the way users start it."""
 
+import os
 import random
 import re
 import signal
@@ -92,12 +93,16 @@ def _is_free(port: int) -> bool:
 
 
 def broker_arguments(folder: Path, *settings: str) -> list[str]:
-    """A broker on free ports that keeps its files in `folder`."""
+    """A broker on free ports that keeps its files in `folder`.
+
+    RMQ_INTEROP_SETTINGS adds keys to all of them, such as rmq.nativeHandlers=false.
+    """
     arguments = ["broker", "--log-level", "warning"]
     for setting in (
         "listenPort=0",
         "rmq.namesrv.listenPort=0",
         f"storePathRootDir={folder}",
+        *os.environ.get("RMQ_INTEROP_SETTINGS", "").split(),
         *settings,
     ):
         arguments += ["--set", setting]

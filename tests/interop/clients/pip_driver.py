@@ -125,6 +125,12 @@ def send_async(producer: Producer, messages: list[Message]) -> int:
     return len(good)
 
 
+def say_times(ages: list[int], first: int) -> None:
+    timed = sorted(ages[first:]) or [0]
+    p50, p99 = (timed[len(timed) * part // 100] for part in (50, 99))
+    say(event="done", count=len(ages), p50_ns=p50, p99_ns=p99)
+
+
 def push(namesrv: str, topic: str, _count: int, options: dict[str, str]) -> None:
     consumer = PushConsumer(
         options.get("group", "interop"),
@@ -133,21 +139,28 @@ def push(namesrv: str, topic: str, _count: int, options: dict[str, str]) -> None
     )
     consumer.set_instance_name(options.get("instance", "one"))
     consumer.set_namesrv_addr(namesrv)
-    subscribe(consumer, topic, options)
+    ages: list[int] = []
+    subscribe(consumer, topic, options, ages)
     consumer.start()
     say(event="ready")
     sys.stdin.read()
     consumer.shutdown()
-    say(event="done", count=0)
+    say_times(ages, int(options.get("timed", 0)))
 
 
-def subscribe(consumer: PushConsumer, topic: str, options: dict[str, str]) -> None:
+def subscribe(
+    consumer: PushConsumer, topic: str, options: dict[str, str], ages: list[int]
+) -> None:
     """As `PushConsumer.subscribe`, whose listeners succeed even where they raise."""
     failures = int(options.get("fail", 0))
 
     def listen(_consumer: object, handle: object) -> int:
         message = RecvMessage(handle)
-        say_received(message)
+        if "timed" in options:
+            began_ns = int.from_bytes(bytes(message.body)[:8], "big")
+            ages.append(time.monotonic_ns() - began_ns)
+        else:
+            say_received(message)
         is_failing = message.reconsume_times < failures
         status = "RECONSUME_LATER" if is_failing else "CONSUME_SUCCESS"
         return _CConsumeStatus[status].value

@@ -4,16 +4,20 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
@@ -31,6 +35,8 @@ var (
 	count       int
 	options     = map[string]string{}
 	printing    sync.Mutex
+	agesLock    sync.Mutex
+	ages        []int64
 	enough      int32 // 1 when pulls may fail because the consumer is shut down
 )
 
@@ -43,6 +49,8 @@ type report struct {
 	Times  int32  `json:"times"`
 	Age    int64  `json:"age"`
 	Count  int    `json:"count"`
+	P50    int64  `json:"p50_ns"`
+	P99    int64  `json:"p99_ns"`
 	Error  string `json:"error,omitempty"`
 }
 
@@ -128,6 +136,32 @@ func digestOf(message *primitive.Message) string {
 		digest.Write([]byte(part))
 	}
 	return hex.EncodeToString(digest.Sum(nil))
+}
+
+// receive reports a message, or keeps how long after its sender's clock it came.
+func receive(message *primitive.MessageExt) {
+	if text("timed", "") == "" {
+		sayReceived(message)
+		return
+	}
+	var now syscall.Timespec
+	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&now)), 0) // monotonic
+	age := now.Nano() - int64(binary.BigEndian.Uint64(message.Body))
+	agesLock.Lock()
+	defer agesLock.Unlock()
+	ages = append(ages, age)
+}
+
+func sayTimes() {
+	agesLock.Lock()
+	defer agesLock.Unlock()
+	done := report{Event: "done", Count: len(ages)}
+	if first := number("timed", 0); len(ages) > first {
+		timed := ages[first:]
+		sort.Slice(timed, func(i, j int) bool { return timed[i] < timed[j] })
+		done.P50, done.P99 = timed[len(timed)/2], timed[len(timed)*99/100]
+	}
+	say(done)
 }
 
 func sayReceived(message *primitive.MessageExt) {
@@ -274,7 +308,7 @@ func push() {
 	check(c.Subscribe(topic, selector, func(_ context.Context, messages ...*primitive.MessageExt) (
 		consumer.ConsumeResult, error) {
 		for _, each := range messages {
-			sayReceived(each)
+			receive(each)
 		}
 		if messages[0].ReconsumeTimes >= failures {
 			return consumer.ConsumeSuccess, nil
@@ -288,7 +322,7 @@ func push() {
 	say(report{Event: "ready"})
 	_, _ = io.ReadAll(os.Stdin)
 	check(c.Shutdown())
-	say(report{Event: "done"})
+	sayTimes()
 }
 
 func pull() {

@@ -1,7 +1,9 @@
 import java.io.PrintStream;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -30,6 +32,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public class Driver {
     static final PrintStream OUT = System.out;
     static final int API_TIMEOUT_MS = 20_000; // the client's own 3 s are short while several JVMs start
+    static final List<Long> AGES = new ArrayList<>();
     static final Map<String, String> OPTIONS = new HashMap<>();
     static String nameServer;
     static String topic;
@@ -86,6 +89,29 @@ public class Driver {
     static void sayFailed(Throwable error) {
         String text = String.valueOf(error).replaceAll("[^A-Za-z0-9 .:_-]", " ");
         say("{\"event\":\"failed\",\"error\":\"" + text + "\"}");
+    }
+
+    /** Reports a message, or keeps how long after its sender's clock it came. */
+    static void receive(MessageExt message) {
+        if (!OPTIONS.containsKey("timed")) {
+            sayReceived(message);
+            return;
+        }
+        long age = System.nanoTime() - ByteBuffer.wrap(message.getBody()).getLong();
+        synchronized (AGES) {
+            AGES.add(age);
+        }
+    }
+
+    static void sayTimes() {
+        synchronized (AGES) {
+            int all = AGES.size();
+            List<Long> timed = AGES.subList(Math.min(number("timed", 0), all), all);
+            Collections.sort(timed);
+            int left = timed.size();
+            long p50 = left == 0 ? 0 : timed.get(left / 2), p99 = left == 0 ? 0 : timed.get(left * 99 / 100);
+            say("{\"event\":\"done\",\"count\":" + all + ",\"p50_ns\":" + p50 + ",\"p99_ns\":" + p99 + "}");
+        }
     }
 
     static void sayReceived(MessageExt message) {
@@ -225,13 +251,13 @@ public class Driver {
         if (option("order", "false").equals("true")) {
             consumer.setSuspendCurrentQueueTimeMillis(100);
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-                messages.forEach(Driver::sayReceived);
+                messages.forEach(Driver::receive);
                 return messages.get(0).getReconsumeTimes() < failures
                     ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                messages.forEach(Driver::sayReceived);
+                messages.forEach(Driver::receive);
                 if (replier != null) {
                     messages.forEach(message -> reply(replier, message));
                 }
@@ -243,7 +269,7 @@ public class Driver {
         say("{\"event\":\"ready\"}");
         waitForEnd();
         consumer.shutdown();
-        sayDone(0);
+        sayTimes();
     }
 
     static void waitForEnd() throws Exception {
