@@ -140,7 +140,9 @@ class Recording:
 def record(home: Path, arguments: str = "") -> str:
     """Play everything in an empty home folder; `arguments` are for the broker."""
     recording = Recording(home)
-    recording.hidden = [(f" {arguments}", ""), (f"{home}/", "~/"), (str(ROOT), "…/rmq")]
+    recording.hidden = [(f"{home}/", "~/"), (str(ROOT), "…/rmq")]
+    if arguments:
+        recording.hidden.append((f" {arguments}", ""))
     checkout = home / "rmq"
     recording.add("$ git clone -q …/rmq")
     with Terminal(recording, f"git clone -q {ROOT} rmq", home) as terminal:
