@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "broker": "Start a broker, with its own name server if none is configured.",
     "config": "Check or print a configuration before it is used.",
     "consume": "Show messages of a topic, or take part in a consumer group.",
+    "container": "Start several brokers on one machine and keep them running.",
     "doctor": "Check configuration, machine and running brokers.",
     "namesrv": "Start a name server alone.",
     "send": "Send a message, or one for each line.",

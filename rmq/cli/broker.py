@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import Any
 
 import click
 import trio
@@ -49,6 +50,12 @@ CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig
     is_flag=True,
     help="Refuse a store with topics or messages that rmq does not serve.",
 )
+@click.option(
+    "--brokers",
+    "count",
+    metavar="N|auto",
+    help="Start so many brokers, each a process, with one name server.",
+)
 @click.option("-p", "print_all", is_flag=True, help="Print every key and stop.")
 @click.option(
     "-m", "print_some", is_flag=True, help="Print the keys that are set and stop."
@@ -63,6 +70,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     *,
     strict_config: bool,
     strict_store: bool,
+    count: str | None,
     print_all: bool,
     print_some: bool,
 ) -> None:
@@ -72,6 +80,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     rmq broker                              on loopback, ports 10911 and 9876
     rmq broker -c broker.conf               with the configuration of that file
     rmq broker --set listenPort=0           on any free port
+    rmq broker --brokers auto               one for each core, as one cluster
     """  # noqa: D301 - click wants the character itself
     gc.disable()  # until the node has started: objects made before that stay
     click.get_current_context().call_on_close(gc.enable)
@@ -97,7 +106,26 @@ def broker(  # noqa: PLR0913 - one parameter for each option
                 if print_all or not is_default:
                     click.echo(f"{key}={value}")
         return
+    if count:
+        # imported on use: most starts are of one broker
+        from rmq.cli.container import run_many
+
+        context = click.get_current_context()
+        run_many(count, values, _arguments(context.params), log_level, log_format)
+        return
     _run(partial(nodes.run_broker, *configs, plugins=plugins, values=values), gather)
+
+
+def _arguments(given: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that each of several brokers gets, too."""
+    arguments = [part for each in given["settings"] for part in ("--set", each)]
+    for option, name in (("-c", "path"), ("--namesrv", "namesrv")):
+        if given[name]:
+            arguments += [option, given[name]]
+    for option in ("--strict-config", "--strict-store"):
+        if given[option[2:].replace("-", "_")]:
+            arguments.append(option)
+    return arguments
 
 
 def _gather(
@@ -155,7 +183,10 @@ def _report_start(node: nodes.Node) -> None:
         click.echo("\n" + greeting.before_ready(node), err=True)
     click.echo(
         f"ready broker={config.broker_name} address={advertised.address} "
-        f"namesrv={';'.join(node.name_servers)}",
+        f"namesrv={';'.join(node.name_servers)}"
+        + (
+            f" metrics={config.metrics_host}:{node.http_port}" if node.http_port else ""
+        ),
         err=True,
     )
     if greeting.is_wanted():

@@ -25,6 +25,7 @@ from rmq.config import (
     read_properties,
 )
 from rmq.config_document import document
+from rmq.container.config import ContainerConfig
 from rmq.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import (
@@ -37,6 +38,7 @@ from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
     "broker": (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig),
+    "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
     "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig),
 }
 
@@ -168,5 +170,6 @@ def print_document() -> None:
         ("Keys of TLS, of both", [TlsConfig]),
         ("Keys of plugins", wanted_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),
+        ("Keys of a container", [ContainerConfig]),
     )
     click.echo(document(sections), nl=False)

@@ -131,11 +131,11 @@ class NamesrvConfig(Configuration):
 
     def admin_networks(self) -> tuple[Network, ...]:
         """Return the networks that may send changes without access control."""
-        return LOOPBACK + _networks("rmq.namesrv.adminFrom", self.admin_from)
+        return LOOPBACK + networks("rmq.namesrv.adminFrom", self.admin_from)
 
     def broker_networks(self) -> tuple[Network, ...]:
         """Return the networks of trusted brokers."""
-        return _networks("rmq.namesrv.brokersFrom", self.brokers_from)
+        return networks("rmq.namesrv.brokersFrom", self.brokers_from)
 
     @property
     def kv_path(self) -> Path:
@@ -143,7 +143,8 @@ class NamesrvConfig(Configuration):
         return Path(self.kv_config_path)
 
 
-def _networks(key: str, text: str) -> tuple[Network, ...]:
+def networks(key: str, text: str) -> tuple[Network, ...]:
+    """Parse the addresses and networks of a key; commas separate them."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     try:
         return tuple(ipaddress.ip_network(word, strict=False) for word in words)

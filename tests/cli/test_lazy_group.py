@@ -66,4 +66,8 @@ def test_a_name_that_is_nearly_right(words, said):
 def test_completion_imports_no_command():
     env = {"_RMQ_COMPLETE": "bash_complete", "COMP_WORDS": "rmq co", "COMP_CWORD": "1"}
     result = CliRunner(env=env).invoke(main, prog_name="rmq")
-    assert result.output.split() == ["plain,config", "plain,consume"]
+    assert result.output.split() == [
+        "plain,config",
+        "plain,consume",
+        "plain,container",
+    ]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-READY = re.compile(r"ready (?:broker=(\S+) address=(\S+) )?namesrv=(\S+)")
+READY = re.compile(r"ready (?:(?:broker=(\S+) address|container)=(\S+) )?namesrv=(\S+)")
 
 
 class Server:

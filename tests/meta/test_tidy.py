@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 21_400, ".pyx": 8_300}
+BUDGET = {".py": 22_100, ".pyx": 8_300}
 NOT_COUNTED = ("rmq/client", "rmq/cli", "rmq/testing", "rmq/tools", "rmq/http")
 COMPILED_HEAD = re.compile(r"( *)(?:cdef|cpdef|def) (?!class\b)[^=]*?(\w+)\(")
 MARKS = re.compile(r"\b(TODO|FIXME|XXX)\b")

@@ -9,7 +9,7 @@ from rmq.protocol.command import Command
 
 _CONTROLLER: Final = "there is no controller; a broker's role is brokerRole in its file"
 _CONTAINER: Final = (
-    "this is one broker and no container; start another one with its own file"
+    "this is one broker; `rmq container` starts, adds and removes several"
 )
 _ROCKSDB: Final = (
     "nothing is stored in RocksDB; queues and tables are files that rmq store inspect "

@@ -19,8 +19,6 @@ class Entry(NamedTuple):
 
 
 UNSERVED: Final[dict[str, int]] = {
-    "addBroker": 902,
-    "removeBroker": 903,
     "resetMasterFlushOffset": 908,
     "updateStaticTopic": 513,
     "remappingStaticTopic": 513,
@@ -52,6 +50,8 @@ LOCAL: Final = ("dumpCompactionLog", "exportMetadataInRocksDB")
 """Commands of mqadmin that read files which rmq does not write; no request is sent."""
 
 ENTRIES: Final[dict[str, Entry]] = {
+    "addBroker": Entry("container", (902,), "Add a broker to a container."),
+    "removeBroker": Entry("container", (903,), "Remove a broker from a container."),
     "updateTopic": Entry(
         "topics",
         (CLUSTER, 101, 100, 17),

@@ -146,7 +146,9 @@ def render(served: Served) -> str:
     for name in sorted(ENTRIES):
         codes = ENTRIES[name].codes
         missing = [str(code) for code in codes if not served.has(code)]
-        if name in UNSERVED:
+        if ENTRIES[name].module == "container":
+            status = "served by `rmq container`"
+        elif name in UNSERVED:
             status = f"not applicable: {served.advice.get(codes[0], 'not served')}"
         elif missing:
             status = f"{', '.join(missing)} not served yet"

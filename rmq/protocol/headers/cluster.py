@@ -10,6 +10,20 @@ class GetBrokerMemberGroupRequestHeader(Header, kw_only=True):
     broker_name: str
 
 
+class AddBrokerRequestHeader(Header, kw_only=True):
+    """Of request 902 ADD_BROKER."""
+
+    config_path: str | None = None
+
+
+class RemoveBrokerRequestHeader(Header, kw_only=True):
+    """Of request 903 REMOVE_BROKER."""
+
+    broker_cluster_name: str
+    broker_name: str
+    broker_id: I64
+
+
 class BrokerHeartbeatRequestHeader(Header, kw_only=True):
     """Of request 904 BROKER_HEARTBEAT."""
 

@@ -1,0 +1,42 @@
+"""Commands to containers."""
+
+import click
+
+from rmq.cli.admin.command import Shown, admin_command
+from rmq.client.admin import AdminClient
+from rmq.protocol.codes import RequestCode
+
+IDENTITY_PARTS = 3
+
+
+@admin_command("addBroker")
+@click.option("-c", "--brokerContainerAddr", "container", required=True)
+@click.option(
+    "-b", "--brokerConfigPath", "path", required=True, help="On the container's host."
+)
+def add_broker(admin: AdminClient, container: str, path: str) -> Shown:
+    """Add a broker to a container.
+
+    It starts the broker of a configuration file on the container's host.
+    """
+    admin.ask(container, RequestCode.ADD_BROKER, {"configPath": path})
+    return [f"add broker to {container} success"]
+
+
+@admin_command("removeBroker")
+@click.option("-c", "--brokerContainerAddr", "container", required=True)
+@click.option(
+    "-b", "--brokerIdentity", "identity", required=True, metavar="CLUSTER:NAME:ID"
+)
+def remove_broker(admin: AdminClient, container: str, identity: str) -> Shown:
+    """Remove a broker from a container.
+
+    It stops in order, and starts again with the container if the file names it.
+    """
+    parts = identity.split(":")
+    if len(parts) != IDENTITY_PARTS or not parts[2].isdecimal():
+        raise click.BadParameter("write CLUSTER:NAME:ID", param_hint="-b")
+    names = ("brokerClusterName", "brokerName", "brokerId")
+    fields = dict(zip(names, parts, strict=True))
+    admin.ask(container, RequestCode.REMOVE_BROKER, fields)
+    return [f"remove broker from {container} success"]

@@ -1,0 +1,209 @@
+"""`rmq container`, and `rmq broker --brokers N`."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from rmq.broker.config import BrokerConfig
+from rmq.cli.options import (
+    FAILED,
+    check_platform,
+    common_options,
+    fail,
+    gather_values,
+    located,
+    report_findings,
+    run_to_end,
+    start_logging,
+)
+from rmq.cli.service_manager import notify
+from rmq.config import build
+from rmq.container.config import ContainerConfig
+from rmq.container.container import MAX_BROKERS, Container, Wanted
+from rmq.errors import ConfigError, RmqError
+from rmq.namesrv.config import NamesrvConfig
+from rmq.remoting.tls import TlsConfig
+from rmq.store.config import StoreConfig
+
+logger = logging.getLogger("rmq")
+
+CLASSES: tuple[type, ...] = (ContainerConfig, TlsConfig, NamesrvConfig)
+
+PORT_STEP = 10
+"""Between the ports of neighbours: each has one below and one above its own, too."""
+
+CONTAINER_PORT_DISTANCE = 100
+"""The container's port is that of its first broker less this, as in Java."""
+
+
+@click.command()
+@common_options
+@click.option(
+    "-b",
+    "--brokerConfigPaths",
+    "paths",
+    metavar="FILE:FILE…",
+    help="Files of the brokers, instead of those in the container's file.",
+)
+def container(
+    path: str | None,
+    settings: tuple[str, ...],
+    paths: str | None,
+    log_level: str,
+    log_format: str,
+    *,
+    strict_config: bool,
+) -> None:
+    """Start several brokers, each a process of its own, and keep them running.
+
+    \b
+    rmq container -c container.conf         the files of brokerConfigPaths
+    rmq container -b a.conf:b.conf          these files
+    rmq broker --brokers auto               one broker for each core, without files
+    """  # noqa: D301 - click wants the character itself
+    start_logging(log_level, log_format)
+    try:
+        check_platform()
+        values = gather_values(path, settings, CLASSES)
+        if paths:
+            values["brokerConfigPaths"] = paths
+        report_findings(values, CLASSES, strict=strict_config)
+        config = build(ContainerConfig, values)
+        brokers = [Wanted.of_file(located(each)) for each in config.paths]
+    except RmqError as error:
+        fail(error)
+    arguments = _log_arguments(log_level, log_format)
+    if strict_config:
+        arguments.append("--strict-config")
+    _run(Container(
+        config, values, arguments=arguments, write_line=line_writer(log_format)
+    ), brokers)  # fmt: skip
+
+
+def run_many(
+    count: str,
+    values: Mapping[str, str],
+    arguments: Sequence[str],
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Run `rmq broker --brokers`: `arguments` are those of every broker."""
+    try:
+        if values.get("rmq.advertise"):
+            raise ConfigError("--advertise names one port: use --set brokerIP1=HOST")
+        brokers = list(_numbered(_count(count), values, arguments))
+        first = int(brokers[0].arguments[-1].rpartition("=")[2])
+        port = max(0, first - CONTAINER_PORT_DISTANCE)
+        own = {**values, "listenPort": str(port)}
+        config = build(ContainerConfig, own)
+    except RmqError as error:
+        fail(error)
+    write_line = line_writer(log_format)
+    common = _log_arguments(log_level, log_format)
+    _run(Container(config, own, arguments=common, write_line=write_line), brokers)
+
+
+def _count(text: str) -> int:
+    """Parse the number of brokers; `auto` is one for each core."""
+    if text == "auto":
+        return min(MAX_BROKERS, len(os.sched_getaffinity(0)))
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_BROKERS:
+        raise ConfigError(f"--brokers {text}: 1 to {MAX_BROKERS}, or auto")
+    return int(text)
+
+
+def _numbered(
+    count: int, values: Mapping[str, str], arguments: Sequence[str]
+) -> Iterator[Wanted]:
+    """Yield brokers with names, folders and ports of their own."""
+    config, root = build(BrokerConfig, values), build(StoreConfig, values).root
+    for number in range(count):
+        name = f"{config.broker_name}-{number}"
+        port = config.listen_port and config.listen_port + number * PORT_STEP
+        own = {
+            "brokerName": name,
+            "storePathRootDir": str(Path(root) / name),
+            "listenPort": str(port),
+        }
+        flags = [part for key in own for part in ("--set", f"{key}={own[key]}")]
+        yield Wanted.of_values({**values, **own}, [*arguments, *flags])
+
+
+def _log_arguments(level: str, log_format: str) -> list[str]:
+    return ["--log-level", level, "--log-format", log_format]
+
+
+def line_writer(log_format: str) -> Callable[[str, str], None]:
+    """Return a function that writes a broker's line with its name to stderr."""
+
+    def write(name: str, line: str) -> None:
+        if log_format == "json" and line.startswith("{"):
+            line = f'{{"broker": "{name}", {line[1:]}'
+        else:
+            line = f"[{name}] {line}"
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    return write
+
+
+def _run(container: Container, brokers: Sequence[Wanted]) -> None:
+    """Run until a signal."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_follow_signals, container)
+            await nursery.start(partial(container.run, brokers))
+            _report_start(container)
+            notify("READY=1")
+            await container.finished.wait()
+            nursery.cancel_scope.cancel()
+
+    run_to_end(main)
+
+
+def _report_start(container: Container) -> None:
+    config = container.config
+    if not config.bind_address.startswith("127."):
+        logger.warning(
+            "port %d is open on %s: only %s may add brokers",
+            container.port,
+            config.bind_address,
+            config.admin_from or "this host",
+        )
+    names = ",".join(child.identity.name for child in container.children.values())
+    line = (
+        f"ready container={config.bind_address}:{container.port} "
+        f"namesrv={container.name_servers} brokers={names}"
+    )
+    if container.http_port:
+        line += f" metrics={config.metrics_host}:{container.http_port}"
+    click.echo(line, err=True)
+
+
+async def _follow_signals(
+    container: Container,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Stop in order at the first SIGTERM or SIGINT, at once at the second."""
+    wanted = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    with trio.open_signal_receiver(*wanted) as signals:
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGHUP:
+                container.reload()
+            elif container.is_stopping:
+                sys.stderr.write("stopped at once\n")
+                sys.stderr.flush()
+                os._exit(FAILED)  # the kernel then sends SIGTERM to the brokers
+            else:
+                logger.info("%s: stopping", signal.Signals(number).name)
+                container.stop()

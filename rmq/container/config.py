@@ -1,0 +1,80 @@
+"""ContainerConfig: the keys of a container's own file.
+
+Each broker has a file of its own, with the keys of a broker.
+"""
+
+from rmq.broker.config import MetricsExporter
+from rmq.config import Configuration, option
+
+FAST_PORT_OFFSET = 2
+"""A container answers on this much less than its port, too, as a broker does."""
+
+
+class ContainerConfig(Configuration):
+    """Known in Java as `BrokerContainerConfig`."""
+
+    broker_config_paths: str = option(
+        "",
+        key="brokerConfigPaths",
+        doc="files of the brokers to start, separated by colons",
+    )
+    listen_port: int = option(
+        10811,
+        key="listenPort",
+        low=0,
+        high=65535,
+        doc="port for addBroker and removeBroker; 0 takes any free one",
+    )
+    bind_address: str = option(
+        "127.0.0.1",
+        key="bindAddress",
+        doc="address to listen on; with a configuration file the default is 0.0.0.0",
+    )
+    namesrv_addr: str = option(
+        "",
+        key="namesrvAddr",
+        doc="name servers of brokers whose files name none; if empty, the container "
+        "has one of its own",
+    )
+    embedded_namesrv_port: int = option(
+        9876,
+        key="rmq.namesrv.listenPort",
+        low=0,
+        high=65535,
+        doc="port of the container's own name server; 0 takes any free one",
+    )
+    admin_from: str = option(
+        "",
+        key="rmq.container.adminFrom",
+        doc="addresses and networks, separated by commas, that may add and remove "
+        "brokers; loopback always may",
+    )
+    stop_timeout_s: int = option(
+        90,
+        key="rmq.container.stopTimeoutSeconds",
+        low=1,
+        high=3_600,
+        doc="time that a broker has for an orderly stop before it is killed",
+    )
+    metrics_exporter: MetricsExporter = option(
+        MetricsExporter.DISABLE,
+        key="metricsExporterType",
+        doc="PROM serves metrics and health of all brokers on one port",
+    )
+    metrics_port: int = option(
+        5557,
+        key="metricsPromExporterPort",
+        low=0,
+        high=65535,
+        doc="port of /metrics, /healthz and /readyz; 0 takes any free one",
+    )
+    metrics_host: str = option(
+        "127.0.0.1",
+        key="metricsPromExporterHost",
+        doc="address of that port; there is no authentication on it",
+    )
+
+    @property
+    def paths(self) -> list[str]:
+        """The files of the brokers."""
+        return [path for path in self.broker_config_paths.split(":") if path.strip()]

@@ -1,0 +1,164 @@
+"""/healthz, /readyz and /metrics of a container: its brokers' pages as one.
+
+/healthz answers while the container watches its brokers.  /readyz answers 200 if every
+broker is ready, else 503 with one line for each reason.  /metrics has the families of
+all brokers, whose samples differ by the label node_id, and two of the container.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import h11
+import trio
+
+from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
+from rmq.http.server import Page, Pages
+
+if TYPE_CHECKING:
+    from rmq.container.child import Child
+    from rmq.container.container import Container
+
+PAGE_LIMIT = 64 << 20
+"""Bytes of a broker's page: a million samples."""
+
+TIMEOUT_S = 5.0
+"""A broker that has not answered by then hangs, or is as good as that."""
+
+SILENT = f"it does not answer within {TIMEOUT_S:.0f} s"
+
+
+def pages(container: "Container") -> Pages:
+    """Return the pages by path."""
+    return {
+        "/metrics": partial(_metrics, container),
+        "/healthz": _health,
+        "/readyz": partial(_readiness, container),
+    }
+
+
+async def _health() -> Page:
+    await trio.lowlevel.checkpoint()
+    return Page(b"alive\n")
+
+
+async def _readiness(container: "Container") -> Page:
+    reasons = ["a stop is in progress"] if container.is_stopping else []
+    for child, status, body in await _ask_all(container, "/readyz"):
+        if status != HTTPStatus.OK:
+            lines = body.decode(errors="replace").splitlines()
+            reasons += [f"broker {child.identity.name}: {line}" for line in lines]
+    if reasons:
+        text = "".join(f"{reason}\n" for reason in reasons)
+        return Page(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+    return Page(b"ready\n")
+
+
+async def _metrics(container: "Container") -> Page:
+    found = await _ask_all(container, "/metrics")
+    texts = [
+        body.decode(errors="replace")
+        for _, status, body in found
+        if status == HTTPStatus.OK
+    ]
+    own = await expose(families(container), {"node_type": "container"})
+    merged = await trio.to_thread.run_sync(merge, [*texts, own.decode()])
+    return Page(merged.encode(), content_type=CONTENT_TYPE)
+
+
+def families(container: "Container") -> Iterator[Family]:
+    """Yield the container's own families."""
+    children = [
+        (child, {"node_id": child.identity.name})
+        for child in container.children.values()
+    ]
+    yield Family(
+        "rmq_container_broker_up",
+        "gauge",
+        "Whether a broker of the container serves.",
+        [Sample(bool(child.address), labels) for child, labels in children],
+    )
+    yield Family(
+        "rmq_container_broker_starts",
+        "counter",
+        "Starts of a broker's process.",
+        [Sample(child.starts, labels) for child, labels in children],
+    )
+
+
+def merge(texts: Iterable[str]) -> str:
+    """Join the metrics of several processes; each family has its head once."""
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for text in texts:
+        name = ""
+        for line in text.splitlines():
+            if not line.startswith("# "):
+                samples[name].append(line)
+                continue
+            _, kind, name, _ = line.split(" ", 3)
+            if kind == "HELP" and name not in heads:
+                heads[name], samples[name] = [], []
+            if len(heads[name]) < 2 and not samples[name]:
+                heads[name].append(line)
+    parts = [line for name in heads for line in (*heads[name], *samples[name])]
+    return "\n".join(parts) + "\n"
+
+
+async def _ask_all(
+    container: "Container", path: str
+) -> "list[tuple[Child, int, bytes]]":
+    """Ask every broker for a page together; 503 with a reason where there is none."""
+    children = list(container.children.values())
+    answers: dict[int, tuple[int, bytes]] = {}
+
+    async def ask(number: int, child: "Child") -> None:
+        answers[number] = await _ask(child, path)
+
+    async with trio.open_nursery() as nursery:
+        for number, child in enumerate(children):
+            nursery.start_soon(ask, number, child)
+    return [(child, *answers[number]) for number, child in enumerate(children)]
+
+
+async def _ask(child: "Child", path: str) -> tuple[int, bytes]:
+    if not child.metrics_address:
+        word = "starts" if child.is_running else "does not run"
+        return HTTPStatus.SERVICE_UNAVAILABLE, f"it {word}: {child.last_line}".encode()
+    with trio.move_on_after(TIMEOUT_S):
+        try:
+            return await _fetch(child.metrics_address, path)
+        except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
+            return HTTPStatus.SERVICE_UNAVAILABLE, str(error).encode()
+    return HTTPStatus.SERVICE_UNAVAILABLE, SILENT.encode()
+
+
+async def _fetch(address: str, path: str) -> tuple[int, bytes]:
+    """Get one page over a connection of its own."""
+    host, _, port = address.rpartition(":")
+    http = h11.Connection(h11.CLIENT)
+    status, body = 0, bytearray()
+    async with await trio.open_tcp_stream(host, int(port)) as stream:
+        request = h11.Request(
+            method="GET",
+            target=path,
+            headers=[("Host", address), ("Connection", "close")],
+        )
+        await stream.send_all(
+            (http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b"")
+        )
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await stream.receive_some())
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > PAGE_LIMIT:
+                    raise h11.RemoteProtocolError(
+                        f"its page exceeds {PAGE_LIMIT} bytes"
+                    )
+            elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+                return status, bytes(body)
