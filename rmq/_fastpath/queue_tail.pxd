@@ -20,12 +20,14 @@ cdef enum:
 cdef class TailSet:
     cdef public int64_t log_start       # records before it are deleted
     cdef list unflushed                 # queues with entries that are only in memory
+    cdef list uncounted                 # queues with new entries since `take_counts`
     cdef int add(self, QueueTail queue) except -1
 
 cdef class QueueTail:
     cdef readonly str topic
     cdef readonly bytes topic_bytes
     cdef readonly int32_t queue_id
+    cdef readonly tuple key             # topic and queue id
     cdef readonly TailSet tails
     cdef public int64_t low_offset      # of the first entry, as far as it is known
     cdef public int64_t low_physical    # of its record; -1: not known
@@ -40,6 +42,7 @@ cdef class QueueTail:
     cdef HeldGroup *held_groups         # compiled pulls wait for it
     cdef bint is_touched
     cdef bint is_listed                 # in `tails.unflushed`
+    cdef bint is_uncounted              # in `tails.uncounted`
     cdef int32_t staged                 # messages of this poll that wait to be written
     cdef int64_t new_bytes              # of records since the last `take_counts`
     cdef int64_t new_sizes[SIZE_CLASSES]

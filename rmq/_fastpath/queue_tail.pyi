@@ -16,6 +16,16 @@ class TailSet:
         """Remove and return the queues with at least `least` unflushed entries."""
 
     @property
+    def uncounted_count(self) -> int:
+        """Number of queues with new messages that nobody has counted."""
+
+    def take_uncounted(self, limit: int) -> list[Any]:
+        """Remove and return at most `limit` queues with new messages.
+
+        Call `take_counts` of each.
+        """
+
+    @property
     def has_unflushed(self) -> bool:
         """True while a queue waits for its flush."""
 
@@ -29,6 +39,7 @@ class QueueTail:
     topic: str
     topic_bytes: bytes
     queue_id: int
+    key: tuple[str, int]
     tails: TailSet
     low_offset: int
     low_physical: int

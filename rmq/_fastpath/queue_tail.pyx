@@ -39,6 +39,7 @@ cdef class TailSet:
 
     def __cinit__(self):
         self.unflushed = []
+        self.uncounted = []
 
     cdef int add(self, QueueTail queue) except -1:
         queue.is_listed = True
@@ -61,6 +62,25 @@ cdef class TailSet:
         return taken
 
     @property
+    def uncounted_count(self):
+        """Number of queues with new messages that nobody has counted."""
+        return len(self.uncounted)
+
+    def take_uncounted(self, int64_t limit):
+        """Remove and return at most `limit` queues with new messages.
+
+        Call `take_counts` of each.
+        """
+        cdef list taken
+        cdef QueueTail queue
+        cdef int64_t rest = max(<int64_t>0, len(self.uncounted) - limit)
+        taken = self.uncounted[rest:]
+        del self.uncounted[rest:]
+        for queue in taken:
+            queue.is_uncounted = False
+        return taken
+
+    @property
     def has_unflushed(self):
         """True while a queue waits for its flush."""
         return len(self.unflushed) > 0
@@ -80,6 +100,7 @@ cdef class QueueTail:
         self.topic = topic
         self.topic_bytes = topic.encode()
         self.queue_id = queue_id
+        self.key = (topic, queue_id)
         self.tails = TailSet() if tails is None else tails
         self.end_physical = -1
         self.low_physical = INT64_MAX
@@ -145,6 +166,9 @@ cdef class QueueTail:
         self.new_bytes += size
         if not self.is_listed:
             self.tails.add(self)
+        if not self.is_uncounted:
+            self.is_uncounted = True
+            self.tails.uncounted.append(self)
         wake_groups(self.held_groups)
         return offset
 

@@ -343,11 +343,14 @@ cdef class LogTail:
             self.touch(queue)
 
     def take_touched(self):
-        """Return the queues that got entries since the last call."""
-        cdef list taken = self.touched
+        """Return the ends of the queues that got entries since the last call.
+
+        By topic and queue id.
+        """
+        cdef dict ends = {}
         cdef QueueTail queue
-        if taken:
-            self.touched = []
-            for queue in taken:
-                queue.is_touched = False
-        return taken
+        for queue in self.touched:
+            queue.is_touched = False
+            ends[queue.key] = queue.next_offset
+        self.touched.clear()
+        return ends

@@ -28,9 +28,9 @@ class Arrivals:
 
     def flush(self) -> None:
         """Report the queues whose new messages are visible; the others wait."""
-        touched = self._touched
-        for queue in self._store.writes.end_batch():
-            touched[queue.topic, queue.queue_id] = queue.next_offset
+        touched = self._store.writes.end_batch()
+        if self._touched:
+            touched = {**self._touched, **touched}
         if not touched:
             return
         if self._store.durability.confirm is not None:

@@ -48,6 +48,9 @@ MINUTE_NOTES, HOUR_NOTES, DAY_NOTES = 7, 7, 25
 COUNTED_AT_ONCE: Final = 500
 """Queues and items that are handled before others run: at most a millisecond."""
 
+COUNT_PAUSE_S: Final = 0.05
+"""Between two such parts, while nobody asks: 10,000 queues a second, 5 % of a core."""
+
 MAX_ITEMS: Final = 20_000
 """Items of all names; one takes up to 3 kB. More are not counted."""
 
@@ -95,16 +98,15 @@ class BrokerStatistics:
     """Known in Java as `BrokerStatsManager`."""
 
     def __init__(self, store: MessageStore, clock: Clock, cluster: str) -> None:
-        self._store = store
+        self._tails = store.queues.tails
         self._now_ms: Callable[[], int] = clock.now_ms
         self._cluster = cluster
         self.sources: list[Callable[[], None]] = []
         """Callbacks that count what other parts have collected."""
         self._rounds = 0
-        for queue in store.queues:
+        for queue in self._tails.take_uncounted(self._tails.uncounted_count):
             queue.take_counts(None)  # from before the start
         self._items: dict[tuple[str, str], StatsItem] = {}
-        self._arrived: set[QueueKey] = set()
         self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
         self._of_pull: dict[PullKey, tuple[StatsItem, ...]] = {}
         self._pulled: dict[PullKey, int] = {}
@@ -119,26 +121,30 @@ class BrokerStatistics:
 
     # -- counting
 
-    def on_arrivals(self, ends: Mapping[QueueKey, int]) -> None:
-        """Remember the queues with new messages: a listener of arrivals."""
-        self._arrived.update(ends)
+    def on_arrivals(self, _: Mapping[QueueKey, int]) -> None:
+        """Wake the task that counts: a listener of arrivals."""
         self._has_arrived.set()
 
     def count_up(self) -> None:
         """Count the messages in and out since the last call."""
         for source in self.sources:
             source()
-        self._count_arrived(len(self._arrived))
+        self._count_arrived(self._tails.uncounted_count)
 
     def _count_arrived(self, count: int) -> None:
         """Count the new messages of so many queues."""
-        for _ in range(count):
-            key = self._arrived.pop()
-            queue = self._store.queues.get(*key)
-            if queue is not None:
-                messages, size = queue.take_counts(self._sizes_of(key[0]))
+        for queue in self._tails.take_uncounted(count):
+            if not queue.is_deleted:
+                messages, size = queue.take_counts(self._sizes_of(queue.topic))
                 if messages:
-                    self._count_put(key, messages, size)
+                    self._count_put(queue.key, messages, size)
+
+    def _count_parts(self) -> Iterator[None]:
+        """Count what is new now, some queues at a time."""
+        for _ in range(self._tails.uncounted_count // COUNTED_AT_ONCE):
+            self._count_arrived(COUNTED_AT_ONCE)
+            yield
+        self._count_arrived(COUNTED_AT_ONCE)
 
     def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
         items = self._of_queue.get(key)
@@ -270,10 +276,10 @@ class BrokerStatistics:
                     await self._has_arrived.wait()
                     self._has_arrived = trio.Event()
                     await trio.sleep(1)
-                    while len(self._arrived) > COUNTED_AT_ONCE:
-                        self._count_arrived(COUNTED_AT_ONCE)
-                        await trio.lowlevel.checkpoint()
-                    self.count_up()
+                    for _ in self._count_parts():
+                        await trio.sleep(COUNT_PAUSE_S)
+                    for source in self.sources:
+                        source()
             for _ in self._sample_parts():
                 await trio.lowlevel.checkpoint()
 
@@ -284,7 +290,9 @@ class BrokerStatistics:
 
     def _sample_parts(self) -> Iterator[None]:
         """Sample, some items at a time, so that nobody waits long for it."""
-        self.count_up()
+        for source in self.sources:
+            source()
+        yield from self._count_parts()
         self._rounds += 1
         now_ms = self._now_ms()
         is_hour = self._rounds % ROUNDS_OF_HOUR == 0
@@ -303,7 +311,6 @@ class BrokerStatistics:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the items of a topic that was deleted."""
-        self._arrived = {queue for queue in self._arrived if queue[0] != topic}
         self._sizes.pop(topic, None)
         self.commit_ages.forget(topic=topic)
         for pull in [pull for pull in self._pulled if pull[1] == topic]:

@@ -233,10 +233,10 @@ class StoreWriter:
         self._counters.put_failed += 1
         self._durability.write_failed(error)
 
-    def end_batch(self) -> list[QueueTail]:
-        """Return the queues with new entries since the last call.
+    def end_batch(self) -> dict[tuple[str, int], int]:
+        """Return the ends of the queues with new entries since the last call.
 
-        Also wakes the loops that follow the log.
+        By topic and queue id. Also wakes the loops that follow the log.
 
         Call it after each poll, and after a put outside of a poll.
         """

@@ -42,8 +42,7 @@ def put(store, topic="T", queue_id=0, count=1, body=b"x"):
 
 def end_poll(store, statistics):
     """Report what came, as the end of a poll does."""
-    touched = store.writes.end_batch()
-    statistics.on_arrivals({(q.topic, q.queue_id): q.next_offset for q in touched})
+    statistics.on_arrivals(store.writes.end_batch())
 
 
 def test_puts_are_counted_with_their_bytes(store, statistics):
@@ -92,6 +91,19 @@ def test_a_topic_that_begins_anew(store, statistics):
     put(store, count=2)
     end_poll(store, statistics)
     assert statistics.view("TOPIC_PUT_NUMS", "T").stats_day.sum == 7
+
+
+def test_a_sample_counts_many_queues_in_parts(store, statistics, monkeypatch):
+    monkeypatch.setattr("rmq.broker.statistics.COUNTED_AT_ONCE", 2)
+    for number in range(5):
+        put(store, "T", number)
+    end_poll(store, statistics)
+    parts = statistics._sample_parts()
+    assert [next(parts, "end") for _ in range(2)] == [None, None]
+    assert store.queues.tails.uncounted_count == 1
+    for _ in parts:
+        pass
+    assert statistics._items["TOPIC_PUT_NUMS", "T"].minute[-1][1] == 5
 
 
 def test_gets_are_counted_by_pull(statistics):

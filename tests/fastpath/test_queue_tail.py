@@ -133,3 +133,17 @@ def test_the_first_message_is_the_lowest():
     queue.publish(70, 5, 0)
     queue.publish(75, 5, 0)
     assert (queue.low_offset, queue.low_physical) == (0, 70)
+
+
+def test_queues_with_new_messages_are_listed_until_they_are_counted():
+    queue = QueueTail("T", 0)
+    others = [QueueTail("T", number, queue.tails) for number in range(1, 4)]
+    for each in (queue, *others, queue):
+        each.publish(0, 10, 0)
+    assert queue.tails.uncounted_count == 4
+    first, rest = queue.tails.take_uncounted(1), queue.tails.take_uncounted(9)
+    assert set(first + rest) == {queue, *others}
+    assert len(first) == 1
+    assert queue.tails.take_uncounted(9) == []
+    queue.publish(0, 10, 0)
+    assert queue.tails.take_uncounted(9) == [queue]

@@ -236,6 +236,8 @@ class HeldPulls:
 
     def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
         """Wake pulls of queues whose visible end moved; the first turn is now."""
+        if not self._by_queue:
+            return
         woken: list[HeldPull] = []
         for key, end in queues.items():
             queue = self._by_queue.get(key)
