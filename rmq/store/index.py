@@ -3,7 +3,8 @@
 Layout: files of one size (`_fastpath/index_table.pyx`), named by the local time of
 their creation in 17 digits.  All but the newest are full.
 Threads: one worker runs `build` and follows the log; a query runs at the same time and
-also scans the records from `next_offset` on, so answers are complete at any lag.
+also scans the records from `next_offset` on, so answers are complete at any lag; many
+of them are scanned in a worker, too.
 Invariants: every indexed record below `next_offset` has its entries; a file is flushed
 when it is full, and the checkpoint's index time is the end of the last such file.
 Crash contract: after a kill or power cut, load removes every file except the full ones
@@ -11,7 +12,8 @@ that are older than the checkpoint, and the worker rebuilds it from the log.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -40,6 +42,12 @@ BUILD_SIZE = 8 << 20
 
 PART_SIZE = 1 << 20
 """Bytes of the ring that are copied at a time."""
+
+SCANNED_HERE = 256 << 10
+"""Bytes of the log without entries that a query reads on the trio thread: 0.1 ms."""
+
+Step = Callable[[], object]
+"""A part of a query that takes long: for a worker."""
 
 _NAME = re.compile(r"\d{17}")
 
@@ -262,21 +270,24 @@ class MessageIndex:
         end_ms: int,
         end_offset: int,
         limit: int,
-    ) -> list[PhysicalOffset]:
+    ) -> Generator[Step, None, list[PhysicalOffset]]:
         """Return offsets of the newest `limit` messages with the key, oldest first.
 
         Every candidate is checked in the log: same topic and key, stored in
-        [begin_ms, end_ms], below `end_offset`.
+        [begin_ms, end_ms], below `end_offset`.  Yields what takes long.
         """
         where = topic.encode(), key.encode()
         scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)
-        start = self.next_offset
-        tables = self.tables[::-1]
         found: set[PhysicalOffset] = set()
-        for extent, first, last in self._unindexed(start, end_offset):
+        for extent, first, last in self._unindexed(self.next_offset, end_offset):
             if len(found) >= limit:
                 break
-            found.update(scan(extent, first, last, *where, limit=limit - len(found)))
+            look = partial(scan, extent, first, last, *where, limit=limit - len(found))
+            if last - first <= SCANNED_HERE or not isinstance(extent, MappedFile):
+                found.update(look())
+                continue
+            yield partial(_look_unless_deleted, look, found)
+        tables = self.tables[::-1]
         for offset in _candidates(tables, where, begin_ms, end_ms, is_tags=is_tags):
             if len(found) >= limit:
                 break
@@ -337,6 +348,14 @@ class MessageIndex:
         for table in self.tables:
             table.file.close()
         self.tables.clear()
+
+
+def _look_unless_deleted(
+    look: Callable[[], list[PhysicalOffset]], found: set[PhysicalOffset]
+) -> None:
+    """Add what `look` finds; nothing if its file was deleted since the query began."""
+    with suppress(ValueError):
+        found.update(look())
 
 
 def _candidates(

@@ -7,7 +7,7 @@ from the trio thread.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final
 
 from rmq._fastpath import (
@@ -27,7 +27,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.durability import Durability
-from rmq.store.index import MessageIndex
+from rmq.store.index import MessageIndex, Step
 from rmq.store.results import Boundary, GetResult, GetStatus
 from rmq.store.stats import ReadCounts
 
@@ -271,23 +271,26 @@ class StoreReader:
         end_ms: int,
         *,
         is_tags: bool = False,
-    ) -> list[PhysicalOffset]:
+    ) -> Generator[Step, None, list[PhysicalOffset]]:
         """Return log offsets of the newest messages with this key or tags, in order.
 
         Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
-        Messages without index entries yet are found by reading the log.
+        Messages without index entries yet are found by reading the log; many of them
+        by steps, which are yielded for a worker.
         """
         limit = min(max_messages, self._config.query_max_count)
         if limit <= 0 or not self._config.index_enabled:
             return []
-        return self._index.query(
-            topic,
-            key,
-            is_tags=is_tags,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            end_offset=self._durability.confirm_offset,
-            limit=limit,
+        return (
+            yield from self._index.query(
+                topic,
+                key,
+                is_tags=is_tags,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                end_offset=self._durability.confirm_offset,
+                limit=limit,
+            )
         )
 
     def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from rmq.store.cleanup_worker import clean
+from tests.store.steps import result_of
 
 HOUR_MS = 3_600_000
 
@@ -105,8 +106,8 @@ async def test_queues_and_index_follow(full_store, disk, clock, tmp_path):
     assert len(list((tmp_path / "store" / "index").iterdir())) == len(
         store.index.tables
     )
-    assert store.reads.query("Topic", "k399", 9, 0, 2**62)
-    assert store.reads.query("Topic", "k3", 9, 0, 2**62) == []
+    assert result_of(store.reads.query("Topic", "k399", 9, 0, 2**62))
+    assert result_of(store.reads.query("Topic", "k3", 9, 0, 2**62)) == []
 
 
 async def test_a_cleaned_store_opens_again(

@@ -5,7 +5,9 @@ import pytest
 from rmq._fastpath import decode_record
 from rmq.errors import DiskFull, StoreError
 from rmq.store.allocate import FileAllocator
+from rmq.store.index import _look_unless_deleted
 from tests.golden.recordings import copy_store, read_rows
+from tests.store.steps import result_of
 
 FOREVER = {"begin_ms": 0, "end_ms": 2**63 - 1}
 GOLDEN_SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
@@ -34,7 +36,9 @@ def put_keyed(make_message):
 
 
 def find(store, key, limit=64, topic="Topic", **more):
-    return store.reads.query(topic, key, limit, *{**FOREVER, **more}.values())
+    return result_of(
+        store.reads.query(topic, key, limit, *{**FOREVER, **more}.values())
+    )
 
 
 def key_rows(golden, name):
@@ -58,7 +62,7 @@ def check_keys(store, rows):
     for row in rows:
         limit = 32 if row["unique"] else row["maxNum"]
         times = row["begin"], row["end"]
-        offsets = store.reads.query(row["topic"], row["key"], limit, *times)
+        offsets = result_of(store.reads.query(row["topic"], row["key"], limit, *times))
         if times[1] == 2**63 - 1:
             assert offsets == row["offsets"]
         else:
@@ -114,7 +118,10 @@ def test_answers_are_complete_at_any_lag(open_store, put_keyed, indexed):
     assert find(store, "all") == offsets
     assert find(store, "all", limit=2) == offsets[-2:]
     assert find(store, "k2") == find(store, "id2") == [offsets[2]]
-    assert store.reads.query("Topic", "red", 64, 0, 2**63 - 1, is_tags=True) == offsets
+    assert (
+        result_of(store.reads.query("Topic", "red", 64, 0, 2**63 - 1, is_tags=True))
+        == offsets
+    )
     assert find(store, "red") == []
     assert find(store, "all", topic="Other") == []
 
@@ -250,3 +257,27 @@ def test_records_are_served_as_stored(open_store, put_keyed):
     put_keyed(store, range(3), body=b"text")
     (offset,) = find(store, "k1")
     assert decode_record(store.reads.record_at(offset)).body == b"text"
+
+
+def test_a_query_far_ahead_of_the_index_yields_what_takes_long(
+    open_store, put_keyed, monkeypatch
+):
+    monkeypatch.setattr("rmq.store.index.SCANNED_HERE", 100)
+    store = open_store()
+    offsets = put_keyed(store, range(20))
+    steps = store.reads.query("Topic", "k7", 9, *FOREVER.values())
+    look = next(steps)
+    put_keyed(store, [7])  # messages that come meanwhile are not asked for
+    look()
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value == offsets[7:8]
+
+
+def test_a_file_that_was_deleted_during_a_query_has_no_messages():
+    def look():
+        raise ValueError("it is closed")
+
+    found = {7}
+    _look_unless_deleted(look, found)
+    assert found == {7}

@@ -6,6 +6,7 @@ import trio
 from rmq.store import index_worker, worker
 from rmq.store.service import StoreService
 from tests.store.conftest import until
+from tests.store.steps import result_of
 
 
 @pytest.mark.parametrize("max_lag", [1 << 20, -1])
@@ -51,7 +52,7 @@ async def test_it_follows_by_time_and_bytes_not_by_message(
             store.writes.put(make_message(body, properties_text=keys))
             store.writes.end_batch()
             await trio.sleep(0.05)
-        assert len(store.reads.query("Topic", "k99", 1, 0, 2**62)) == 1
+        assert len(result_of(store.reads.query("Topic", "k99", 1, 0, 2**62))) == 1
 
     await run_for(store, 5.01, at=put_regularly)
     assert least <= len(steps) <= most
@@ -70,7 +71,7 @@ async def test_an_index_that_cannot_be_written_is_tried_again(
     await nursery.start(StoreService(store).run)
     with trio.fail_after(10):
         await until(lambda: "index" in caplog.text)
-        assert store.reads.query("Topic", "k", 1, 0, 2**62) == [0]
+        assert result_of(store.reads.query("Topic", "k", 1, 0, 2**62)) == [0]
         in_the_way.unlink()
         await until(lambda: not store.index.lag)
     nursery.cancel_scope.cancel()

@@ -25,6 +25,7 @@ from rmq.store.config import FlushDiskType
 from rmq.store.results import PutStatus
 from rmq.store.service import StoreService
 from tests.store.conftest import until
+from tests.store.steps import result_of
 
 FILE_SIZE = 65536
 RING_SIZE = 1 << 20
@@ -256,7 +257,7 @@ def test_the_index_reads_ring_and_files(open_store, make_message):
             store.index.build()
     for _ in range(2):
         for n in (0, 60, 100, 150, 199):
-            found = store.reads.query("Topic", f"k{n}", 32, 0, 1 << 50)
+            found = result_of(store.reads.query("Topic", f"k{n}", 32, 0, 1 << 50))
             assert len(found) == 1
         while store.index.lag:
             store.index.build()

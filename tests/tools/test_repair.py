@@ -13,6 +13,7 @@ from rmq.protocol.message import Message
 from rmq.tools.repair import plan_repair, repair
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
+from tests.store.steps import result_of
 from tests.tools.conftest import HOST
 
 CUTS = {
@@ -223,5 +224,5 @@ def test_the_index_is_built_again_from_its_first_damaged_file(open_store):
     assert not store.index.lag
     assert len(store.index.tables) == 4
     for n in range(300):
-        [offset] = store.reads.query("Topic", f"k{n}", 2, 0, 1 << 62)
+        [offset] = result_of(store.reads.query("Topic", f"k{n}", 2, 0, 1 << 62))
         assert decode_record(store.reads.record_at(offset)).queue_offset == n

@@ -4,8 +4,12 @@ The answer's body is the records as stored, one after the other.  Clients search
 unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages for any limit.
 """
 
+from collections.abc import Callable, Generator
+
+import trio
+
 from rmq.access.policies import Action
-from rmq.plugin import BrokerContext, Connection, PhysicalOffset
+from rmq.plugin import BrokerContext, Connection, Later, PhysicalOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.query import (
@@ -13,6 +17,8 @@ from rmq.protocol.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+
+QuerySteps = Generator[Callable[[], object], None, list[PhysicalOffset]]
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 UNIQUE_KEY_MESSAGES = 32
@@ -27,12 +33,16 @@ class QueryHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._store = broker.store
+        self._worker = trio.Lock()
 
-    def by_key(self, request: Command, connection: Connection) -> Command:
-        """Answer the newest messages with a key, in the order of the log."""
+    def by_key(self, request: Command, connection: Connection) -> Command | Later:
+        """Answer the newest messages with a key, in the order of the log.
+
+        While the index is far behind, a worker reads the log, for one query at a time.
+        """
         header = request.header(QueryMessageRequestHeader)
         is_unique = request.ext_fields.get(UNIQUE_KEY_QUERY) == "true"
-        offsets = self._store.reads.query(
+        steps = self._store.reads.query(
             header.topic,
             header.key,
             UNIQUE_KEY_MESSAGES if is_unique else header.max_num,
@@ -40,6 +50,25 @@ class QueryHandler:
             header.end_timestamp,
             is_tags=header.index_type == TAGS_TYPE,
         )
+        try:
+            first = next(steps)
+        except StopIteration as end:
+            return self._found(request, end.value)
+        return self._with_worker(request, steps, first)
+
+    async def _with_worker(
+        self, request: Command, steps: QuerySteps, step: Callable[[], object]
+    ) -> Command:
+        async with self._worker:
+            while True:
+                await trio.to_thread.run_sync(step)
+                try:
+                    step = next(steps)
+                except StopIteration as end:
+                    return self._found(request, end.value)
+
+    def _found(self, request: Command, offsets: list[PhysicalOffset]) -> Command:
+        """Answer the records at these offsets."""
         body = self._records(offsets)
         if not body:
             return request.reply(
