@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 MAX_CHANGES: Final = 10_000
 """About 3 MB of text in the file."""
 
+DETAILED_TOPICS: Final = 64
+"""Topics of one request whose old and new state is kept; of more only names."""
+
 KEPT_MS: Final = 7 * 86_400_000
 
 
@@ -91,6 +94,16 @@ def _topics(context: "BrokerContext", names: list[str | None]) -> State:
     }
 
 
+def _topic_list(context: "BrokerContext", request: Command) -> State:
+    """Return the topics of a list, only their names if they are many."""
+    configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
+    names = [config.topic_name for config in configs]
+    if len(names) <= DETAILED_TOPICS:
+        return _topics(context, names)
+    shown = ", ".join(name or "" for name in names[:DETAILED_TOPICS])
+    return {f"{len(names)} topics: {shown}, …": None}
+
+
 def _groups(context: "BrokerContext", names: list[str | None]) -> State:
     return {
         f"group {name}": _content_of(context.groups.get(name)) for name in names if name
@@ -146,13 +159,7 @@ def _policy(_: "BrokerContext", request: Command) -> State:
 
 _STATES: Final[dict[int, Callable[["BrokerContext", Command], State]]] = {
     Code.UPDATE_AND_CREATE_TOPIC: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
-    Code.UPDATE_AND_CREATE_TOPIC_LIST: lambda c, r: _topics(
-        c,
-        [
-            each.topic_name
-            for each in CreateTopicListRequestBody.decode(r.body).topic_config_list
-        ],
-    ),
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: _topic_list,
     Code.DELETE_TOPIC_IN_BROKER: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: lambda c, r: _groups(
         c, [SubscriptionGroupConfig.decode(r.body).group_name]

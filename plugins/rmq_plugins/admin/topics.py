@@ -32,6 +32,8 @@ MAX_QUEUES: Final = 65_536
 """Queues of a topic on one broker; tools and this broker iterate over all of them."""
 
 MAX_TOPICS_AT_ONCE: Final = 10_000
+TOPICS_OF_A_TURN: Final = 20
+"""Of a list; each is a line in the journal, and all together would stop everybody."""
 
 
 class TopicHandler:
@@ -45,6 +47,7 @@ class TopicHandler:
         self._statistics = broker.statistics
         self._broker_name = config.broker_name
         self._config = config
+        self._next_turn = broker.next_turn
 
     def update(self, request: Command, connection: Connection) -> Later:
         """Create a topic or change it."""
@@ -77,29 +80,31 @@ class TopicHandler:
         self._check(config)
         self._topics.update(config)
 
-    def update_list(self, request: Command, connection: Connection) -> Later:
+    async def update_list(self, request: Command, connection: Connection) -> Command:
         """Create or change several topics; an invalid one refuses all of them."""
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
-        with self._statistics.topic_creations.timed(is_system="false"):
-            self._update_all(configs)
-        return self._topics.kept(request.reply())
-
-    def _update_all(self, configs: list[TopicConfig]) -> None:
         if len(configs) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"more than {MAX_TOPICS_AT_ONCE} topics in one request")
-        for config in configs:
-            self._check_name(config.topic_name)
-            current = self._topics.get(config.topic_name or "")
-            config.attributes = change_attributes(
-                current.attributes if current is not None else None,
-                ",".join(
-                    f"{name}={value}" if value else name
-                    for name, value in config.attributes.items()
-                ),
-            )
-            self._check(config)
-        for config in configs:
-            self._topics.update(config)
+        with self._statistics.topic_creations.timed(is_system="false"):
+            for step in self._complete, self._topics.update:
+                for number, config in enumerate(configs, 1):
+                    step(config)
+                    if number % TOPICS_OF_A_TURN == 0:
+                        await self._next_turn()
+        return await self._topics.kept(request.reply())
+
+    def _complete(self, config: TopicConfig) -> None:
+        """Check a topic of a list, and merge its attributes with the present ones."""
+        self._check_name(config.topic_name)
+        current = self._topics.get(config.topic_name or "")
+        config.attributes = change_attributes(
+            current.attributes if current is not None else None,
+            ",".join(
+                f"{name}={value}" if value else name
+                for name, value in config.attributes.items()
+            ),
+        )
+        self._check(config)
 
     def delete(self, request: Command, connection: Connection) -> Later:
         """Delete a topic with its queues and committed offsets."""

@@ -1,10 +1,14 @@
 """Topics as tools see and change them."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from rmq.broker.audit import DETAILED_TOPICS, audited
+from rmq.protocol.command import Command
 from rmq.protocol.fastjson import loads
+from rmq_plugins.admin.topics import TOPICS_OF_A_TURN, TopicHandler
 
 NEW = {
     "topic": "New",
@@ -131,6 +135,46 @@ def test_list_of_topics(caller):
 def test_one_wrong_topic_stops_the_list(caller, names, more):
     assert caller.call(18, {}, topic_list(*names, **more)).code in (1, 29)
     assert caller.broker.topics.get("L1") is None
+
+
+async def test_a_long_list_lets_others_run(caller):
+    broker, turns = caller.broker, []
+
+    async def next_turn():
+        turns.append(len(broker.topics.all()))
+
+    broker.next_turn = next_turn
+    handler = TopicHandler(broker)
+    before = len(broker.topics.all())
+    names = [f"L{number}" for number in range(3 * TOPICS_OF_A_TURN)]
+    request = Command.request(18)
+    request.body = topic_list(*names)
+    assert (await handler.update_list(request, None)).code == 0
+    assert turns[:3] == [before] * 3, "all are checked before the first is created"
+    assert turns[-1] == before + len(names)
+
+
+def test_the_audit_of_a_long_list_has_names_only(caller):
+    look, told = audited_list(caller), caller.broker.audit
+    names = [f"L{number}" for number in range(DETAILED_TOPICS + 1)]
+    look(topic_list(*names))
+    look(topic_list("One"))
+    long, short = told.all()
+    assert long.subject.startswith("65 topics: L0, L1, ")
+    assert (short.subject, short.change) == ("topic One", "")
+
+
+def audited_list(caller):
+    """A handler of request 18 that changes nothing, as the broker registers it."""
+    broker = caller.broker
+    handler = audited(broker, 18, lambda request, _: request.reply())
+
+    def look(body):
+        request = Command.request(18)
+        request.body = body
+        handler(request, SimpleNamespace(remote_address="127.0.0.1:1"))
+
+    return look
 
 
 def test_list_without_a_document(caller):
