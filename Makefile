@@ -102,6 +102,9 @@ bench-ordinary: $(VENV)/.dev  ## few messages a second and consumers that wait, 
 bench-listeners: $(VENV)/.dev  ## consumers of Java, Go and C++ at 1,000 messages a second, beside Java 5.5.0; 23 minutes
 	$(BIN)/python bench/listeners.py
 
+bench-growth: $(VENV)/.dev  ## many topics, members, pulls that wait, connections, with the worst pause; 10 minutes, ARGS="--parts queues"
+	$(BIN)/python bench/growth.py $(ARGS)
+
 bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0, Redis (if installed) and a C echo side by side; 9 minutes
 	$(BIN)/python bench/compare_java.py
 

@@ -10,6 +10,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.cli.diagnosis import Finding, diagnose
 from rmq.cli.failures import FAILED, end
 from rmq.cli.options import gather_values
+from rmq.cli.plan import plan
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.errors import RmqError
 from rmq.logs import escaped
@@ -27,12 +28,20 @@ from rmq.store.config import StoreConfig
 @click.option(
     "--set", "values", multiple=True, metavar="KEY=VALUE", help="Set one key."
 )
+@click.option(
+    "--plan",
+    "load",
+    metavar="NAME=NUMBER,…",
+    help="What a load needs: topics, queues of each, clients, pulls that wait, "
+    "transactions, rate, size, groups, hours.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @with_settings
 def doctor(
     settings: ToolSettings,
     path: str | None,
     values: tuple[str, ...],
+    load: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -43,13 +52,15 @@ def doctor(
     \b
     rmq doctor                              a broker on loopback
     rmq doctor -c broker.conf               the broker of that file
+    rmq doctor --plan topics=10000,rate=5000,size=512
+                                            what a load would need here
 
     Exit code 1 if there is a problem.
     """  # noqa: D301 - click wants the character itself
     began = time.monotonic()
     try:
         gathered = gather_values(path, values, (BrokerConfig, StoreConfig))
-        findings = diagnose(gathered, settings)
+        findings = plan(load, gathered) if load else diagnose(gathered, settings)
     except RmqError as error:
         end(error)
     _show(findings, time.monotonic() - began, as_json=as_json)
