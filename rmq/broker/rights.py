@@ -2,10 +2,12 @@
 
 The guard of access control checks the topics and groups that a request names. A handler
 that finds a record by its physical offset learns its topic only then, and checks the
-right to that topic, too. Without access control everything is allowed and users have no
-name.
+right to that topic, too. A pull that waits was checked when it came, and is checked
+again before it brings a message. Without access control everything is allowed and users
+have no name.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from rmq.access.policies import Action
@@ -15,6 +17,13 @@ from rmq.remoting.connection import Connection
 
 class RequestRights(Protocol):
     """The rights of users; `register.guard` takes those of access control."""
+
+    on_change: list[Callable[[], object]]
+    """Called after each change of users or rules."""
+
+    def check(self, request: Command, connection: Connection) -> None:
+        """Raise `RequestRejected` unless the user may send this request now."""
+        ...
 
     def user_of(self, request: Command) -> str:
         """Return the user who signed the request; empty without access control."""
@@ -35,6 +44,12 @@ class RequestRights(Protocol):
 
 class AllRights:
     """A broker without access control."""
+
+    def __init__(self) -> None:
+        self.on_change: list[Callable[[], object]] = []
+
+    def check(self, _request: Command, _connection: Connection) -> None:
+        """Everything is allowed."""
 
     def user_of(self, _request: Command) -> str:
         """Users have no name."""

@@ -5,7 +5,7 @@ user, request and source of every refusal, never a password or a signature.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rmq.access import resources
 from rmq.access.config import AuthConfig, codes_of
@@ -56,13 +56,18 @@ class AuthGuard:
             if (fields := resource_fields(code)) is not None
         }
         self.grants = Grants(self._rules)
-        users.on_change = acls.on_change = self.grants.forget
+        self.on_change: list[Callable[[], object]] = [self.grants.forget]
+        users.on_change = acls.on_change = self._changed
         self._unsigned = _whitelist(
             "authenticationWhitelist", config.authentication_whitelist
         )
         self._unasked = _whitelist(
             "authorizationWhitelist", config.authorization_whitelist
         )
+
+    def _changed(self) -> None:
+        for listener in self.on_change:
+            listener()
 
     def check(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send the request."""

@@ -3,7 +3,8 @@
 A queue is shown to it after a first pull went through the Python handler, which has
 asked every table by then; if that pull has to wait, it waits there. A topic, group or
 subscription that changes is forgotten, and so is a group whose offset was reset; all
-views are forgotten when the configuration changes.
+views are forgotten when the configuration or the rights of users change, so that pulls
+that wait are checked again.
 """
 
 from collections.abc import Callable
@@ -47,6 +48,7 @@ class NativePulls:
         broker.groups.on_change.append(self._forget_group)
         broker.consumers.on_change.append(self._forget_group)
         broker.offsets.on_reset.append(self._forget_group)
+        broker.rights.on_change.append(self.forget_all)
 
     def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> PullView | None:
         """Let later pulls like this one take the short way; None if they cannot.

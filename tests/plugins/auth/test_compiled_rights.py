@@ -7,6 +7,7 @@ import trio
 
 from rmq.access.resources import TOPIC
 from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.client import RemotingClient
 from rmq.testing.broker import running_node
@@ -47,6 +48,35 @@ class Estate:
         fields = PULL | {"topic": topic, "queueOffset": str(offset)}
         return await self.signer.ask(Code.PULL_MESSAGE, fields, user=user)
 
+    async def change_while_a_pull_waits(self, change):
+        """Return the answer of a pull that waited while `change` ran, then a send."""
+        assert (await self.send()).code == 0
+        waiting = PULL | {
+            "topic": "Orders",
+            "queueOffset": "1",
+            "suspendTimeoutMillis": "2500",
+        }
+        answers = []
+
+        async def pull():
+            answers.append(await self.signer.ask(11, waiting, user=ANN))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            with trio.fail_after(2):
+                while not self.waiting():  # noqa: ASYNC110 - no event tells it
+                    await trio.sleep(0.001)
+            await change()
+            assert (await self.send(user=ROOT)).code == 0
+        return answers[0]
+
+    def waiting(self):
+        """How many pulls wait, in Python and compiled."""
+        services = self.node.broker.context.registered.services
+        (pulls,) = (each.run.__self__ for each in services if each.plugin == "pull")
+        compiled = pulls._native.table.held.waiting if pulls._native else 0
+        return pulls.held.statistics().waiting + compiled
+
 
 @asynccontextmanager
 async def opened(folder, settings):
@@ -58,8 +88,13 @@ async def opened(folder, settings):
 
 
 @pytest.fixture
-async def estate(tmp_path):
-    async with opened(tmp_path, ON) as estate:
+def settings():
+    return ON
+
+
+@pytest.fixture
+async def estate(tmp_path, settings):
+    async with opened(tmp_path, settings) as estate:
         await estate.signer.create_user("ann")
         await estate.signer.allow("ann", "Topic:Orders", "Pub", "Sub")
         await estate.signer.allow("ann", "Group:G", "Sub")
@@ -77,7 +112,7 @@ async def test_signed_sends_are_served_compiled_after_the_first(estate):
 async def test_a_wrong_secret_is_refused_as_before(estate):
     await estate.send()
     answer = await estate.send(user=("ann", "wrong"))
-    assert answer.code == 16
+    assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "check signature failed."
     unsigned = await estate.send(user=None)
     assert (unsigned.code, unsigned.remark) == (16, "username cannot be null.")
@@ -90,7 +125,7 @@ async def test_another_topic_is_refused_while_the_first_is_served(estate):
     before = estate.served(310)
     assert before >= 1
     answer = await estate.send("Other")
-    assert answer.code == 16
+    assert answer.code == ResponseCode.NO_PERMISSION
     assert estate.served(310) == before
 
 
@@ -98,7 +133,7 @@ async def test_a_policy_that_is_taken_away_counts_for_the_next_request(estate):
     for _ in range(3):
         assert (await estate.send()).code == 0
     await estate.signer.allow("ann", "Topic:Orders", "Pub", decision="Deny")
-    assert (await estate.send()).code == 16
+    assert (await estate.send()).code == ResponseCode.NO_PERMISSION
     await estate.signer.allow("ann", "Topic:Orders", "Pub")
     assert (await estate.send()).code == 0
 
@@ -110,17 +145,17 @@ async def test_a_new_password_and_a_deleted_user_count_for_the_next_request(esta
         assert (await estate.send()).code == 0
     body = UserInfo(password="new").encode()
     await estate.signer.done(Code.AUTH_UPDATE_USER, {"username": "ann"}, body)
-    assert (await estate.send()).code == 16
+    assert (await estate.send()).code == ResponseCode.NO_PERMISSION
     assert (await estate.send(user=("ann", "new"))).code == 0
     await estate.signer.done(Code.AUTH_DELETE_USER, {"username": "ann"})
-    assert (await estate.send(user=("ann", "new"))).code == 16
+    assert (await estate.send(user=("ann", "new"))).code == ResponseCode.NO_PERMISSION
 
 
 async def test_an_address_that_a_rule_leaves_out_stays_out(estate):
     for _ in range(3):
         assert (await estate.send()).code == 0
     await estate.signer.allow("ann", "Topic:Orders", "Pub", sources=["192.0.2.1"])
-    assert (await estate.send()).code == 16
+    assert (await estate.send()).code == ResponseCode.NO_PERMISSION
 
 
 async def test_without_authorization_signatures_are_still_checked(tmp_path):
@@ -130,7 +165,7 @@ async def test_without_authorization_signatures_are_still_checked(tmp_path):
         for _ in range(4):
             assert (await estate.send()).code == 0
         assert estate.served(310) == 3
-        assert (await estate.send(user=("ann", "x"))).code == 16
+        assert (await estate.send(user=("ann", "x"))).code == ResponseCode.NO_PERMISSION
 
 
 async def test_codes_of_the_white_list_stay_with_python(tmp_path):
@@ -176,5 +211,25 @@ async def test_pulls_and_commits_are_served_compiled_and_stop_with_the_right(est
     assert estate.served(11) >= 2
     await estate.signer.allow("ann", "Group:G", "Sub", decision="Deny")
     answer = await estate.pull()
-    assert answer.code == 16
+    assert answer.code == ResponseCode.NO_PERMISSION
     assert "Group:G" in answer.remark
+
+
+IN_PYTHON = ON | {"rmq.nativeHandlers": "false"}
+
+
+@pytest.mark.parametrize("settings", [ON, IN_PYTHON])
+async def test_a_pull_that_waits_brings_nothing_after_its_right_is_gone(estate):
+    async def deny():
+        await estate.signer.allow("ann", "Group:G", "Sub", decision="Deny")
+
+    answer = await estate.change_while_a_pull_waits(deny)
+    assert (answer.code, answer.body) == (16, b"")
+
+
+async def test_a_pull_that_waits_goes_on_if_other_rights_change(estate):
+    async def change():
+        await estate.signer.allow("ann", "Topic:Elsewhere", "Sub")
+
+    answer = await estate.change_while_a_pull_waits(change)
+    assert (answer.code, bool(answer.body)) == (0, True)
