@@ -235,6 +235,21 @@ def strange_headers(attacker: Attacker) -> None:
         attacker.drain([peer])
 
 
+def many_fields(attacker: Attacker) -> None:
+    """Headers of 14 MB with a million fields, in both forms, five a second."""
+    fields = ",".join([f'"{number:07}":""' for number in range(1_000_000)])
+    text = f'{{"code":9999,"opaque":5,"extFields":{{{fields}}}}}'.encode()
+    pairs = b"".join([b"\0\7%07d\0\0\0\1x" % number for number in range(1_000_000)])
+    binary = struct.pack(">hbhiiii", 9999, 0, 1, 5, 0, 0, len(pairs)) + pairs
+    for number in attacker.paced(5):
+        kind, header = (1, binary) if number % 2 else (0, text)
+        sizes = struct.pack(">II", len(header) + 4, kind << 24 | len(header))
+        peer = attacker.connect()
+        attacker.push(peer, sizes + header)
+        attacker.drain([peer])
+        peer.close()
+
+
 def documents(attacker: Attacker) -> None:
     """Deep, huge and double JSON, two megabytes twice a second."""
     size = 2 << 20
@@ -445,7 +460,7 @@ def opaque_reuse(attacker: Attacker) -> None:
 RESOURCES: dict[str, tuple[Callable[[Attacker], None], ...]] = {
     "connections": (silent, idle, slow_loris, resets),
     "buffers": (half_frames, small_halves, byte_by_byte, never_reads),
-    "JSON": (strange_headers, documents, bombs, packed_mappings),
+    "JSON": (strange_headers, many_fields, documents, bombs, packed_mappings),
     "held pulls": (held_pulls, vanished_pulls),
     "topics": (topic_flood,),
     "groups": (group_flood, producer_places),

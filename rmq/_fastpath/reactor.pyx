@@ -50,6 +50,7 @@ cdef enum:
     BUSY_NS = 1_000_000                 # of work in one poll before others run
     DISK_WAIT_MS = 1                    # for held replies before others run
     OUTBOX_PAUSE = 256 * 1024
+    HEADER_LIMIT = 1 << 20              # 5 ms at worst; properties have 32 KiB
 
 
 class ReactorStatistics(NamedTuple):
@@ -356,7 +357,9 @@ cdef class Reactor:
         if size < 8:
             self.connections.fail(index, FRAME_TOO_SMALL)
             return 0
-        if have >= 8 and <int64_t>(get32(p + 4) & 0xFFFFFF) > size - 8:
+        if have >= 8 and <int64_t>(get32(p + 4) & 0xFFFFFF) > min(
+            size - 8, <int64_t>HEADER_LIMIT
+        ):
             self.connections.fail(index, HEADER_TOO_LARGE)
             return 0
         if have >= size:

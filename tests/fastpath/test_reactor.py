@@ -140,6 +140,7 @@ def framed_slowly(stream, max_frame_size):
         (bytes(4), EventKind.FRAME_TOO_SMALL),
         (struct.pack(">iI", 100, 97), EventKind.HEADER_TOO_LARGE),
         (struct.pack(">iI", 16 << 20, 0xFFFFFF), EventKind.HEADER_TOO_LARGE),
+        (struct.pack(">iI", 2 << 20, (1 << 20) + 1), EventKind.HEADER_TOO_LARGE),
     ],
 )
 def test_lying_lengths_end_the_connection_before_memory_is_taken(wire, start, kind):

@@ -9,7 +9,15 @@ from rmq.broker import clients, queue_locks, quota
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables import groups, offsets, topics
 from rmq.namesrv import kv_config, routes, topic_queues
-from rmq.protocol import batch, bodies, fastjson, frames, json_dialect, json_header
+from rmq.protocol import (
+    batch,
+    binary_header,
+    bodies,
+    fastjson,
+    frames,
+    json_dialect,
+    json_header,
+)
 from rmq.protocol.bodies import register
 from rmq.remoting import dispatch, sniffer
 from rmq_plugins.client import heartbeat
@@ -25,6 +33,7 @@ MIB, KIB = 1 << 20, 1 << 10
 BROKER = BrokerConfig()
 LIMITS = {
     "frame": [(frames.MAX_FRAME_SIZE, MIB)],
+    "fields of a header": [(binary_header.MAX_FIELDS, 1), (json_header.MAX_QUOTES, 1)],
     "buffers of all connections": [(BROKER.max_buffer_bytes, MIB)],
     "PROXY header": [(sniffer.HEADER_LIMIT_S, 1)],
     "JSON with nulls, references, objects as names or other types than Java's": [

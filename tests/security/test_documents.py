@@ -13,6 +13,8 @@ from rmq.protocol.command import Command
 LIMIT_S = 0.5
 """What one frame may hold up everybody else, on a slow machine."""
 
+MANY_FIELDS = b",".join([b'"%05d":""' % number for number in range(80_000)])
+
 HEARTBEAT = RequestCode.HEART_BEAT
 SIZE = 8 << 20
 
@@ -55,12 +57,13 @@ async def test_a_body_that_is_expensive_to_read(scene, body):
 @pytest.mark.parametrize(
     "header",
     [
-        b'{"code":34,"opaque":9,' + b'"a":{' * 1_000_000,
-        b'{"code":34,"opaque":9,x:[' + b"1," * 1_000_000 + b"]}",
-        b'{"code":34,"opaque":9,"extFields":{' + b'"a":1,' * 500_000 + b'"b":2}}',
-        b'{"opaque":9,"code":' + b"3" * 4_000_000 + b"}",
+        b'{"code":34,"opaque":9,' + b'"a":{' * 200_000,
+        b'{"code":34,"opaque":9,x:[' + b"1," * 500_000 + b"]}",
+        b'{"code":34,"opaque":9,"extFields":{' + b'"a":1,' * 150_000 + b'"b":2}}',
+        b'{"opaque":9,"code":' + b"3" * 1_000_000 + b"}",
+        b'{"code":34,"opaque":9,"extFields":{' + MANY_FIELDS + b"}}",
     ],
-    ids=["deep", "dialect", "numbers", "long number"],
+    ids=["deep", "dialect", "numbers", "long number", "many fields"],
 )
 async def test_a_header_that_is_expensive_to_read(scene, header):
     client = await scene.connect()
@@ -73,7 +76,7 @@ async def test_a_header_that_is_expensive_to_read(scene, header):
     else:
         assert answer.code == 3
         assert [each.code for each in client.pushed] == [1]
-    assert time.process_time() - began < LIMIT_S
+    assert time.process_time() - began < LIMIT_S / 5
     await scene.assert_unhurt()
 
 
