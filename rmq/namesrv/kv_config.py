@@ -3,8 +3,8 @@
 Layout: `{"configTable": {namespace: {key: value}}}`.
 The namespace ORDER_TOPIC_CONFIG holds the order configuration of topics.
 Limits: a change is answered when the file holds it, and writes the whole table.  Many
-changes share a write, a worker thread makes the text, and after a write that took 1 s
-the next one waits for 4 s.
+changes share a write, only what changed is encoded, and after a write that took 1 s the
+next one waits for 4 s.
 """
 
 import time
@@ -15,9 +15,10 @@ import trio
 
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
-from rmq.json_table import JsonTable
+from rmq.json_table import JsonTable, encode_in_turns
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
+from rmq.protocol.encoded_members import EncodedMembers
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 MAX_ENTRIES = 100_000
@@ -27,6 +28,9 @@ MAX_NAME_SIZE = 255
 MAX_VALUE_SIZE = 64 * 1024
 MAX_TABLE_SIZE = 16 * 1024 * 1024
 """Characters of the whole table: every change writes all of it."""
+
+_LINE = b"\n\t\t"
+"""Starts a namespace in the file; its entries have one tab more."""
 
 PAUSE_FACTOR = 4
 """Pause after a write, in multiples of its time: a fifth of a core is the most."""
@@ -38,15 +42,21 @@ class KVConfig(JsonTable):
     def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__(path, clock)
         self._table: dict[str, dict[str, str]] = {}
+        self._texts: dict[str, EncodedMembers[str]] = {}
         self._count = 0
         self._size = 0
         self._rest_until_s = 0.0
+        self._pausing = trio.Lock()
 
     def _read(self, value: dict[str, Any]) -> None:
         self._table = {
             str(name): {str(key): str(text) for key, text in entries.items()}
             for name, entries in (value.get("configTable") or {}).items()
         }
+        self._texts = {}
+        for name, entries in self._table.items():
+            for key, text in entries.items():
+                self._encoded(name).put(key, text)
         self._count = sum(map(len, self._table.values()))
         self._size = sum(
             _size(key, text)
@@ -56,6 +66,27 @@ class KVConfig(JsonTable):
 
     def _content(self) -> object:
         return {"configTable": self._table}
+
+    def _encoded(self, namespace: str) -> EncodedMembers[str]:
+        """Return the texts of a namespace's entries, as the file has them."""
+        if namespace not in self._texts:
+            self._texts[namespace] = EncodedMembers(line=_LINE + b"\t")
+        return self._texts[namespace]
+
+    def snapshot(self) -> list[bytes]:
+        """Return the text to save in pieces; from then on the table is clean."""
+        self.changed = trio.Event()
+        pieces, comma = [b'{\n\t"configTable":{'], b""
+        for name, members in sorted(self._texts.items(), key=_written):
+            first, *others = members.texts()
+            pieces += [comma + _LINE + fastjson.dumps(name) + b":{", first[1:]]
+            pieces += [*others, _LINE + b"}"]
+            comma = b","
+        return [*pieces, b"\n\t}\n}" if comma else b"}\n}"]
+
+    async def _encode(self) -> None:
+        for members in list(self._texts.values()):
+            await encode_in_turns(members)
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return a value."""
@@ -72,6 +103,7 @@ class KVConfig(JsonTable):
         self._check_room(namespace, key, value)
         self._remove(namespace, key)
         self._table.setdefault(namespace, {})[key] = value
+        self._encoded(namespace).put(key, value)
         self._count += 1
         self._size += _size(key, value)
         self.changed.set()
@@ -94,8 +126,9 @@ class KVConfig(JsonTable):
         """Remove a value."""
         if not self._remove(namespace, key):
             return
+        self._encoded(namespace).remove(key)
         if not self._table[namespace]:
-            del self._table[namespace]
+            del self._table[namespace], self._texts[namespace]
         self.changed.set()
 
     def _remove(self, namespace: str, key: str) -> bool:
@@ -110,27 +143,22 @@ class KVConfig(JsonTable):
     async def save(self) -> float:
         """Return when the file holds the present table; many callers share a write.
 
-        OSError if it cannot be written.  Returns 0: no other task waited for the text.
+        OSError if it cannot be written.  Returns for how many seconds the collection of
+        the pieces blocked all other tasks.
         """
-        async with self._saving:
-            await trio.sleep(max(0.0, self._rest_until_s - time.perf_counter()))
+        async with self._pausing:
             if not self.is_dirty:
                 return 0.0
-            self.changed = trio.Event()
-            copy = {name: dict(entries) for name, entries in self._table.items()}
+            await trio.sleep(max(0.0, self._rest_until_s - time.perf_counter()))
             began_s = time.perf_counter()
-            try:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(self._write_copy, copy)
-            except OSError:
-                self.changed.set()
-                raise
+            blocked_s = await super().save()
             ended_s = time.perf_counter()
             self._rest_until_s = ended_s + (ended_s - began_s) * PAUSE_FACTOR
-        return 0.0
+        return blocked_s
 
-    def _write_copy(self, table: dict[str, dict[str, str]]) -> None:
-        self.write([fastjson.dumps_pretty({"configTable": table})])
+
+def _written(entry: tuple[str, object]) -> bytes:
+    return fastjson.dumps(entry[0])
 
 
 def _size(key: str, value: str) -> int:

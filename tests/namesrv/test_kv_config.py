@@ -1,5 +1,7 @@
 """Values survive a restart, a lost file and a broken one."""
 
+import random
+
 import pytest
 import trio
 import trio.testing
@@ -7,6 +9,7 @@ import trio.testing
 from rmq.errors import RequestRejected, StoreError
 from rmq.namesrv import kv_config as module
 from rmq.namesrv.kv_config import KVConfig
+from rmq.protocol import fastjson
 from rmq.testing import ManualClock
 
 
@@ -79,6 +82,28 @@ def test_deleting_leaves_no_empty_namespace(path):
     config.delete("unknown", "k")
     trio.run(config.save)
     assert b'"N"' not in path.read_bytes()
+
+
+def test_the_file_has_what_the_table_has_after_any_changes(path):
+    config, wanted, dice = KVConfig(path, ManualClock()), {}, random.Random(5)
+    for _ in range(400):
+        name, key = dice.choice(["N", "É", "n n"]), dice.choice('ab"cdeé\\')
+        if dice.random() < 0.4:
+            config.delete(name, key)
+            wanted.get(name, {}).pop(key, None)
+        else:
+            value = dice.choice(["v", "", "größe", '"', "\n"])
+            config.put(name, key, value)
+            wanted.setdefault(name, {})[key] = value
+        if dice.random() < 0.2:
+            trio.run(config.save)
+            table = {name: entries for name, entries in wanted.items() if entries}
+            text = fastjson.dumps_pretty({"configTable": table})
+            assert path.read_bytes() == text
+    trio.run(config.save)
+    again = KVConfig(path, ManualClock())
+    again.load()
+    assert again.snapshot() == config.snapshot()
 
 
 def test_the_table_has_limits(path, monkeypatch):
