@@ -23,6 +23,7 @@ from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers, LargeObject
+from rmq.threads import in_thread
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ class JsonTable(ABC):
             pieces_s = time.perf_counter() - began_s
             try:
                 with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(self.write, pieces)
+                    await in_thread(self.write, pieces)
             except OSError:
                 self.changed.set()
                 raise

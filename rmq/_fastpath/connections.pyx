@@ -264,9 +264,14 @@ cdef class Connections:
                 continue
             frame = None
             if event.kind == FRAME:
-                frame = PyBytes_FromStringAndSize(
-                    <char *>slot.inbox.data + event.start, event.size
-                )
+                try:
+                    frame = PyBytes_FromStringAndSize(
+                        <char *>slot.inbox.data + event.start, event.size
+                    )
+                except MemoryError:
+                    slot.state = ENDING
+                    self.arm(<uint32_t>event.token)
+                    event.kind = OUT_OF_MEMORY
             taken.append((event.kind, event.token, frame))
         for i in range(self.event_count):
             slot = self.find(self.events[i].token)

@@ -39,6 +39,7 @@ from rmq.protocol.topics import validate_topic
 from rmq.remoting.changes import NOT_SHOWN, Change, watched
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Handler, HandlerTable
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ class NameServerHandlers:
     ) -> Command:
         """Register many topics; others are served between the steps."""
         if RegisterBrokerBody.is_compressed(request.body):
-            inflated = await trio.to_thread.run_sync(inflate, request.body)
+            inflated = await in_thread(inflate, request.body)
             steps = RegisterBrokerBody.inflated_steps(inflated, len(request.body))
         else:
             steps = RegisterBrokerBody.document_steps(request.body, request.version)

@@ -41,8 +41,10 @@ MAX_WAITING = 10_000
 MAX_WAITING_BYTES = 256 * 1024 * 1024
 """Bytes of all requests together that coroutines of handlers hold."""
 
-_OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
+NO_MEMORY = "the broker has no memory for this request, try again later"
 
+_OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
+_OPAQUE_WITHIN = 4096
 
 SECRET_FIELDS = frozenset({"Signature", "SecurityToken"})
 
@@ -153,7 +155,7 @@ class Dispatcher:
         """Handle one frame."""
         try:
             command = decode(frame)
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, MemoryError) as error:
             self._answer_undecodable(connection, frame, error)
             return
         if command.flag & FLAG_RESPONSE:
@@ -298,6 +300,8 @@ class Dispatcher:
         """Turn an error into the response; the one place where this happens."""
         if isinstance(error, RequestRejected):
             return command.reply(error.code, error.remark)
+        if isinstance(error, MemoryError):
+            return command.reply(ResponseCode.SYSTEM_BUSY, NO_MEMORY)
         self.failures += 1
         entry = connection.listener.handlers.entries.get(command.code)
         logger.error(
@@ -314,10 +318,13 @@ class Dispatcher:
         )
 
     def _answer_undecodable(
-        self, connection: Connection, frame: bytes, error: RemoteProtocolError
+        self,
+        connection: Connection,
+        frame: bytes,
+        error: RemoteProtocolError | MemoryError,
     ) -> None:
         """Answer an undecodable header if its opaque number is readable, else close."""
-        match = _OPAQUE.search(frame)
+        match = _OPAQUE.search(frame, 0, _OPAQUE_WITHIN)
         if match is None:
             connection.close(f"undecodable header: {error}")
             return
@@ -325,7 +332,9 @@ class Dispatcher:
         if not -(2**31) <= opaque < 2**31:
             connection.close(f"undecodable header: {error}")
             return
-        answer = Command.request(0).reply(ResponseCode.SYSTEM_ERROR, str(error))
+        is_short = isinstance(error, MemoryError)
+        code = ResponseCode.SYSTEM_BUSY if is_short else ResponseCode.SYSTEM_ERROR
+        answer = Command.request(0).reply(code, NO_MEMORY if is_short else str(error))
         answer.opaque = opaque
         self._reactor.send(connection.token, encode(answer))
 

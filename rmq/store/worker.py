@@ -11,6 +11,7 @@ from contextlib import closing
 import trio
 
 from rmq.errors import LogFailed, StoreError
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Worker:
 
     async def run(self, work: Callable[[], object]) -> None:
         """Call `work`; its errors go to the caller."""
-        await trio.to_thread.run_sync(work, limiter=self._limiter)
+        await in_thread(work, limiter=self._limiter)
 
     async def attempt(
         self, what: str, work: Callable[[], object], *, here: bool = False
