@@ -11,7 +11,15 @@ import click
 
 from rmq.cli import completion
 from rmq.cli.failures import Subject, end
-from rmq.cli.text import clock, fitted, harmless, harmless_body, iso, time_ms
+from rmq.cli.text import (
+    clock,
+    fitted,
+    harmless,
+    harmless_body,
+    harmless_json,
+    iso,
+    time_ms,
+)
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.member import Member, Subscription
 from rmq.client.reader import Choice, Reader
@@ -32,9 +40,7 @@ Write = Callable[[StoredMessage], None]
 def _writer(form: str | None, *, as_json: bool, is_raw: bool) -> Write:
     """Return the function that writes one message to stdout."""
     if as_json:
-        return lambda record: click.echo(
-            json.dumps(as_object(record), ensure_ascii=False)
-        )
+        return lambda record: click.echo(harmless_json(as_object(record)))
     if form is not None:
         return lambda record: _write_form(form, record, is_raw=is_raw)
     if is_raw:

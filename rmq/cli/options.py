@@ -191,7 +191,7 @@ class JsonFormatter(LineFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; times are UTC with milliseconds."""
         # imported on use: most log lines are text
-        import json
+        from rmq.cli.text import harmless_json
 
         moment = datetime.fromtimestamp(record.created, UTC)
         line = {
@@ -202,7 +202,7 @@ class JsonFormatter(LineFormatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return harmless_json(line)
 
 
 def check_platform() -> None:

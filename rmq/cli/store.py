@@ -16,6 +16,7 @@ import click
 
 from rmq.cli.options import FAILED, fail
 from rmq.cli.progress import Progress
+from rmq.cli.text import harmless, harmless_json
 from rmq.config import read_properties
 from rmq.errors import ConfigError, RmqError
 
@@ -64,7 +65,7 @@ def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
         click.echo(json.dumps(picture.as_json(), indent=2))
         return
     for line in picture.lines():
-        click.echo(line)
+        click.echo(harmless(line))
 
 
 @store.command()
@@ -105,9 +106,9 @@ def verify(
         _show_verdict(verdict)
         return
     for damage in verdict.damages:
-        click.echo(f"damaged: {damage}")
+        click.echo(harmless(f"damaged: {damage}"))
     for note in verdict.notes:
-        click.echo(f"note: {note}")
+        click.echo(harmless(f"note: {note}"))
     click.echo(
         f"{root}: log {verdict.start_offset} to {verdict.end_offset}, "
         f"{verdict.record_count} records, {verdict.entry_count} queue entries, "
@@ -184,7 +185,7 @@ def repair(
     if dry_run:
         click.echo("nothing is changed; a repair would do this:")
     for line in lines:
-        click.echo(line)
+        click.echo(harmless(line))
 
 
 def is_asked() -> bool:
@@ -220,7 +221,7 @@ def settle(root: Path, commit_log: Path | None, path: str | None) -> None:
         values = read_properties(path) if path else {}
         lines = tool.settle(_files(root, commit_log), values)
     for line in lines:
-        click.echo(line)
+        click.echo(harmless(line))
 
 
 @store.command()
@@ -251,7 +252,7 @@ def dump(
     with _errors():
         records = tool.dump(_files(root, commit_log), choice)
         for record in itertools.islice(records, limit):
-            click.echo(json.dumps(record, ensure_ascii=False))
+            click.echo(harmless_json(record))
 
 
 def _tool(name: str) -> Any:  # noqa: ANN401 - a module

@@ -37,6 +37,22 @@ def harmless_body(body: bytes) -> str:
     return harmless(body.decode("utf-8", "backslashreplace"))
 
 
+def harmless_json(value: object, indent: int | None = None) -> str:
+    """Return JSON in which such characters are JSON's own escapes."""
+    # imported on use: most commands write no JSON
+    import json
+
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(
+        json.dumps(each)[1:-1]
+        if each != "\n" and unicodedata.category(each) in _HIDDEN
+        else each
+        for each in text
+    )
+
+
 def fitted(line: str, width: int | None = None) -> str:
     """Return a line that fits the terminal, with … at its end if it was cut."""
     room = width or shutil.get_terminal_size().columns

@@ -1,5 +1,6 @@
 """Text of others, times and durations."""
 
+import json
 import time
 
 import click
@@ -11,6 +12,7 @@ from rmq.cli.text import (
     fitted,
     harmless,
     harmless_body,
+    harmless_json,
     iso,
     local,
     span,
@@ -35,6 +37,15 @@ def test_only_what_shows_itself_is_kept(text, shown):
 
 def test_a_body_that_is_no_text():
     assert harmless_body(b"a\xff\x00") == r"a\xff\x00"
+
+
+def test_json_that_drives_no_terminal():
+    text = "\x1b[2J\x9b2J\u202e\U000e0041\n\x7f" + "Zażółć 漢"
+    shown = harmless_json({"body": text})
+    assert shown.isprintable()
+    assert "Zażółć 漢" in shown
+    assert json.loads(shown) == {"body": text}
+    assert harmless_json({"a": [1]}, indent=2) == '{\n  "a": [\n    1\n  ]\n}'
 
 
 def test_a_line_fits():

@@ -5,7 +5,6 @@ A command is a function of an `AdminClient` and its options that returns its out
 not reachable.
 """
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ import click
 from rmq.cli import completion
 from rmq.cli.failures import Subject, end
 from rmq.cli.table import Table, plain, plain_text
-from rmq.cli.text import harmless
+from rmq.cli.text import harmless, harmless_json
 from rmq.cli.tool_settings import connection_options, settings_of
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.errors import RmqError
@@ -87,7 +86,7 @@ def emit(
         value = shown.as_json() if isinstance(shown, Table) else shown
         if isinstance(value, list) and value and isinstance(value[0], str):
             value = {"result": value}
-        click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+        click.echo(harmless_json(plain(value), indent=2))
         return
     for line in _lines(shown, as_mqadmin=as_mqadmin, header=header):
         click.echo(line)
@@ -105,8 +104,7 @@ def _lines(shown: Shown, *, as_mqadmin: bool, header: bool) -> list[str]:
         width = max(map(len, shown), default=0)
         texts = {key: harmless(plain_text(value)) for key, value in shown.items()}
         if is_tty and any(isinstance(each, dict | list) for each in shown.values()):
-            text = json.dumps(plain(shown), indent=2, ensure_ascii=False)
-            return [harmless(line) for line in text.splitlines()]
+            return harmless_json(plain(shown), indent=2).split("\n")
         if is_tty or as_mqadmin:
             return [f"{key:{width}}  {text}" for key, text in texts.items()]
         return [f"{key}\t{text}" for key, text in texts.items()]
