@@ -27,22 +27,22 @@ COMMANDS: Final = {
 """Commands with their sentences: each is an object in the module of the same name."""
 
 
-class MainGroup(LazyGroup):
-    """Commands that are loaded on use."""
-
-    sentences = COMMANDS
-
-    def load(self, name: str) -> click.Command:
-        """Import one command."""
-        gc.disable()  # imported modules are never garbage
-        command = getattr(import_module(f"rmq.cli.{name}"), name)
-        gc.freeze()
-        gc.enable()
-        assert isinstance(command, click.Command), name
-        return command
+def load(name: str) -> click.Command:
+    """Import one command."""
+    gc.disable()  # imported modules are never garbage
+    command = getattr(import_module(f"rmq.cli.{name}"), name)
+    gc.freeze()
+    gc.enable()
+    assert isinstance(command, click.Command), name
+    return command
 
 
-@click.group(cls=MainGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    sentences=COMMANDS,
+    load=load,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="rmq")
 def main() -> None:
     """Run a RocketMQ-compatible message broker and name server.

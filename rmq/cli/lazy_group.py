@@ -3,20 +3,27 @@
 Names and sentences are known beforehand, so that `--help` imports no command.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 
 class LazyGroup(click.Group):
-    """A group whose `sentences` are by name; subclasses load a command."""
+    """A group whose commands have known names."""
 
-    sentences: Mapping[str, str] = {}
-
-    def load(self, name: str) -> click.Command:
-        """Import a command."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        sentences: Mapping[str, str],
+        load: Callable[[str], click.Command],
+        **more: Any,  # noqa: ANN401 - click's own
+    ) -> None:
+        """`sentences` are by name; `load` imports a command."""
+        super().__init__(name, **more)
+        self.sentences = sentences
+        self.load = load
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names."""

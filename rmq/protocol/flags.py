@@ -12,6 +12,9 @@ TRANSACTION_NONE: Final = 0x0
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT: Final = 0x8
 TRANSACTION_ROLLBACK: Final = 0xC
+NOT_QUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+"""Of a record that the queue of its topic has no entry for."""
+
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20
 NEED_UNWRAP: Final = 0x40

@@ -31,7 +31,7 @@ SLOT_LIMIT = 1 << 20
 """Connections that the reactor can number."""
 
 SILENT_GRACE_MS = 1_000
-"""For so long a silent guest leaves only if there is no room at all."""
+"""For so long a silent connection leaves only if there is no room at all."""
 
 TLS_DESCRIPTORS = 2
 """Descriptors of a connection with TLS beyond its own."""
@@ -46,7 +46,7 @@ class AdmissionStatistics(NamedTuple):
     refused: int
 
 
-class Guest:
+class Admitted:
     """One accepted connection until its end; it compares by identity.
 
     `address` is what shares are counted for, see `network_of`.
@@ -69,7 +69,7 @@ class _Address:
 
     def __init__(self) -> None:
         self.descriptors = 0
-        self.silent: dict[Guest, None] = {}
+        self.silent: dict[Admitted, None] = {}
 
 
 class Admission:
@@ -88,56 +88,56 @@ class Admission:
         self.limit_per_address = max_per_address or max(1, self.limit // 2)
         self._has_spoken = has_spoken
         self._clock_ms = clock_ms
-        self._guests: set[Guest] = set()
+        self._admitted: set[Admitted] = set()
         self._addresses: dict[str, _Address] = {}
-        self._silent: dict[Guest, None] = {}
+        self._silent: dict[Admitted, None] = {}
         self._descriptors = self._evicted = self._refused = 0
 
-    def admit(self, address: str, close: Callable[[], object]) -> Guest | None:
+    def admit(self, address: str, close: Callable[[], object]) -> Admitted | None:
         """Add a connection, which `close` ends; None if there is no room for it."""
-        guest = Guest(address, close)
-        if not (self._has_room_at(guest) and self._has_room(1)):
+        admitted = Admitted(address, close)
+        if not (self._has_room_at(admitted) and self._has_room(1)):
             self._refused += 1
             return None
-        self._enter(guest)
-        return guest
+        self._enter(admitted)
+        return admitted
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, admitted: Admitted) -> None:
         """Remove a connection that ended; a second call has no effect."""
-        if guest not in self._guests:
+        if admitted not in self._admitted:
             return
-        self._guests.remove(guest)
-        self._silent.pop(guest, None)
-        self._descriptors -= guest.descriptors
-        known = self._addresses[guest.address]
-        known.descriptors -= guest.descriptors
-        known.silent.pop(guest, None)
+        self._admitted.remove(admitted)
+        self._silent.pop(admitted, None)
+        self._descriptors -= admitted.descriptors
+        known = self._addresses[admitted.address]
+        known.descriptors -= admitted.descriptors
+        known.silent.pop(admitted, None)
         if not known.descriptors:
-            del self._addresses[guest.address]
+            del self._addresses[admitted.address]
 
-    def rename(self, guest: Guest, address: str) -> bool:
+    def rename(self, admitted: Admitted, address: str) -> bool:
         """Count a connection for the address in its PROXY header.
 
         False if that address has no room for it; the connection is removed then.
         """
-        if guest not in self._guests:
+        if admitted not in self._admitted:
             return False
-        self.leave(guest)
-        guest.address = network_of(address)
-        if not self._has_room_at(guest):
+        self.leave(admitted)
+        admitted.address = network_of(address)
+        if not self._has_room_at(admitted):
             self._refused += 1
             return False
-        self._enter(guest)
+        self._enter(admitted)
         return True
 
-    def enlarge(self, guest: Guest, descriptors: int) -> bool:
+    def enlarge(self, admitted: Admitted, descriptors: int) -> bool:
         """Let a connection take more descriptors, if there is room for them."""
-        if not self._has_room(descriptors) or guest not in self._guests:
+        if not self._has_room(descriptors) or admitted not in self._admitted:
             self._refused += 1
             return False
-        guest.descriptors += descriptors
+        admitted.descriptors += descriptors
         self._descriptors += descriptors
-        self._addresses[guest.address].descriptors += descriptors
+        self._addresses[admitted.address].descriptors += descriptors
         return True
 
     def evict(self) -> bool:
@@ -156,14 +156,14 @@ class Admission:
                 return False
         return True
 
-    def _has_room_at(self, guest: Guest) -> bool:
-        known = self._addresses.get(guest.address)
-        if known is None or guest.address in OWN_ADDRESSES:
+    def _has_room_at(self, admitted: Admitted) -> bool:
+        known = self._addresses.get(admitted.address)
+        if known is None or admitted.address in OWN_ADDRESSES:
             return True
-        while known.descriptors + guest.descriptors > self.limit_per_address:
+        while known.descriptors + admitted.descriptors > self.limit_per_address:
             if not self._evict_from(known.silent, "its address has too many"):
                 return False
-        while (over := self._over_share(known, guest)) > 0:
+        while (over := self._over_share(known, admitted)) > 0:
             if not (
                 self._evict_from(known.silent, "its address has its share")
                 or self._evict_stale(over)
@@ -171,13 +171,13 @@ class Admission:
                 return False
         return True
 
-    def _over_share(self, known: _Address, guest: Guest) -> int:
+    def _over_share(self, known: _Address, admitted: Admitted) -> int:
         """Return how many descriptors too many an address would have."""
         free = self.limit - self._descriptors
-        return known.descriptors + guest.descriptors - free
+        return known.descriptors + admitted.descriptors - free
 
     def _evict_stale(self, needed: int) -> bool:
-        """End the guest that is silent longest, unless it is new.
+        """End the connection that is silent longest, unless it is new.
 
         False also if so many are not silent: then nobody leaves in vain.
         """
@@ -187,33 +187,33 @@ class Admission:
         before_ms = self._clock_ms() - SILENT_GRACE_MS
         return oldest.since_ms <= before_ms and self.evict()
 
-    def _evict_from(self, silent: dict[Guest, None], reason: str) -> bool:
+    def _evict_from(self, silent: dict[Admitted, None], reason: str) -> bool:
         while silent:
-            guest = next(iter(silent))
-            self._silent.pop(guest, None)
-            self._addresses[guest.address].silent.pop(guest, None)
-            if guest.token is not None and self._has_spoken(guest.token):
+            admitted = next(iter(silent))
+            self._silent.pop(admitted, None)
+            self._addresses[admitted.address].silent.pop(admitted, None)
+            if admitted.token is not None and self._has_spoken(admitted.token):
                 continue  # it has sent a frame since the last check
             logger.warning(
                 "closing %s: it has sent no whole request, and %s",
-                guest.address,
+                admitted.address,
                 reason,
-                extra=caused_by(guest.address),
+                extra=caused_by(admitted.address),
             )
             self._evicted += 1
-            self.leave(guest)
-            guest.close()
+            self.leave(admitted)
+            admitted.close()
             return True
         return False
 
-    def _enter(self, guest: Guest) -> None:
-        guest.since_ms = self._clock_ms()
-        self._guests.add(guest)
-        self._silent[guest] = None
-        self._descriptors += guest.descriptors
-        known = self._addresses.setdefault(guest.address, _Address())
-        known.descriptors += guest.descriptors
-        known.silent[guest] = None
+    def _enter(self, admitted: Admitted) -> None:
+        admitted.since_ms = self._clock_ms()
+        self._admitted.add(admitted)
+        self._silent[admitted] = None
+        self._descriptors += admitted.descriptors
+        known = self._addresses.setdefault(admitted.address, _Address())
+        known.descriptors += admitted.descriptors
+        known.silent[admitted] = None
 
 
 def default_limit() -> int:

@@ -32,7 +32,7 @@ from rmq.remoting.admission import (
     TLS_DESCRIPTORS,
     Admission,
     AdmissionStatistics,
-    Guest,
+    Admitted,
 )
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
@@ -62,7 +62,7 @@ _REASONS = {
     EventKind.CONNECTION_BROKEN: "connection broken",
     EventKind.FRAME_TOO_LARGE: "a frame is larger than the limit",
     EventKind.FRAME_TOO_SMALL: "a frame is too small for a header",
-    EventKind.HEADER_TOO_LARGE: "a header is longer than its frame",
+    EventKind.HEADER_TOO_LARGE: "a header is longer than its frame, or than 1 MiB",
     EventKind.READER_TOO_SLOW: "the peer does not read its answers",
     EventKind.OUT_OF_MEMORY: "no memory for its buffers",
     EventKind.NOT_KEPT: "what it sent could not be stored",
@@ -137,7 +137,7 @@ class RemotingServer:
         self._dispatcher = Dispatcher(self._reactor, self._time_held)
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
-        self._guests: dict[int, Guest] = {}
+        self._admitted: dict[int, Admitted] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(
@@ -212,7 +212,7 @@ class RemotingServer:
 
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
         """Serve a connection by its first byte, or close it."""
-        plain, guest = sniffed.plain, sniffed.guest
+        plain, admitted = sniffed.plain, sniffed.admitted
         if refusal := self._refusal(sniffed):
             logger.warning(
                 "closing %s:%d: %s",
@@ -220,12 +220,12 @@ class RemotingServer:
                 refusal,
                 extra=caused_by(sniffed.peer[0]),
             )
-            self._admission.leave(guest)
+            self._admission.leave(admitted)
             plain.close()
         elif sniffed.is_tls:
             assert self._nursery is not None
             outer = trio.socket.from_stdlib_socket(plain)
-            guest.close = outer.close
+            admitted.close = outer.close
             self._nursery.start_soon(self._serve_tls, outer, sniffed, listener)
         else:
             self._add(plain, sniffed, listener)
@@ -241,7 +241,7 @@ class RemotingServer:
                 "it speaks TLS, but no certificate is configured here "
                 "(tls.server.certPath, tls.server.keyPath)"
             )
-        if not self._admission.enlarge(sniffed.guest, TLS_DESCRIPTORS):
+        if not self._admission.enlarge(sniffed.admitted, TLS_DESCRIPTORS):
             return "no room for its TLS connection (rmq.maxConnections)"
         return ""
 
@@ -260,10 +260,10 @@ class RemotingServer:
                 f"{remote[0]}:{remote[1]}",
             )
         finally:
-            self._admission.leave(sniffed.guest)
+            self._admission.leave(sniffed.admitted)
 
     def _add(self, plain: socket.socket, sniffed: Sniffed, listener: Listener) -> None:
-        guest, remote = sniffed.guest, sniffed.remote
+        admitted, remote = sniffed.admitted, sniffed.remote
         try:
             host = host_bytes(*remote)
             token = self._reactor.connections.add(
@@ -271,7 +271,7 @@ class RemotingServer:
             )
         except OSError as error:
             plain.close()
-            self._admission.leave(guest)
+            self._admission.leave(admitted)
             logger.error(
                 "cannot serve %s: %s", remote, error, extra=caused_by(remote[0])
             )
@@ -286,9 +286,9 @@ class RemotingServer:
             peer=sniffed.peer,
             close=self._close,
         )
-        self._guests[token] = guest
-        guest.token = token
-        guest.close = partial(self._close, connection, "another took its room")
+        self._admitted[token] = admitted
+        admitted.token = token
+        admitted.close = partial(self._close, connection, "another took its room")
 
     def _handle_events(self, events: list[Event]) -> None:
         connections, dispatch = self._connections, self._dispatcher.dispatch
@@ -315,7 +315,7 @@ class RemotingServer:
         assert connection.is_open, connection
         connection.mark_closed(reason)
         self._reactor.connections.close(connection.token)
-        self._admission.leave(self._guests.pop(connection.token))
+        self._admission.leave(self._admitted.pop(connection.token))
         if connection.listener.on_close is not None:
             connection.listener.on_close(connection)
 

@@ -24,7 +24,7 @@ import trio
 from rmq.errors import ConfigError, RemoteProtocolError
 from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.remoting import http2, proxy_header
-from rmq.remoting.admission import Admission, Guest
+from rmq.remoting.admission import Admission, Admitted
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -49,7 +49,7 @@ class Sniffed(NamedTuple):
     """
 
     plain: socket.socket
-    guest: Guest
+    admitted: Admitted
     remote: Address
     local: Address
     peer: Address
@@ -82,13 +82,13 @@ class Balancers:
 class _Caller:
     """A connection before its first byte; `source` is what a PROXY header named."""
 
-    __slots__ = ("deadline", "guest", "has_header", "peer", "plain", "source")
+    __slots__ = ("admitted", "deadline", "has_header", "peer", "plain", "source")
 
     def __init__(self, plain: socket.socket, peer: Address, deadline: float) -> None:
         self.plain = plain
         self.peer = peer
         self.deadline = deadline
-        self.guest: Guest | None = None
+        self.admitted: Admitted | None = None
         self.has_header = False
         self.source: Address | None = None
 
@@ -132,8 +132,8 @@ class Sniffer:
         """Wait for the first byte of a connection if there is room for it."""
         deadline = trio.current_time() + self._timeout_s
         caller = _Caller(plain, peer, deadline)
-        caller.guest = self.admission.admit(peer[0], partial(self._drop, caller))
-        if caller.guest is None:
+        caller.admitted = self.admission.admit(peer[0], partial(self._drop, caller))
+        if caller.admitted is None:
             logger.warning(
                 "refusing %s: no room for its connection (rmq.maxConnections=%d, "
                 "rmq.maxConnectionsPerAddress=%d)",
@@ -145,7 +145,12 @@ class Sniffer:
             plain.close()
             return
         self._callers[plain.fileno()] = caller
-        self._ready.register(plain, _EDGES)
+        try:
+            self._ready.register(plain, _EDGES)
+        except OSError as error:  # no memory, or fs.epoll.max_user_watches
+            logger.error("cannot serve %s: %s", peer, error, extra=caused_by(peer[0]))
+            self._end(caller)
+            return
         self._wait.deadline = min(self._wait.deadline, deadline)
 
     def _look(self, caller: _Caller) -> None:
@@ -204,13 +209,15 @@ class Sniffer:
         self._half_headers.pop(number, None)
         caller.plain.recv(header.size)
         caller.has_header, caller.source = True, header.source
-        assert caller.guest is not None
-        if caller.source and not self.admission.rename(caller.guest, caller.source[0]):
+        assert caller.admitted is not None
+        if caller.source and not self.admission.rename(
+            caller.admitted, caller.source[0]
+        ):
             raise RemoteProtocolError(f"{caller.source[0]} has too many connections")
 
     def _hand_over(self, caller: _Caller, *, is_tls: bool) -> None:
-        plain, guest = caller.plain, caller.guest
-        assert guest is not None
+        plain, admitted = caller.plain, caller.admitted
+        assert admitted is not None
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = plain_address(plain.getsockname())
@@ -221,7 +228,7 @@ class Sniffer:
         self._ready.unregister(plain)
         self._forget(caller)
         remote = caller.source or caller.peer
-        self._handover(Sniffed(plain, guest, remote, local, caller.peer, is_tls))
+        self._handover(Sniffed(plain, admitted, remote, local, caller.peer, is_tls))
 
     def _next_deadline(self) -> float:
         return min(
@@ -249,8 +256,8 @@ class Sniffer:
                 self._end(caller)
 
     def _end(self, caller: _Caller) -> None:
-        if caller.guest is not None:
-            self.admission.leave(caller.guest)
+        if caller.admitted is not None:
+            self.admission.leave(caller.admitted)
         self._drop(caller)
 
     def _drop(self, caller: _Caller) -> None:

@@ -17,7 +17,6 @@ from rmq._fastpath import (
     Dispatched,
     MappedFile,
     QueueDispatcher,
-    RecordFlag,
     RecordLayout,
     RecordStatus,
     RecordView,
@@ -26,6 +25,7 @@ from rmq._fastpath import (
 )
 from rmq.errors import RequestRejected
 from rmq.files import sync_directory
+from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queue import FILLER_SIZE, NO_OFFSET, ConsumeQueue
@@ -37,11 +37,6 @@ from rmq.store.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, next_record, whole_records
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
-_NOT_QUEUED = (
-    int(RecordFlag.TRANSACTION_PREPARED),
-    int(RecordFlag.TRANSACTION_ROLLBACK),
-)
-_INNER_BATCH = 0x80
 _COPY_SIZE = 1 << 20
 _GOES_ON = (RecordStatus.OK, RecordStatus.BLANK)
 _ZEROS_OF_A_RECORD = 2
@@ -296,8 +291,9 @@ class Recovery:
             status = RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
                 status, position, is_whole = self._walk_on(file, position)
-                if not is_whole:
-                    return self._walk(self._files.min_offset)
+                if not is_whole:  # begin again, with what comes before
+                    file, position, status = self._files.files[0], 0, RecordStatus.OK
+                    self._know_queues()
                 self._report_progress(file.base_offset + position)
             if status not in _GOES_ON:
                 self.report.end_offset = file.base_offset + position
@@ -403,8 +399,8 @@ class Recovery:
 
     def _dispatch(self, record: WalkedRecord) -> bool:
         """Add the record's queue entry; False if entries before it are missing."""
-        flags = record.sys_flag & RecordFlag.TRANSACTION_MASK
-        if flags in _NOT_QUEUED or record.sys_flag & _INNER_BATCH:
+        flags = record.sys_flag
+        if flags & TRANSACTION_MASK in NOT_QUEUED or flags & INNER_BATCH:
             return True
         try:
             topic = record.topic.decode()

@@ -6,11 +6,12 @@ put without room fails before it writes anything.  Call from the trio thread.
 
 from collections.abc import Callable, Sequence
 
-from rmq._fastpath import QueueTail, RecordFlag, record_size
+from rmq._fastpath import QueueTail, record_size
 from rmq.clock import Clock
 from rmq.errors import DiskBusy, DiskFull, StoreError
 from rmq.offsets import PhysicalOffset
 from rmq.protocol.batch import BatchItem
+from rmq.protocol.flags import NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.message import Message
 from rmq.protocol.properties import DELAY
 from rmq.store.commit_log import CommitLog
@@ -25,12 +26,6 @@ from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
 """Smaller messages are within every limit: the least maxMessageSize is 1 KiB."""
-
-_TRANSACTION_MASK = int(RecordFlag.TRANSACTION_MASK)
-_NOT_QUEUED = (
-    int(RecordFlag.TRANSACTION_PREPARED),
-    int(RecordFlag.TRANSACTION_ROLLBACK),
-)
 
 _PUT_OK = PutStatus.PUT_OK
 """Bound here, because the lookup of an enum's member costs as much as a small call."""
@@ -74,7 +69,7 @@ class StoreWriter:
         store_ms = self._clock.now_ms()
         record = (
             queue,
-            message.sys_flag & _TRANSACTION_MASK not in _NOT_QUEUED,
+            message.sys_flag & TRANSACTION_MASK not in NOT_QUEUED,
             message.flag,
             message.sys_flag,
             message.born_timestamp,

@@ -6,7 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from rmq.cli import COMMANDS, MainGroup, main
+from rmq.cli import COMMANDS, main
 from rmq.cli.admin import SENTENCES, admin
 
 
@@ -42,7 +42,7 @@ def test_help_has_every_name_and_sentence_at_any_width(words, width, monkeypatch
 
 def test_the_sentences_are_those_of_the_commands():
     for name in COMMANDS:
-        assert MainGroup("rmq").load(name).help
+        assert main.load(name).help
     for name, sentence in SENTENCES.items():
         first = " ".join((admin.load(name).help or "").split())
         assert first.startswith(sentence), name

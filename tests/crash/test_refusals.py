@@ -9,6 +9,7 @@ import errno
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,49 +86,47 @@ def check_next_start(root, load, tmp_path):
     check(root, load, tmp_path / "later copy")
 
 
-@each_kind
-def test_messages_are_accepted_again_or_not(tmp_path, fault, kind, fails):
+@contextmanager
+def refusing(root, load, fault, fails):
+    """A broker that refuses messages since the calls of a kind fail."""
     control, environment = fault
-    root, load = tmp_path / "store", Load()
-    with broker(root, "SYNC_FLUSH", environment=environment) as (_, address):
+    with broker(root, "SYNC_FLUSH", environment=environment) as (child, address):
         load.run(address, 0.2)
         assert not load.refused
         control.write_text(fails)
         send_until_refused(load, address)
-        control.unlink()
+        yield child, address
+    control.unlink(missing_ok=True)
+
+
+@each_kind
+def test_messages_are_accepted_again_or_not(tmp_path, fault, kind, fails):
+    root, load = tmp_path / "store", Load()
+    with refusing(root, load, fault, fails) as (_, address):
+        fault[0].unlink()
         assert resumes(load, address) == kind.resumes
     check_next_start(root, load, tmp_path)
 
 
 @each_kind
 def test_a_stop_keeps_abort_or_not(tmp_path, fault, kind, fails):
-    control, environment = fault
     root, load = tmp_path / "store", Load()
-    with broker(root, "SYNC_FLUSH", environment=environment) as (child, address):
-        load.run(address, 0.2)
-        control.write_text(fails)
-        send_until_refused(load, address)
+    with refusing(root, load, fault, fails) as (child, _):
         ends_itself = kind is RefusalKind.FLUSH_FAILED
         if not ends_itself:
             child.send_signal(signal.SIGTERM)
         assert child.wait(30) == int(ends_itself), child.stderr.read()
     assert (root / "abort").exists() == kind.keeps_abort
-    control.unlink()
     check_next_start(root, load, tmp_path)
 
 
 @each_kind
 def test_a_kill_while_messages_are_refused_loses_nothing(tmp_path, fault, kind, fails):
-    control, environment = fault
     root, load = tmp_path / "store", Load()
-    with broker(root, "SYNC_FLUSH", environment=environment) as (child, address):
-        load.run(address, 0.2)
-        control.write_text(fails)
-        send_until_refused(load, address)
+    with refusing(root, load, fault, fails) as (child, _):
         child.send_signal(signal.SIGKILL)
         child.wait(30)
     assert (root / "abort").exists(), kind
-    control.unlink()
     check_next_start(root, load, tmp_path)
 
 

@@ -14,7 +14,6 @@ from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
 from rmq_plugins.schedule.deliver import Deliveries
 from rmq_plugins.transaction.check import Checker
-from rmq_plugins.transaction.half_log import HalfLog
 from tests.golden.recordings import copy_store, read_rows
 from tests.plugins.conftest import Caller, build_context
 
@@ -134,7 +133,7 @@ def test_open_transactions_are_checked_and_end(rows, caller, clock):
 def ask(caller):
     """Run a round of checks; the message and the request of each question by key."""
     caller.connection.sent.clear()
-    trio.run(Checker(caller.broker, caller.find(HalfLog)).round)
+    trio.run(caller.find(Checker).round)
     found = {}
     for question in caller.connection.sent:
         (record,) = decode_stored(question.body)

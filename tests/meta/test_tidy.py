@@ -14,7 +14,9 @@ PRODUCT = ("rmq", "plugins")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 22_100, ".pyx": 8_300}
+BUDGET = {".py": 24_000, ".pyx": 8_400}
+"""ARCHITECTURE.md, Size, says what each part of it is for."""
+
 NOT_COUNTED = ("rmq/client", "rmq/cli", "rmq/testing", "rmq/tools", "rmq/http")
 COMPILED_HEAD = re.compile(r"( *)(?:cdef|cpdef|def) (?!class\b)[^=]*?(\w+)\(")
 MARKS = re.compile(r"\b(TODO|FIXME|XXX)\b")

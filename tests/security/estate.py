@@ -13,9 +13,13 @@ from rmq.access.signature import signature_of, signed_content
 from rmq.broker.context import BrokerContext
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.records import offset_message_id
+from rmq.protocol.topics import TRANS_HALF_TOPIC
+from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
+from rmq_plugins.transaction.op_queue import records_from
 from tests.model.rights import Rights, Rule
 from tests.plugins.conftest import Caller, RecordingConnection
 
@@ -62,7 +66,7 @@ class Estate(Caller):
     def make_user(self, user: str, rules: list[Rule]) -> None:
         """Make a user with rules, as mqadmin does."""
         body = UserInfo(password=PASSWORD, user_type="Normal").encode()
-        self.ask("root", 3001, {"username": user}, body)
+        self.ask("root", RequestCode.AUTH_CREATE_USER, {"username": user}, body)
         if not rules:
             return
         entries = [
@@ -75,12 +79,24 @@ class Estate(Caller):
         ]
         subject = f"User:{user}"
         acl = AclInfo(subject=subject, policies=[PolicyInfo(entries=entries)])
-        self.ask("root", 3006, {"subject": subject}, acl.encode())
+        self.ask(
+            "root", RequestCode.AUTH_CREATE_ACL, {"subject": subject}, acl.encode()
+        )
 
     def _furnish(self) -> None:
         """Give the owner what a stranger could want."""
-        self.ask("vera", 200, {}, b'{"groupName":"TheirGroup"}')
-        self.ask("ann", 200, {}, b'{"groupName":"MyGroup"}')
+        self.ask(
+            "vera",
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            {},
+            b'{"groupName":"TheirGroup"}',
+        )
+        self.ask(
+            "ann",
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            {},
+            b'{"groupName":"MyGroup"}',
+        )
         self.beat("vera", self.producer, "p@vera", producers=["TheirProducers"])
         self.beat("vera", self.consumer, "c@vera", consumers={"TheirGroup": ["Theirs"]})
         self.user = "vera"
@@ -90,17 +106,19 @@ class Estate(Caller):
         self.half_queue_offset = int(answer.ext_fields["queueOffset"])
         self.send("Theirs", b"late", properties=HALF, sysFlag=4)
         log = self.half_log()
-        (late,) = log._records("RMQ_SYS_TRANS_HALF_TOPIC", 1)
+        (late,) = records_from(self.broker, TRANS_HALF_TOPIC, 1)
         log.give_up(late)
         given_up = self.broker.store.reads.get("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0, 1)
         self.given_up = int.from_bytes(given_up.body[28:36], "big")
         fields = {"consumerGroup": "TheirGroup", "topic": "Theirs", "queueId": 0}
-        self.ask("vera", 15, {**fields, "commitOffset": 1})
+        self.ask(
+            "vera", RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": 1}
+        )
         for connection in (self.producer, self.consumer):
             connection.sent.clear()
 
     def half_log(self) -> HalfLog:
-        return self.find(HalfLog)
+        return self.find(Checker).log
 
     @staticmethod
     def place(answer: Command) -> int:
@@ -169,7 +187,7 @@ class Estate(Caller):
             ],
         }
         body = json.dumps(data).encode()
-        return self.ask(user, 34, {}, body, connection=connection)
+        return self.ask(user, RequestCode.HEART_BEAT, {}, body, connection=connection)
 
     def digest(self) -> tuple[Any, ...]:
         """All that a request may change: the store, tables, who was sent what."""
@@ -185,5 +203,5 @@ class Estate(Caller):
             repr(broker.config),
             len(self.producer.sent),
             len(self.consumer.sent),
-            self.half_log().is_ended(self.half_queue_offset),
+            self.half_queue_offset in self.half_log().ops,
         )

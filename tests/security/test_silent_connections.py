@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from rmq.errors import PeerClosed
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.remoting.admission import SILENT_GRACE_MS, Admission, default_limit
@@ -115,7 +116,7 @@ async def test_who_has_spoken_stays(caplog):
 async def test_who_leaves_between_the_arrival_and_the_reading_of_its_bytes_ends_nothing(
     header,
 ):
-    """The bytes were there before the accept; the next guest took the room at once."""
+    """The bytes were there before the accept; the next one took the room."""
     async with serving(max_connections=1, is_accepting=False) as (server, address):
         streams = await connected(address, 60, header + encode(REQUEST))
         server.start_accepting("main")
@@ -256,10 +257,10 @@ def test_an_address_over_its_share_makes_only_stale_guests_of_others_leave():
     )
 
     def spoken():
-        guest = admission.admit("192.0.2.1", lambda: ended.append("spoken"))
-        if guest is not None:
-            guest.token = 1
-        return guest
+        admitted = admission.admit("192.0.2.1", lambda: ended.append("spoken"))
+        if admitted is not None:
+            admitted.token = 1
+        return admitted
 
     assert all(spoken() for _ in range(3))
     for name in ("first", "second"):
@@ -284,7 +285,7 @@ def send_request(port):
         "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0", "k": "false",
     }  # fmt: skip
     with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
-        peer.sendall(encode(Command(310, fields, b"body")))
+        peer.sendall(encode(Command(RequestCode.SEND_MESSAGE_V2, fields, b"body")))
         decoder = FrameDecoder()
         while True:
             data = peer.recv(65_536)

@@ -21,5 +21,5 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, handler.resume)
     register.interceptor({TRAN_MSG}, log.hold_back, first=True)  # a delay comes after
     register.service(Checker(broker, log).run)
-    register.service(log.write_ops_later)
-    register.on_stop(log.write_ops)
+    register.service(log.ops.write_later)
+    register.on_stop(log.ops.write)

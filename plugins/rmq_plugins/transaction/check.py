@@ -43,7 +43,7 @@ class Checker:
     def __init__(self, broker: BrokerContext, log: HalfLog) -> None:
         config = broker.config
         self._broker = broker
-        self._log = log
+        self.log = log
         self._producers = broker.producers
         self._arrivals = broker.arrivals
         self._clock = broker.clock
@@ -54,9 +54,9 @@ class Checker:
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
-            if not self._log.has_pending:
-                self._log.woken = trio.Event()
-                await self._log.woken.wait()
+            if not self.log.has_pending:
+                self.log.woken = trio.Event()
+                await self.log.woken.wait()
             await trio.sleep(self._config.transaction_check_interval_ms / 1_000)
             await self.round()
 
@@ -69,20 +69,20 @@ class Checker:
                 goes_on = self.step(start_ms)
                 if not goes_on:
                     break
-            self._log.save_progress()
+            self.log.save_progress()
             self._arrivals.flush()
             await self._next_turn()
 
     def step(self, start_ms: int) -> bool:
         """Examine one half message; False ends the round: the rest is too young."""
-        log = self._log
+        log = self.log
         if log.pass_ended(ENDED_STEPS):
             return True
         record = log.head()
         if record is None:
             return False
         live = log.live(record)
-        if live != record.queue_offset or log.is_ended(live):
+        if live != record.queue_offset or live in log.ops:
             log.advance()
             return True
         if record.store_timestamp >= start_ms:
@@ -106,20 +106,20 @@ class Checker:
                 Foreign(properties.get(names.PRODUCER_GROUP)),
                 times,
             )
-            return self._log.give_up(record)
+            return self.log.give_up(record)
         immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is None:
             if 0 <= age_ms <= self._config.transaction_time_out_ms:
                 return False
         elif age_ms <= _number(immunity) * 1_000:
-            return self._log.renew(record, times) is not None
+            return self.log.renew(record, times) is not None
         producer = self._producer(
             properties.get(names.PRODUCER_GROUP, ""),
             properties.get(names.REAL_TOPIC, ""),
         )
         if producer is None:
-            return self._log.renew(record, times) is not None
-        renewed = self._log.renew(record, times + 1)
+            return self.log.renew(record, times) is not None
+        renewed = self.log.renew(record, times + 1)
         if renewed is None:
             return False
         producer.send_nowait(self._question(renewed))

@@ -1,20 +1,17 @@
-"""The state of open transactions: the half queue and the op queue.
+"""The state of open transactions: the half queue.
 
 A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC with REAL_TOPIC and REAL_QID. A
 check stores it again at the end of the queue; TRAN_PREPARED_QUEUE_OFFSET then has its
-first offset, the *root*, and the newest record of a root is the *live* one. The end of
-a transaction is written to RMQ_SYS_TRANS_OP_HALF_TOPIC: tag `d`, body `12,13,` (queue
-offsets of live records). Progress on both queues is that of the group
+first offset, the *root*, and the newest record of a root is the *live* one. `OpQueue`
+has the ends of transactions. Progress on both queues is that of the group
 CID_RMQ_SYS_TRANS.
 
-Crash contract: a rollback is in the op queue before it is answered. Commits are written
-there later, together; after a crash, commits since the last op message are found in the
-log, where each committed record names its half. So nothing is delivered twice.
+Crash contract: commits since the last op message are found in the log, where each
+committed record names its half. So nothing is delivered twice.
 """
 
 import logging
 import re
-from collections import deque
 from dataclasses import replace
 from typing import Final
 
@@ -35,50 +32,39 @@ from rmq.protocol.records import StoredMessage, decode_stored
 from rmq.protocol.topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
     is_dlq_topic,
     is_retry_topic,
 )
+from rmq_plugins.transaction.op_queue import GROUP, OpQueue, records_from
 
 logger = logging.getLogger(__name__)
 
-GROUP: Final = "CID_RMQ_SYS_TRANS"
 MAX_OPEN: Final = 1_000_000
 """Most open transactions; each uses memory after its first check."""
 
-_READ: Final = 32
-_ENDED_TAG: Final = "d"
 _OFFSET: Final = re.compile("[0-9]{1,19}")
 
 
 class HalfLog:
-    """The half and op queues of one broker.
+    """The half queue of one broker, and in `ops` what has ended.
 
     `progress`: every half message before it has ended or was stored again.
     """
 
     def __init__(self, broker: BrokerContext) -> None:
-        config = broker.config
         self._store = broker.store
         self._append = broker.put.append
         self._offsets = broker.offsets
         self._topics = broker.topics
-        self._clock = broker.clock
         self._host = broker.store_host
         self._log_file_size = broker.store_config.commit_log_file_size
-        self._op_limit = config.transaction_op_msg_max_size
-        self._op_interval_s = config.transaction_op_batch_interval_ms / 1_000
+        self.ops = OpQueue(broker)
         self.progress = 0
         self.woken = trio.Event()
-        self._ended: set[int] = set()
         self._live: dict[int, int] = {}
         self._roots: dict[int, int] = {}
-        self._written: deque[tuple[int, int]] = deque()
-        self._unwritten: list[int] = []
-        self._unwritten_size = 0
-        self._write_wanted = trio.Event()
         self._open = broker.statistics.open_transactions
-        self._load()
+        self._load(broker)
 
     # -- half messages
 
@@ -95,7 +81,7 @@ class HalfLog:
         if is_retry_topic(message.topic) or is_dlq_topic(message.topic):
             return
         end = self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
-        if end - self.progress - len(self._ended) >= MAX_OPEN:
+        if end - self.progress - len(self.ops) >= MAX_OPEN:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
                 f"{MAX_OPEN} transactions are open; wait until some are ended",
@@ -143,10 +129,6 @@ class HalfLog:
         root = _root(record)
         return self._live.get(root, root)
 
-    def is_ended(self, live: int) -> bool:
-        """Whether the transaction was recently committed or rolled back."""
-        return live in self._ended
-
     def is_forgotten(self, live: int) -> bool:
         """Whether the transaction is no longer known: ended or discarded."""
         return live < self.progress
@@ -159,7 +141,7 @@ class HalfLog:
         """
         first = self.progress
         stop = min(first + most, self._store.reads.max_offset(TRANS_HALF_TOPIC, 0))
-        while self.progress < stop and self.progress in self._ended:
+        while self.progress < stop and self.progress in self.ops:
             self._step_over()
         assert first <= self.progress <= max(first, stop), f"{self.progress} of {stop}"
         return self.progress > first
@@ -171,7 +153,7 @@ class HalfLog:
 
     def _step_over(self) -> None:
         offset = self.progress
-        self._ended.discard(offset)
+        self.ops.forget(offset)
         root = self._roots.pop(offset, None)
         if root is not None and self._live.get(root) == offset:
             del self._live[root]
@@ -231,54 +213,6 @@ class HalfLog:
             self.woken.set()
         return status
 
-    # -- ended transactions
-
-    def end(self, live: int) -> None:
-        """Record a commit; it is written to the op queue soon."""
-        assert live not in self._ended, f"half {live} ended twice"
-        self._ended.add(live)
-        self._unwritten.append(live)
-        self._unwritten_size += len(str(live)) + 1
-        if self._unwritten_size >= self._op_limit:
-            self.write_ops()
-        self._write_wanted.set()
-
-    def end_now(self, live: int) -> bool:
-        """Write the end of a transaction at once; False if the store refuses."""
-        self._unwritten.append(live)
-        if self.write_ops():
-            self._ended.add(live)
-            return True
-        self._unwritten.remove(live)
-        return False
-
-    def write_ops(self) -> bool:
-        """Write the ended transactions to the op queue; False if the store refuses."""
-        ended = self._unwritten
-        if not ended:
-            return True
-        now_ms = self._clock.now_ms()
-        body = "".join([f"{offset}," for offset in ended]).encode()
-        properties = {names.TAGS: _ENDED_TAG}
-        op = Message(
-            TRANS_OP_HALF_TOPIC, 0, body, 0, 0, now_ms, self._host, 0, 0, properties
-        )
-        result = self._append(op)
-        if result.status is not PutStatus.PUT_OK:
-            return False
-        self._written.append((result.queue_offset, max(ended)))
-        self._unwritten = []
-        self._unwritten_size = 0
-        return True
-
-    async def write_ops_later(self) -> None:
-        """Until cancelled, collect ended transactions for some time and write them."""
-        while True:
-            await self._write_wanted.wait()
-            await trio.sleep(self._op_interval_s)
-            if self.write_ops():
-                self._write_wanted = trio.Event()
-
     # -- progress
 
     def save_progress(self) -> None:
@@ -286,11 +220,9 @@ class HalfLog:
         if not self.has_pending:
             self._open.clear()  # of those that were refused after `hold_back`, too
         self._offsets.commit(GROUP, GROUP, TRANS_HALF_TOPIC, 0, self.progress)
-        while self._written and self._written[0][1] < self.progress:
-            op_offset, _ = self._written.popleft()
-            self._offsets.commit(GROUP, GROUP, TRANS_OP_HALF_TOPIC, 0, op_offset + 1)
+        self.ops.save_progress(self.progress)
 
-    def _load(self) -> None:
+    def _load(self, broker: BrokerContext) -> None:
         """Find the open transactions."""
         low = self._store.reads.min_offset(TRANS_HALF_TOPIC, 0)
         self.progress = max(low, self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0))
@@ -299,7 +231,7 @@ class HalfLog:
         )
         first: StoredMessage | None = None
         topics: dict[int, str] = {}
-        for record in self._records(TRANS_HALF_TOPIC, self.progress):
+        for record in records_from(broker, TRANS_HALF_TOPIC, self.progress):
             first = first or record
             root = _root(record)
             topics.pop(self._live.get(root, root), None)
@@ -307,28 +239,10 @@ class HalfLog:
             if root != record.queue_offset:
                 self._live[root] = record.queue_offset
                 self._roots[record.queue_offset] = root
-        scan_from = first.physical_offset if first else None
-        ops = max(0, self._offsets.query(GROUP, TRANS_OP_HALF_TOPIC, 0))
-        for op in self._records(TRANS_OP_HALF_TOPIC, ops):
-            offsets = [int(n) for n in op.body.decode().split(",") if n.isdecimal()]
-            self._ended.update(n for n in offsets if n >= self.progress)
-            self._written.append((op.queue_offset, max(offsets, default=-1)))
-            if scan_from is not None:
-                scan_from = max(scan_from, op.physical_offset)
-        if scan_from is not None:
-            self._find_commits(scan_from)
-        self._open.update(t for live, t in topics.items() if live not in self._ended)
-
-    def _records(self, topic: str, offset: int) -> list[StoredMessage]:
-        """Read a queue from an offset on."""
-        records: list[StoredMessage] = []
-        while True:
-            found = self._store.reads.get(topic, 0, QueueOffset(offset), _READ)
-            if found.status is GetStatus.FOUND:
-                records += decode_stored(found.body)
-            elif found.next_begin_offset <= offset:
-                return records
-            offset = found.next_begin_offset
+        ended_at = self.ops.load(self.progress)
+        if first is not None:
+            self._find_commits(max(first.physical_offset, ended_at))
+        self._open.update(t for live, t in topics.items() if live not in self.ops)
 
     def _find_commits(self, offset: int) -> None:
         """Find commits in the log that are not in the op queue."""
@@ -351,9 +265,9 @@ class HalfLog:
         if (
             key == committed.properties.get(names.TRANSACTION_ID)
             and live >= self.progress
-            and live not in self._ended
+            and live not in self.ops
         ):
-            self.end(live)
+            self.ops.end(live)
 
 
 def _root(record: StoredMessage) -> int:

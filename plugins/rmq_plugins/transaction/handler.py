@@ -90,13 +90,13 @@ class TransactionHandler:
             )
         record = self._find(header, request, connection)
         live = self._log.live(record)
-        if self._log.is_ended(live):
+        if live in self._log.ops:
             return request.reply()
         if self._log.is_forgotten(live):
             raise _refused(_NOT_FOUND)
         if header.commit_or_rollback == TRANSACTION_COMMIT:
             return self._commit(request, record, live)
-        if not self._log.end_now(live):
+        if not self._log.ops.end_now(live):
             raise RequestRejected(*_REFUSALS[PutStatus.SERVICE_NOT_AVAILABLE])
         self._count(ROLLBACK_NUMS, record)
         return request.reply()
@@ -162,7 +162,7 @@ class TransactionHandler:
             unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
         assert result.end_offset > record.physical_offset, "a commit follows its half"
-        self._log.end(live)
+        self._log.ops.end(live)
         topic = self._count(COMMIT_NUMS, record)
         age_ms = result.store_ms - record.born_timestamp
         self._statistics.commit_ages.add(age_ms // 1_000, topic=topic)

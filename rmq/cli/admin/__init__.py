@@ -19,17 +19,16 @@ SENTENCES: Final = {
 }
 
 
+def load(name: str) -> click.Command:
+    """Import one command."""
+    import_module(f"rmq.cli.admin.{ENTRIES[name].module}")
+    command = import_module("rmq.cli.admin.command").registry[name]
+    assert isinstance(command, click.Command), name
+    return command
+
+
 class AdminGroup(LazyGroup):
-    """Commands by name; listed from the catalogue, loaded on use."""
-
-    sentences = SENTENCES
-
-    def load(self, name: str) -> click.Command:
-        """Import one command."""
-        import_module(f"rmq.cli.admin.{ENTRIES[name].module}")
-        command = import_module("rmq.cli.admin.command").registry[name]
-        assert isinstance(command, click.Command), name
-        return command
+    """Commands that rmq serves, and those of mqadmin that it does not."""
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
@@ -44,6 +43,8 @@ class AdminGroup(LazyGroup):
 
 admin = AdminGroup(
     "admin",
+    sentences=SENTENCES,
+    load=load,
     help="""Look at running brokers and name servers, and change them.
 
     The commands and flags are those of mqadmin. Name servers: -n or NAMESRV_ADDR, else

@@ -4,6 +4,7 @@ import pytest
 import trio
 import trio.testing
 
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
@@ -42,13 +43,13 @@ def end(caller, half, how, **more):
         "msgId": "x",
         **more,
     }
-    return caller.call(37, fields)
+    return caller.call(RequestCode.END_TRANSACTION, fields)
 
 
 def check(caller):
     """Run one round of checks; return what the producer was asked."""
     caller.connection.sent.clear()
-    checker = Checker(caller.broker, caller.find(HalfLog))
+    checker = Checker(caller.broker, caller.find(Checker).log)
     trio.run(checker.round)
     return list(caller.connection.sent)
 
@@ -101,7 +102,7 @@ def test_commits_are_written_down_together(caller):
     for _ in range(3):
         end(caller, begin(caller), COMMIT)
     assert records(caller, OP) == []
-    caller.find(HalfLog).write_ops()
+    caller.find(Checker).log.ops.write()
     assert [op.body for op in records(caller, OP)] == [b"0,1,2,"]
 
 
@@ -146,7 +147,7 @@ def test_unknown_is_never_answered(caller, checked):
 def test_wrong_ends_change_nothing(caller, fields, remark, how):
     half = begin(caller)
     answer = end(caller, half, how, **fields)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark.endswith(remark)
     assert records(caller) == records(caller, OP) == []
     assert end(caller, half, COMMIT).code == 0
@@ -169,7 +170,7 @@ def test_an_end_that_comes_after_its_immunity(caller, clock, how):
     )
     clock.ms += 5_001
     answer = end(caller, half, how)
-    assert answer.code == 604
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert records(caller) == []
     assert end(caller, half, how, fromTransactionCheck="true").code == 0
 
@@ -187,7 +188,7 @@ def test_a_store_that_takes_nothing(caller):
     half = begin(caller)
     caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "the disk is full")
     for how in (COMMIT, ROLLBACK):
-        assert end(caller, half, how).code == 14
+        assert end(caller, half, how).code == ResponseCode.SERVICE_NOT_AVAILABLE
     caller.broker.store.disk.check()
     assert end(caller, half, COMMIT).code == 0
     assert len(records(caller)) == 1
@@ -205,7 +206,10 @@ def test_too_many_open_transactions(caller, monkeypatch):
 
 def test_a_refused_group_of_transactions(make_caller):
     caller = make_caller(reject_transaction_message=True)
-    assert caller.send(properties="TRAN_MSG\x01true\x02").code == 16
+    assert (
+        caller.send(properties="TRAN_MSG\x01true\x02").code
+        == ResponseCode.NO_PERMISSION
+    )
 
 
 def test_a_retry_of_a_transactional_message_is_a_retry(caller):
@@ -214,7 +218,12 @@ def test_a_retry_of_a_transactional_message_is_a_retry(caller):
     (record,) = records(caller)
     fields = {"offset": record.physical_offset, "group": "G"}
     for level, topic in ((1, "SCHEDULE_TOPIC_XXXX"), (-1, "%DLQ%G")):
-        assert caller.call(36, {**fields, "delayLevel": level}).code == 0
+        assert (
+            caller.call(
+                RequestCode.CONSUMER_SEND_MSG_BACK, {**fields, "delayLevel": level}
+            ).code
+            == 0
+        )
         assert len(records(caller, topic)) == 1
     assert len(records(caller, HALF)) == 1
 
@@ -260,7 +269,7 @@ def test_a_checked_transaction_ends_once(caller, clock, producer, which):
     assert len(records(caller)) == 1
     clock.ms += 30_000
     assert check(caller) == []
-    assert end(caller, half, COMMIT).code == 1
+    assert end(caller, half, COMMIT).code == ResponseCode.SYSTEM_ERROR
     assert len(records(caller)) == 1
 
 
@@ -294,8 +303,8 @@ def test_given_up_after_so_many_checks(caller, clock, producer):
     assert check(caller) == []
     (given_up,) = records(caller, "TRANS_CHECK_MAX_TIME_TOPIC")
     assert given_up.body == b"pay"
-    assert not caller.find(HalfLog).has_pending
-    assert end(caller, half, COMMIT).code == 1
+    assert not caller.find(Checker).log.has_pending
+    assert end(caller, half, COMMIT).code == ResponseCode.SYSTEM_ERROR
     assert records(caller) == []
 
 
@@ -310,7 +319,7 @@ def test_a_check_passes_many_that_ended(caller, clock, producer):
     asked = [decode_stored(question.body)[0].body for question in check(caller)]
     assert asked == [b"0", b"33", b"66", b"99"]
     assert caller.broker.store.statistics().get_found - before == len(asked) + 1
-    assert caller.find(HalfLog).progress == 100
+    assert caller.find(Checker).log.progress == 100
 
 
 def test_what_was_given_up_is_checked_again_when_told(caller, clock, producer):
@@ -321,13 +330,15 @@ def test_what_was_given_up_is_checked_again_when_told(caller, clock, producer):
     (given_up,) = records(caller, "TRANS_CHECK_MAX_TIME_TOPIC")
     assert caller.broker.statistics.open_transactions == {}
     fields = {"topic": "T", "msgId": given_up.offset_msg_id}
-    assert caller.call(323, fields).code == 0
+    assert caller.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields).code == 0
     assert caller.broker.statistics.open_transactions == {"T": 1}
     clock.ms += 30_000
     (question,) = check(caller)
     asked = decode_stored(question.body)[0]
     assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
-    assert end(caller, half, COMMIT).code == 1, "the old ids end nothing"
+    assert end(caller, half, COMMIT).code == ResponseCode.SYSTEM_ERROR, (
+        "the old ids end nothing"
+    )
     assert end(caller, records(caller, HALF)[-1], COMMIT).code == 0
     (record,) = records(caller)
     assert record.body == b"pay"
@@ -338,8 +349,10 @@ def test_what_was_given_up_is_checked_again_when_told(caller, clock, producer):
 def test_nothing_else_is_checked_again(caller, name):
     half = begin(caller)
     message_id = half.offset_msg_id if name == "half" else name
-    answer = caller.call(323, {"topic": "T", "msgId": message_id})
-    assert answer.code == 1
+    answer = caller.call(
+        RequestCode.RESUME_CHECK_HALF_MESSAGE, {"topic": "T", "msgId": message_id}
+    )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "is no message of TRANS_CHECK_MAX_TIME_TOPIC" in answer.remark
     assert len(records(caller, HALF)) == 1
 
@@ -389,26 +402,26 @@ def test_a_restart_remembers_what_ended(caller, how):
     half = begin(caller)
     end(caller, half, how)
     again = HalfLog(caller.broker)
-    assert again.is_ended(again.live(half))
+    assert again.live(half) in again.ops
 
 
 def test_a_commit_of_a_half_that_waits_for_its_delay_is_remembered(caller):
     half = begin(caller, properties="DELAY\x011\x02")
     end(caller, half, COMMIT)
-    assert HalfLog(caller.broker).is_ended(0)
+    assert 0 in HalfLog(caller.broker).ops
 
 
 def test_an_idle_checker_never_wakes(caller, clock, monkeypatch):
     rounds = []
 
     async def main():
-        log = caller.find(HalfLog)
+        log = caller.find(Checker).log
         checker = Checker(caller.broker, log)
         monkeypatch.setattr(checker, "round", lambda: rounds.append(1))
         with trio.move_on_after(100_000):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(checker.run)
-                nursery.start_soon(log.write_ops_later)
+                nursery.start_soon(log.ops.write_later)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert not rounds
@@ -416,10 +429,10 @@ def test_an_idle_checker_never_wakes(caller, clock, monkeypatch):
 
 def test_services_check_and_write_down(caller, clock, producer):
     async def main():
-        log = caller.find(HalfLog)
+        log = caller.find(Checker).log
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Checker(caller.broker, log).run)
-            nursery.start_soon(log.write_ops_later)
+            nursery.start_soon(log.ops.write_later)
             await trio.sleep(100)
             end(caller, begin(caller, bornTimestamp=clock.ms), COMMIT)
             begin(caller, b"open", bornTimestamp=clock.ms)

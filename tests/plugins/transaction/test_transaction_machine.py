@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 from rmq.broker.config import BrokerConfig
 from rmq.broker.put import PutInterceptor
 from rmq.errors import RequestRejected
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.message import Message
@@ -145,7 +146,9 @@ class TransactionMachine(RuleBasedStateMachine):
         }
         before, self.kill = self.stored, kill
         try:
-            self.handler.end(Command(37, fields), self.connection)
+            self.handler.end(
+                Command(RequestCode.END_TRANSACTION, fields), self.connection
+            )
         except RequestRejected:
             assert self.model.states[key] != OPEN
         except Killed:
@@ -180,7 +183,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def write_ops(self):
-        assert self.log.write_ops()
+        assert self.log.ops.write()
 
     @rule()
     def save(self):
