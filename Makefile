@@ -81,13 +81,13 @@ bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store: group c
 bench-check: $(VENV)/.dev  ## fail if the ratio to the echo got 10 % worse, twice; BASE=bench/results/….json
 	$(BIN)/python bench/compare.py $(BASE)
 
-abuse: $(VENV)/.dev  ## what an honest client notices of 23 attacks; SECONDS=20, ATTACKS=buffers,silent
+abuse: $(VENV)/.dev  ## what an honest client notices of 24 attacks; SECONDS=20, ATTACKS=buffers,silent
 	$(BIN)/python bench/abuse.py $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(ATTACKS),--attacks "$(ATTACKS)")
 
 fuzz: $(VENV)/.dev  ## a million bad frames, half with access control on; FRAMES=100000000, SEED=7, CODES=admin
 	$(BIN)/python tests/security/fuzz.py --frames $(FRAMES) $(if $(SEED),--seed $(SEED)) $(if $(CODES),--codes $(CODES))
 
-asan: $(VENV)/.dev  ## fast path, store, remoting and hostile tests under AddressSanitizer
+asan: $(VENV)/.dev  ## what calls compiled code under AddressSanitizer, stores also with a ring
 	$(BIN)/python tests/asan.py $(TESTS)
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
