@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from rmq.access.signature import is_signed, sign, signature_of, signed_content
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
 from tests.golden.recordings import read_rows
@@ -41,8 +42,14 @@ def test_the_body_is_signed_too(golden):
 
 def test_old_clients_leave_the_unique_key_flag_out():
     fields = {"b": "2", "a": "1", "_UNIQUE_KEY_QUERY": "true", "Signature": "?"}
-    assert signed_content(Command(12, fields, b"!", version=399)) == b"12!"
-    assert signed_content(Command(12, fields, b"!", version=400)) == b"true12!"
+    assert (
+        signed_content(Command(RequestCode.QUERY_MESSAGE, fields, b"!", version=399))
+        == b"12!"
+    )
+    assert (
+        signed_content(Command(RequestCode.QUERY_MESSAGE, fields, b"!", version=400))
+        == b"true12!"
+    )
 
 
 def test_names_are_in_the_order_of_utf16_units():
@@ -51,12 +58,12 @@ def test_names_are_in_the_order_of_utf16_units():
 
 
 def test_a_request_without_signature_is_not_signed():
-    assert not is_signed(Command(10, {"AccessKey": "a"}), "")
+    assert not is_signed(Command(RequestCode.SEND_MESSAGE, {"AccessKey": "a"}), "")
 
 
 @pytest.mark.parametrize("text", ["", "é", "\ud800", "x" * 10_000])
 def test_any_text_may_stand_where_the_signature_is_expected(text):
-    assert not is_signed(Command(10, {"Signature": text}), SECRET)
+    assert not is_signed(Command(RequestCode.SEND_MESSAGE, {"Signature": text}), SECRET)
 
 
 def test_a_request_of_ours_is_signed_as_that_of_a_client(golden):

@@ -9,6 +9,7 @@ import trio
 from rmq.client.admin import AdminClient, AnswerRefused, Queue
 from rmq.client.link import Link
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.records import decode_stored
 from rmq.testing import running_node
@@ -55,7 +56,7 @@ async def test_what_a_tool_asks(node):
         assert admin.pull("T", queues[0], 0)[2] == 19
         with pytest.raises(AnswerRefused) as error:
             admin.route("Unknown")
-        assert error.value.code == 17
+        assert error.value.code == ResponseCode.TOPIC_NOT_EXIST
         assert "TOPIC_NOT_EXIST" in str(error.value)
         with pytest.raises(AnswerRefused, match="206 CONSUMER_NOT_ONLINE"):
             admin.consumers("G")
@@ -109,10 +110,10 @@ def test_no_answer_in_time(server):
         Link(address, 0.1) as link,
         pytest.raises(InvokeTimeout, match="did not answer request 105 in time"),
     ):
-        link.ask(Command(105))
+        link.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC))
 
 
 def test_the_connection_goes_away(server):
     address = server(lambda connection: connection.recv(1 << 16))
     with Link(address, 1) as link, pytest.raises(PeerClosed):
-        link.ask(Command(105))
+        link.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC))

@@ -13,6 +13,7 @@ from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import Caller
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.testing import ManualClock
 
@@ -237,7 +238,10 @@ def test_the_own_broker_passes_and_is_believed(tables):
 
 def test_a_refusal_is_logged_briefly_and_on_one_line(tables, caplog):
     caplog.set_level("INFO")
-    command = Command(318, {"AccessKey": "x\n" * 100_000, "Signature": "?"})
+    command = Command(
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        {"AccessKey": "x\n" * 100_000, "Signature": "?"},
+    )
     with pytest.raises(RequestRejected):
         tables.door(ON).check(command, Connected())
     [line] = caplog.messages

@@ -28,6 +28,7 @@ from rmq.protocol.bodies.topics import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
 from rmq.testing import ManualClock
@@ -100,7 +101,9 @@ class Caller:
         return self.handle(request)
 
     def register(self, body=BODY, version=513, **fields):
-        return self.call(103, body, version, **(BROKER | fields))
+        return self.call(
+            RequestCode.REGISTER_BROKER, body, version, **(BROKER | fields)
+        )
 
 
 @pytest.fixture
@@ -143,7 +146,7 @@ def while_others_run(caller, body):
             turns += 1
 
     async def register():
-        request = Command.request(103, body=body)
+        request = Command.request(RequestCode.REGISTER_BROKER, body=body)
         request.ext_fields, request.version = BROKER, 513
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count)
@@ -172,7 +175,7 @@ def test_others_run_while_a_compressed_registration_of_10_000_topics_is_read(cal
 )
 def test_a_compressed_registration_has_bounds(caller, body, reason):
     answer = caller.register(body)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert reason in answer.remark
 
 
@@ -180,7 +183,10 @@ def test_who_left_while_its_registration_was_read_is_not_registered(
     caller, monkeypatch
 ):
     monkeypatch.setattr(CALLER, "is_open", False)
-    assert caller.register(packed([b"T 8 8 6 SINGLE_TAG {}"] * 2)).code == 1
+    assert (
+        caller.register(packed([b"T 8 8 6 SINGLE_TAG {}"] * 2)).code
+        == ResponseCode.SYSTEM_ERROR
+    )
     assert caller.routes.topics.names() == []
 
 
@@ -192,8 +198,8 @@ def test_a_body_that_was_damaged_is_refused(caller):
 
 @pytest.mark.parametrize("field", ["brokerName", "brokerAddr", "clusterName"])
 def test_names_from_outside_are_bounded(caller, field):
-    assert caller.register(**{field: "x" * 256}).code == 1
-    assert caller.register(**{field: ""}).code == 1
+    assert caller.register(**{field: "x" * 256}).code == ResponseCode.SYSTEM_ERROR
+    assert caller.register(**{field: ""}).code == ResponseCode.SYSTEM_ERROR
     assert caller.routes.cluster_info().broker_addr_table == {}
 
 
@@ -215,7 +221,7 @@ def test_no_order_of_topics_is_no_body(caller):
 
 def test_a_route_is_compact_standard_json_without_null_and_false(caller):
     caller.register()
-    text = caller.call(105, topic="T").body.decode()
+    text = caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body.decode()
     assert json.loads(text)["brokerDatas"][0]["brokerAddrs"] == {"0": A}
     assert not [word for word in ("null", "false", ": ", ", ") if word in text]
 
@@ -225,13 +231,15 @@ def test_order_configuration_joins_the_route_only_if_enabled(tmp_path):
         caller = Caller(tmp_path, order_message_enable=is_on)
         caller.kv.put("ORDER_TOPIC_CONFIG", "T", "a:4")
         caller.register()
-        route = TopicRouteData.decode(caller.call(105, topic="T").body)
+        route = TopicRouteData.decode(
+            caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body
+        )
         assert route.order_topic_conf == ("a:4" if is_on else None)
 
 
 def test_a_topic_nobody_has(caller):
-    answer = caller.call(105, topic="X")
-    assert answer.code == 17
+    answer = caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="X")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark.startswith(
         "No topic route info in name server for the topic: X\nSee https://"
     )
@@ -239,43 +247,63 @@ def test_a_topic_nobody_has(caller):
 
 def test_a_broker_asks_whether_its_version_is_known(caller):
     known = DataVersion(counter=1).encode()
-    assert caller.call(322, known, **BROKER).ext_fields == {"changed": "true"}
+    assert caller.call(RequestCode.QUERY_DATA_VERSION, known, **BROKER).ext_fields == {
+        "changed": "true"
+    }
     caller.register()
-    assert caller.call(322, known, **BROKER).ext_fields == {"changed": "false"}
-    newer = caller.call(322, DataVersion(counter=2).encode(), **BROKER)
+    assert caller.call(RequestCode.QUERY_DATA_VERSION, known, **BROKER).ext_fields == {
+        "changed": "false"
+    }
+    newer = caller.call(
+        RequestCode.QUERY_DATA_VERSION, DataVersion(counter=2).encode(), **BROKER
+    )
     assert newer.ext_fields == {"changed": "true"}
     assert DataVersion.decode(newer.body).counter == 1
 
 
 def test_permission_is_wiped_and_added(caller):
     caller.register()
-    wiped = caller.call(205, brokerName="a")
+    wiped = caller.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
     assert wiped.ext_fields == {"wipeTopicCount": "2"}
-    assert caller.call(327, brokerName="a").ext_fields == {"addTopicCount": "2"}
+    assert caller.call(
+        RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a"
+    ).ext_fields == {"addTopicCount": "2"}
 
 
 def test_the_list_of_topics_can_be_closed(tmp_path):
     caller = Caller(tmp_path, enable_all_topic_list=False)
-    answer = caller.call(206)
+    answer = caller.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     assert (answer.code, answer.remark) == (1, "disable")
 
 
 def test_key_value_configuration_is_kept(caller, tmp_path):
-    assert caller.call(100, namespace="N", key="k", value="v").code == 0
-    assert caller.call(101, namespace="N", key="k").ext_fields == {"value": "v"}
-    assert KVTable.decode(caller.call(219, namespace="N").body).table == {"k": "v"}
+    assert (
+        caller.call(RequestCode.PUT_KV_CONFIG, namespace="N", key="k", value="v").code
+        == 0
+    )
+    assert caller.call(
+        RequestCode.GET_KV_CONFIG, namespace="N", key="k"
+    ).ext_fields == {"value": "v"}
+    assert KVTable.decode(
+        caller.call(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="N").body
+    ).table == {"k": "v"}
     again = Caller(tmp_path)
     again.kv.load()
     assert again.kv.get("N", "k") == "v"
-    assert caller.call(102, namespace="N", key="k").code == 0
-    missing = caller.call(101, namespace="N", key="k")
+    assert caller.call(RequestCode.DELETE_KV_CONFIG, namespace="N", key="k").code == 0
+    missing = caller.call(RequestCode.GET_KV_CONFIG, namespace="N", key="k")
     assert (missing.code, missing.remark) == (22, "No config item, Namespace: N Key: k")
-    assert caller.call(219, namespace="N").remark == "No config item, Namespace: N"
+    assert (
+        caller.call(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="N").remark
+        == "No config item, Namespace: N"
+    )
 
 
 def test_system_topics_are_the_names_of_clusters_and_brokers(caller):
     caller.register()
-    answer = TopicList.decode(caller.call(304).body)
+    answer = TopicList.decode(
+        caller.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body
+    )
     assert (answer.topic_list, answer.broker_addr) == (["C", "a"], A)
 
 
@@ -284,13 +312,13 @@ def test_system_topics_are_the_names_of_clusters_and_brokers(caller):
 )
 def test_a_missing_field_is_answered_not_raised(caller, code):
     answer = caller.call(code)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"\x78\x9c", b"\x00", b"nul"])
 def test_a_body_that_is_none_is_answered_not_raised(caller, body):
-    assert caller.register(body).code == 1
+    assert caller.register(body).code == ResponseCode.SYSTEM_ERROR
     assert caller.routes.cluster_info().broker_addr_table == {}
 
 
@@ -333,9 +361,20 @@ def test_the_configuration_is_shown_and_changed_by_name(tmp_path):
     file = tmp_path / "namesrv.conf"
     file.write_text("# ours\nwaitSecondsForService=45\n")
     caller = Caller(tmp_path, config_store_path=str(file))
-    assert b"waitSecondsForService=45\n" in caller.call(319).body
-    assert caller.call(318, b"waitSecondsForService=44\n").code == 0
-    assert b"waitSecondsForService=44\n" in caller.call(319).body
+    assert (
+        b"waitSecondsForService=45\n"
+        in caller.call(RequestCode.GET_NAMESRV_CONFIG).body
+    )
+    assert (
+        caller.call(
+            RequestCode.UPDATE_NAMESRV_CONFIG, b"waitSecondsForService=44\n"
+        ).code
+        == 0
+    )
+    assert (
+        b"waitSecondsForService=44\n"
+        in caller.call(RequestCode.GET_NAMESRV_CONFIG).body
+    )
     assert file.read_text() == "# ours\nwaitSecondsForService=44\n"
     assert (tmp_path / "namesrv.conf.bak").read_text().endswith("=45\n")
 
@@ -352,8 +391,8 @@ def test_the_configuration_is_shown_and_changed_by_name(tmp_path):
     ],
 )
 def test_a_change_that_is_refused_is_named_and_changes_nothing(caller, body, said):
-    answer = caller.call(318, body)
-    assert answer.code == 16
+    answer = caller.call(RequestCode.UPDATE_NAMESRV_CONFIG, body)
+    assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark.startswith("Can not update config in black list.")
     assert said in answer.remark
     assert caller.config == NamesrvConfig()
@@ -364,10 +403,10 @@ def test_no_route_until_brokers_had_time_to_register(tmp_path):
     caller = Caller(tmp_path, **settings)
     caller.register()
     caller.clock.ms += 44_999
-    early = caller.call(105, topic="T")
+    early = caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
     assert (early.code, early.remark) == (1, "name server not ready")
     caller.clock.ms += 1
-    assert caller.call(105, topic="T").code == 0
+    assert caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 0
 
 
 def test_lists_of_topics_by_cluster_and_unit_can_be_closed(tmp_path):
@@ -400,7 +439,9 @@ def test_topics_are_listed_by_cluster_and_by_their_unit_flags(caller):
 def test_the_members_of_a_group_are_told_by_id(caller):
     caller.register()
     caller.register(brokerAddr="10.0.0.2:10911", brokerId="1")
-    body = caller.call(901, clusterName="C", brokerName="a").body
+    body = caller.call(
+        RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="C", brokerName="a"
+    ).body
     group = json.loads(body)["brokerMemberGroup"]
     assert group["brokerAddrs"] == {"0": A, "1": "10.0.0.2:10911"}
 
@@ -410,7 +451,9 @@ def test_a_caller_in_a_zone_is_told_the_brokers_of_its_zone(caller):
     caller.register(brokerName="b", brokerAddr="10.0.0.2:10911", __ZONE_NAME="south")
 
     def brokers(**fields):
-        route = TopicRouteData.decode(caller.call(105, topic="T", **fields).body)
+        route = TopicRouteData.decode(
+            caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T", **fields).body
+        )
         queues = {q.broker_name for q in route.queue_datas}
         assert queues == {b.broker_name for b in route.broker_datas}
         return queues
@@ -418,7 +461,7 @@ def test_a_caller_in_a_zone_is_told_the_brokers_of_its_zone(caller):
     assert brokers(__ZONE_MODE="true", __ZONE_NAME="North") == {"a"}
     assert brokers(__ZONE_NAME="north") == {"a", "b"}
     caller.register(brokerAddr="10.0.0.3:10911", brokerId="1", __ZONE_NAME="north")
-    caller.call(104, **BROKER)
+    caller.call(RequestCode.UNREGISTER_BROKER, **BROKER)
     assert brokers(__ZONE_MODE="true", __ZONE_NAME="south") == {"a", "b"}
 
 
@@ -428,32 +471,42 @@ def test_without_a_master_the_least_slave_acts_as_one_if_enabled(tmp_path):
     slave = "10.0.0.2:10911"
     caller.register(**acting)
     caller.register(brokerAddr=slave, brokerId="1", **acting)
-    caller.call(104, **BROKER)
-    route = TopicRouteData.decode(caller.call(105, topic="T").body)
+    caller.call(RequestCode.UNREGISTER_BROKER, **BROKER)
+    route = TopicRouteData.decode(
+        caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body
+    )
     assert route.broker_datas[0].broker_addrs == {0: slave}
     assert route.queue_datas[0].perm == 4
 
 
 def test_a_kept_answer_is_made_anew_when_its_route_changes(caller):
     caller.register()
-    first = caller.call(105, topic="T").body
-    assert caller.call(105, topic="T").body is first
+    first = caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body
+    assert caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body is first
     caller.register()
-    assert caller.call(105, topic="T").body is first
+    assert caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body is first
     caller.register(brokerAddr="10.0.0.2:10911", brokerId="1")
-    assert b"10.0.0.2:10911" in caller.call(105, topic="T").body
-    caller.call(205, brokerName="a")
-    assert b'"perm":4' in caller.call(105, topic="T").body
-    caller.call(216, topic="T")
-    assert caller.call(105, topic="T").code == 17
+    assert (
+        b"10.0.0.2:10911"
+        in caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body
+    )
+    caller.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
+    assert (
+        b'"perm":4' in caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body
+    )
+    caller.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T")
+    assert (
+        caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").code
+        == ResponseCode.TOPIC_NOT_EXIST
+    )
 
 
 def test_answers_kept_have_a_limit(caller, monkeypatch):
     caller.register()
-    first = caller.call(105, topic="T").body
+    first = caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body
     monkeypatch.setattr(answers, "MAX_BYTES", len(first) + answers.BODY_COST)
-    caller.call(105, topic="U")
-    assert caller.call(105, topic="T").body is not first
+    caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="U")
+    assert caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").body is not first
 
 
 def test_most_answers_are_kept_when_more_than_fit_are_asked_for_in_turn(
@@ -466,13 +519,16 @@ def test_most_answers_are_kept_when_more_than_fit_are_asked_for_in_turn(
     )
     body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode()
     caller.register(body)
-    size = len(caller.call(105, topic="T000").body) + answers.BODY_COST
+    size = (
+        len(caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T000").body)
+        + answers.BODY_COST
+    )
     monkeypatch.setattr(answers, "MAX_BYTES", 100 * size)
     bodies = {}
     kept = 0
     for turn in range(20):
         for topic in topics:
-            body = caller.call(105, topic=topic).body
+            body = caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic).body
             kept += turn > 9 and bodies.get(topic) is body
             bodies[topic] = body
     assert kept > 0.7 * 10 * len(topics)

@@ -2,7 +2,7 @@
 
 import trio
 
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.testing import ManualClock, RawClient, running_name_server
 
@@ -86,7 +86,7 @@ async def test_an_unknown_code_is_answered_as_java_does(tmp_path):
         RawClient.connect(names.name_servers[0]) as client,
     ):
         answer = await client.call(request(9_999))
-        assert answer.code == 3
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert answer.remark == " request type 9999 not supported"
 
 

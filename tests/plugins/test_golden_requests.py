@@ -12,6 +12,7 @@ import pytest
 from rmq.errors import RemoteProtocolError
 from rmq.plugin import Held
 from rmq.protocol import fastjson
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import decode
 from tests.golden.recordings import read_rows
 
@@ -123,7 +124,7 @@ def test_java_refuses_the_same_codes_on_the_fast_port(caller, exchanges):
         for exchange in exchanges
         if exchange.port == "fast"
         and exchange.answer
-        and decode(exchange.answer).code == 3
+        and decode(exchange.answer).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     }
     served = {code for code, ports in caller.ports.items() if "fast" in ports}
     assert refused

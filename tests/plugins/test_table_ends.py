@@ -10,6 +10,7 @@ import pytest
 
 import rmq_plugins.pull.native
 from rmq._fastpath import CommitTable, HeartbeatPath, QueueTail
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq_plugins.pull.handler import PullHandler
@@ -112,7 +113,15 @@ def pull(group, opaque):
         "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
         "expressionType": "TAG",
     }  # fmt: skip
-    return encode(Command(11, fields, opaque=opaque, language="JAVA", version=513))
+    return encode(
+        Command(
+            RequestCode.PULL_MESSAGE,
+            fields,
+            opaque=opaque,
+            language="JAVA",
+            version=513,
+        )
+    )
 
 
 def test_views_of_pulls(sides, monkeypatch):

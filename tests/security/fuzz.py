@@ -22,17 +22,12 @@ answers and in the log, and answers that a user may not have.
 """
 
 import argparse
-import contextlib
-import json
-import logging
 import os
 import random
 import re
-import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -42,22 +37,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import trio
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
 from rmq.errors import RemoteProtocolError  # noqa: E402
+from rmq.protocol.codes import RequestCode, ResponseCode  # noqa: E402
 from rmq.protocol.command import Command  # noqa: E402
 from rmq.protocol.frames import FrameDecoder, encode  # noqa: E402
-from rmq.testing import running_node  # noqa: E402
 from tests.security.bad_frames import ADMIN_CODES, Frames, recorded  # noqa: E402
+from tests.security.fuzz_node import Crash, Target  # noqa: E402
 from tests.security.identities import (  # noqa: E402
     FRIEND,
     SECRET,
     SUPER,
     Identities,
-    password_of,
     requests_that_make_users,
     signed,
 )
@@ -68,21 +61,6 @@ BATCHES_PER_CONNECTION = 40
 FRIEND_EVERY = 1_000
 ANSWER_LIMIT_S = 30
 BARRIER = 9_999
-STORE = Path("a/b/c/d/store")
-"""Deep enough that a way up from it ends in a folder that is looked through."""
-
-SETTINGS = {
-    "mappedFileSizeCommitLog": str(64 << 20),
-    "enablePropertyFilter": "true",
-    "brokerName": "broker-fuzz",
-    "initAuthenticationUser": json.dumps(
-        {"username": SUPER, "password": password_of(SUPER)}
-    ),
-    "innerClientAuthenticationCredentials": json.dumps(
-        {"accessKey": "i", "secretKey": SECRET + "2"}
-    ),
-    "tls.server.keyPassword": SECRET + "3",
-}
 MOST_HOLES = 50
 """Holes that a report lists."""
 
@@ -90,153 +68,7 @@ MEMORY_GROWTH_MIB = 200
 """From the half to the end: tables fill up with what the frames make."""
 
 
-# -- the node, in a process of its own
-
-
-class Watch:
-    """An audit hook: notes what the process touches outside its folder, or starts."""
-
-    STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork")
-    CHANGES = (
-        "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink",
-        "os.truncate", "os.chmod", "os.chown", "os.utime",
-    )  # fmt: skip
-
-    REMOVALS = ("os.remove", "os.rmdir")
-    """Their second argument is a folder's descriptor, -1 for none."""
-
-    def __init__(self, folder: Path) -> None:
-        own = {ROOT, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
-        self._own = (os.path.realpath(folder),)
-        self._readable = (*self._own, *map(os.path.realpath, own), "/proc/", "/sys/")
-        self.found: set[str] = set()
-
-    def __call__(self, event: str, arguments: tuple) -> None:
-        if event == "open":
-            path, _, flags = arguments
-            is_write = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            self._look(event, path, self._own if is_write else self._readable)
-        elif event in self.CHANGES:
-            for path in arguments:
-                if event in self.REMOVALS and arguments[1] >= 0:  # as rmtree does
-                    path = f"/proc/self/fd/{arguments[1]}/{os.fsdecode(arguments[0])}"
-                self._look(event, path, self._own)
-        elif event in self.STARTS:
-            self.found.add(f"{event} {arguments!r:.200}")
-
-    def _look(self, event: str, path: object, allowed: tuple[str, ...]) -> None:
-        if isinstance(path, str | bytes | os.PathLike):
-            real = os.path.realpath(os.fsdecode(path))
-            if not real.startswith(allowed):
-                self.found.add(f"{event} {real!r:.200}")
-
-
-async def serve(folder: Path, *, has_policies: bool) -> None:
-    """Run a node until a line comes; then print what is left of the fuzz."""
-    logging.basicConfig(level=logging.ERROR, format="%(message)s")
-    settings = SETTINGS | {
-        "authenticationEnabled": str(has_policies).lower(),
-        "authorizationEnabled": str(has_policies).lower(),
-        "brokerConfigPath": str(folder / "broker.conf"),
-        "kvConfigPath": str(folder / "kvConfig.json"),
-    }
-    watch = Watch(folder)
-    async with running_node(folder, settings) as node:
-        sys.addaudithook(watch)
-        ports = [node.address, node.name_servers[0]]
-        print(json.dumps(ports), flush=True)  # noqa: T201 - the parent reads it
-        while line := await trio.to_thread.run_sync(sys.stdin.readline):
-            if line.strip() == "end":
-                await node.server.drain(20)  # relayed requests take some seconds
-                with trio.move_on_after(5):  # the ends of connections arrive
-                    while state_of(node)["connections"]:
-                        await trio.lowlevel.checkpoint()
-            state = state_of(node) | {"outside": sorted(watch.found)}
-            print(json.dumps(state), flush=True)  # noqa: T201
-
-
-def state_of(node) -> dict[str, float]:
-    counts = node.server.statistics()
-    own = sum(1 for _ in node.server.connections("namesrv"))
-    context = node.broker.context
-    size = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())
-    return {
-        "connections": counts.reactor.connections - own,
-        "buffer_bytes": counts.reactor.buffer_bytes,
-        "held_replies": counts.reactor.held,
-        "running": counts.running,
-        "members": sum(1 for _ in context.consumers.all())
-        + sum(1 for _ in context.producers.all()),
-        "failures": counts.failures,
-        "requests": counts.requests,
-        "memory_mib": int(size[1]) / 1024,
-        "topics": len(context.topics.all()),
-    }
-
-
 # -- the clients
-
-
-class Target:
-    """The node's process and its two addresses."""
-
-    def __init__(self, folder: Path, *, has_policies: bool) -> None:
-        self.log = folder / "log"
-        self.folder = folder
-        command = [sys.executable, __file__, "--serve", str(folder / STORE)]
-        if has_policies:
-            command.append("--policies")
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        broker, names = json.loads(self._line())
-        self.addresses = {"broker": broker, "namesrv": names, "fast": broker}
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise Crash(f"the node died: {self.log.read_text()[-3000:]}")
-        return line
-
-    def strays(self) -> list[str]:
-        """Return what lies beside the store."""
-        own = {self.folder / STORE, self.log, *(self.folder / STORE).parents}
-        found = []
-        for place, folders, files in os.walk(self.folder):
-            here = Path(place)
-            folders[:] = [
-                each for each in folders if here / each != self.folder / STORE
-            ]
-            found += [here / each for each in (*folders, *files)]
-        return [str(each) for each in found if each not in own]
-
-    def state(self, *, is_end: bool = False) -> dict:
-        assert self.process.stdin is not None
-        self.process.stdin.write("end\n" if is_end else "look\n")
-        self.process.stdin.flush()
-        return json.loads(self._line())
-
-    def stop(self) -> int:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        try:
-            return self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            return self.process.wait()
-
-
-class Crash(Exception):
-    """The node is gone, or a good client was hurt."""
 
 
 class Conversation:
@@ -286,7 +118,10 @@ class Conversation:
                     self.answers[answer.code] += answer.is_response
                     if self._identities is not None and answer.is_response:
                         self._identities.hear(answer)
-                    if answer.opaque == self._mark and answer.code == 3:
+                    if (
+                        answer.opaque == self._mark
+                        and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                    ):
                         self._mark = 0
         except TimeoutError as error:
             raise Crash(f"no answer within {ANSWER_LIMIT_S} s") from error
@@ -347,8 +182,10 @@ class Friend:
             topic = {"topic": "FriendlyTopic", "defaultTopic": "TBW102",
                      "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
                      "topicFilterType": "SINGLE_TAG", "order": "false"}  # fmt: skip
-            self._ask(Command(17, topic, opaque=1))
-        answer = self._ask(Command(10, fields, self._body, opaque=2))
+            self._ask(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, topic, opaque=1))
+        answer = self._ask(
+            Command(RequestCode.SEND_MESSAGE, fields, self._body, opaque=2)
+        )
         if answer.code or int(answer.ext_fields["queueOffset"]) != self.sent:
             raise Crash(f"message {self.sent} of the friend: {answer}")
         self.sent += 1
@@ -532,11 +369,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="pieces side by side")
     parser.add_argument("--policies", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.serve:
-        trio.run(partial(serve, options.serve, has_policies=options.policies))
-        return 0
     if options.alone:
         return play_alone(options)
     print(f"seed {options.seed}", flush=True)  # noqa: T201 - repeats the run

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmq.access.signature import ACCESS_KEY, SIGNATURE, sign
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from tests.model.rights import Rights, Rule
 
@@ -62,7 +63,9 @@ def requests_that_make_users() -> Iterator[Command]:
         if rules is None:
             continue
         body = {"password": password_of(user), "userType": "Normal"}
-        yield Command(3001, {"username": user}, json.dumps(body).encode())
+        yield Command(
+            RequestCode.AUTH_CREATE_USER, {"username": user}, json.dumps(body).encode()
+        )
         if rules:
             entries = [
                 {"resource": rule.resource, "actions": sorted(rule.actions),
@@ -72,7 +75,11 @@ def requests_that_make_users() -> Iterator[Command]:
             subject = f"User:{user}"
             policies = [{"policyType": "Custom", "entries": entries}]
             acl = {"subject": subject, "policies": policies}
-            yield Command(3006, {"subject": subject}, json.dumps(acl).encode())
+            yield Command(
+                RequestCode.AUTH_CREATE_ACL,
+                {"subject": subject},
+                json.dumps(acl).encode(),
+            )
 
 
 def may_not(user: str | None, request: Command) -> bool:

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq_plugins.transaction.check import Checker
 from tests.plugins.conftest import RecordingConnection
 from tests.security.estate import USERS
@@ -15,7 +16,7 @@ def refused(estate, user, code, fields, body=b"", **more):
     """Ask, and see that it is refused and nothing has changed."""
     before = estate.digest()
     answer = estate.ask(user, code, fields, body, **more)
-    assert answer.code == 16, (answer.code, answer.remark)
+    assert answer.code == ResponseCode.NO_PERMISSION, (answer.code, answer.remark)
     assert estate.digest() == before
     return answer.remark
 
@@ -39,7 +40,7 @@ def test_replies_are_stored_nowhere_without_a_right(estate, code, topic):
     before = estate.digest()
     for user in ("sam", "ann"):
         estate.user = user
-        assert estate.send(code=code, **fields).code == 16
+        assert estate.send(code=code, **fields).code == ResponseCode.NO_PERMISSION
     assert estate.digest() == before
 
 
@@ -56,7 +57,7 @@ def test_a_transaction_is_ended_by_who_may_publish_to_its_topic(
     estate, user, how, topic
 ):
     refused(estate, user, 37, ending(estate, how, **topic))
-    assert estate.ask("vera", 37, ending(estate, 8)).code == 0
+    assert estate.ask("vera", RequestCode.END_TRANSACTION, ending(estate, 8)).code == 0
     assert estate.broker.store.reads.max_offset("Theirs", 0) == 2
 
 
@@ -65,13 +66,18 @@ def test_a_transaction_is_ended_by_the_user_of_its_producer_group(estate):
     remark = refused(estate, "eve", 37, ending(estate))
     assert "TheirProducers belongs to another user" in remark
     estate.broker.producers.on_close(estate.producer)
-    assert estate.ask("eve", 37, ending(estate)).code == 0
+    assert estate.ask("eve", RequestCode.END_TRANSACTION, ending(estate)).code == 0
 
 
 def test_a_given_up_transaction_is_resumed_by_who_administers_its_topic(estate):
     fields = {"topic": "Mine", "msgId": estate.id_of(estate.given_up)}
     assert "Topic:Theirs" in refused(estate, "ann", 323, fields)
-    assert estate.ask("vera", 323, fields | {"topic": "Theirs"}).code == 0
+    assert (
+        estate.ask(
+            "vera", RequestCode.RESUME_CHECK_HALF_MESSAGE, fields | {"topic": "Theirs"}
+        ).code
+        == 0
+    )
 
 
 def test_a_message_is_shown_to_who_may_read_its_topic(estate):
@@ -79,7 +85,12 @@ def test_a_message_is_shown_to_who_may_read_its_topic(estate):
     assert "Topic:Theirs" in refused(estate, "ann", 33, fields)
     half = {"topic": "Mine", "offset": estate.half}
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in refused(estate, "ann", 33, half)
-    assert estate.ask("vera", 33, fields | {"topic": "Theirs"}).code == 0
+    assert (
+        estate.ask(
+            "vera", RequestCode.VIEW_MESSAGE_BY_ID, fields | {"topic": "Theirs"}
+        ).code
+        == 0
+    )
 
 
 @pytest.mark.parametrize("what", ["message", "half"])
@@ -87,7 +98,7 @@ def test_a_message_is_given_back_by_who_may_read_its_topic(estate, what):
     fields = {"offset": getattr(estate, what), "group": "MyGroup", "delayLevel": 1}
     refused(estate, "ann", 36, fields)
     own = {"offset": estate.message, "group": "TheirGroup", "delayLevel": 1}
-    assert estate.ask("vera", 36, own).code == 0
+    assert estate.ask("vera", RequestCode.CONSUMER_SEND_MSG_BACK, own).code == 0
 
 
 def test_a_message_is_pushed_to_who_may_read_its_topic(estate):
@@ -103,7 +114,7 @@ def test_a_message_is_pushed_to_who_may_read_its_topic(estate):
     assert "Topic:Theirs" in refused(estate, "ann", 309, fields)
     assert not connection.sent
     fields |= {"consumerGroup": "TheirGroup", "clientId": "c@vera", "topic": "Theirs"}
-    assert estate.ask("vera", 309, fields).code == 0
+    assert estate.ask("vera", RequestCode.CONSUME_MESSAGE_DIRECTLY, fields).code == 0
     assert [each.code for each in estate.consumer.sent] == [309]
 
 
@@ -122,7 +133,7 @@ def test_offsets_are_cloned_from_groups_that_one_may_see(estate):
 def test_producers_of_others_are_not_joined(estate, client_id, group, word):
     before = estate.digest()
     answer = estate.beat("ann", estate.stranger, client_id, producers=["X", group])
-    assert answer.code == 16
+    assert answer.code == ResponseCode.NO_PERMISSION
     assert f"the {word} belongs to another user" in answer.remark
     assert estate.digest() == before
     estate.broker.producers.on_close(estate.producer)
@@ -191,9 +202,14 @@ def test_on_both_white_lists_anybody_may(make_estate):
     fields = {
         "a": "PG", "b": "Theirs", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0,
     }  # fmt: skip
-    assert estate.ask(None, 310, fields, b"x").code == 0
+    assert estate.ask(None, RequestCode.SEND_MESSAGE_V2, fields, b"x").code == 0
 
 
 def test_a_code_on_the_list_is_not_asked_about_what_it_finds_either(make_estate):
     estate = make_estate(authorizationWhitelist="33")
-    assert estate.ask("sam", 33, {"offset": estate.message}).code == 0
+    assert (
+        estate.ask(
+            "sam", RequestCode.VIEW_MESSAGE_BY_ID, {"offset": estate.message}
+        ).code
+        == 0
+    )

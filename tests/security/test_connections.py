@@ -4,6 +4,7 @@ import contextlib
 
 import trio
 
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.testing import RawClient
@@ -132,5 +133,7 @@ async def test_answers_that_nobody_asked_for(scene):
     client = await scene.connect()
     for opaque in (0, 1, 7, 2**31 - 1, -1):
         await client.send_bytes(encode(Command(0, opaque=opaque, flag=1)))
-    assert (await client.call(Command(9_999))).code == 3
+    assert (
+        await client.call(Command(9_999))
+    ).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     await scene.assert_unhurt()

@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmq.protocol.batch import BatchItem, encode_batch
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.store.message_store import MessageStore
 from rmq.tools.store_files import StoreFiles
@@ -26,7 +27,7 @@ def send(caller, sys_flag, *, is_batch=False, properties=""):
         "h": 0, "i": properties, "j": 0, "k": "false", "m": "true",
     }  # fmt: skip
     items = [BatchItem(0, b"one", ""), BatchItem(0, b"two", "")]
-    return caller.call(320, fields, encode_batch(items))
+    return caller.call(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(items))
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
@@ -42,7 +43,7 @@ def send(caller, sys_flag, *, is_batch=False, properties=""):
 )
 def test_what_would_never_be_delivered_is_refused(caller, is_batch, sys_flag, remark):
     answer = send(caller, sys_flag, is_batch=is_batch)
-    assert answer.code == 13
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert remark in answer.remark
     assert caller.broker.store.reads.max_offset("T", 0) == 0
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.bodies.heartbeat import ConsumerData
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.records import (
     StoredMessage,
@@ -67,7 +68,9 @@ def plant(caller, in_batch=False, **claims):
             "a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 5, "h": 0,
             "i": "", "j": 0, "k": "false", "m": "true",
         }  # fmt: skip
-        answer = caller.call(320, fields, encode_batch(items))
+        answer = caller.call(
+            RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(items)
+        )
     else:
         answer = caller.send(body=forge(place, **claims))
     assert answer.code == 0, answer.remark
@@ -85,7 +88,7 @@ def end(caller, place, queue_offset, how):
         "commitOrRollback": how,
         "msgId": "x",
     }
-    return caller.call(37, fields)
+    return caller.call(RequestCode.END_TRANSACTION, fields)
 
 
 def begin(caller):
@@ -114,9 +117,9 @@ def test_no_transaction_is_ended_by_a_forged_half(caller, in_batch, how):
 
 def test_a_half_to_come_cannot_be_ended_before_it_is_there(caller):
     forged = plant(caller, queue_offset=0)
-    assert end(caller, forged, 0, ROLLBACK).code == 1
+    assert end(caller, forged, 0, ROLLBACK).code == ResponseCode.SYSTEM_ERROR
     place, queue_offset = begin(caller)
-    assert end(caller, forged, 0, ROLLBACK).code == 1
+    assert end(caller, forged, 0, ROLLBACK).code == ResponseCode.SYSTEM_ERROR
     assert end(caller, place, queue_offset, COMMIT).code == 0
     assert bodies(caller)[-1] == b"pay"
 
@@ -128,15 +131,18 @@ def test_no_topic_is_written_by_a_forged_half(caller, topic):
     begin(caller)
     forged = plant(caller, real_topic=topic)
     end_offset = caller.broker.store.log.end_offset
-    assert end(caller, forged, 0, COMMIT).code == 1
+    assert end(caller, forged, 0, COMMIT).code == ResponseCode.SYSTEM_ERROR
     assert caller.broker.store.log.end_offset == end_offset
 
 
 def test_a_transaction_that_was_given_up_cannot_be_forged(caller):
     forged = plant(caller, topic=GIVEN_UP)
     before = caller.broker.store.log.end_offset
-    answer = caller.call(323, {"topic": "T", "msgId": offset_message_id(HOST, forged)})
-    assert answer.code == 1
+    answer = caller.call(
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        {"topic": "T", "msgId": offset_message_id(HOST, forged)},
+    )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "is no message of TRANS_CHECK_MAX_TIME_TOPIC" in answer.remark
     assert caller.broker.store.log.end_offset == before
 
@@ -145,14 +151,19 @@ def test_a_forged_message_is_not_given_back(caller):
     caller.broker.groups.find("G")
     forged = plant(caller, topic="T")
     before = caller.broker.store.log.end_offset
-    answer = caller.call(36, {"offset": forged, "group": "G", "delayLevel": 1})
+    answer = caller.call(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        {"offset": forged, "group": "G", "delayLevel": 1},
+    )
     assert answer.remark == f"look message by offset failed, {forged}"
     assert caller.broker.store.log.end_offset == before
 
 
 def test_a_forged_message_is_not_shown(caller):
     forged = plant(caller, topic="T")
-    answer = caller.call(33, {"topic": "T", "offset": forged})
+    answer = caller.call(
+        RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "T", "offset": forged}
+    )
     assert answer.remark == f"can not find message by the offset, {forged}"
 
 
@@ -164,7 +175,7 @@ def test_a_forged_message_is_not_pushed(caller, make_connection):
     consumer.sent.clear()
     message_id = offset_message_id(HOST, plant(caller, topic="T"))
     fields = {"consumerGroup": "G", "clientId": "c@1", "msgId": message_id}
-    answer = caller.call(309, {**fields, "topic": "T"})
+    answer = caller.call(RequestCode.CONSUME_MESSAGE_DIRECTLY, {**fields, "topic": "T"})
     assert answer.remark == f"there is no message {message_id}"
     assert not consumer.sent
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmq.namesrv.door import KINDS, Kind
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
 from tests.model.rights import NAMES_FREE, NAMES_GET
+from tests.security.fuzz_node import Watch
 from tests.security.identities import Identities
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -58,7 +60,7 @@ def test_codes_of_tools_alone(fuzz, tmp_path, has_policies):
 
 def test_what_leaves_the_store_is_seen(fuzz, tmp_path):
     store = tmp_path / "store"
-    watch = fuzz.Watch(store)
+    watch = Watch(store)
     watch("open", (str(store / "x"), "w", os.O_WRONLY | os.O_CREAT))
     watch("os.rename", (store / "x", store / "y", -1, -1))
     watch("open", (os.__file__, "r", os.O_RDONLY))
@@ -86,7 +88,9 @@ def test_a_secret_in_two_parts_is_seen(fuzz):
 def test_an_answer_that_a_user_may_not_have_is_seen():
     identities = Identities(random.Random(1))
     for _ in range(200):
-        request = Command(11, {"topic": "GoldenB", "consumerGroup": "G"})
+        request = Command(
+            RequestCode.PULL_MESSAGE, {"topic": "GoldenB", "consumerGroup": "G"}
+        )
         identities.put_into(request, "broker")
         identities.hear(request.reply(0))
     assert identities.forbidden == len(identities.holes) > 50
@@ -97,7 +101,7 @@ def test_an_answer_that_a_user_may_not_have_is_seen():
 def test_a_refusal_is_no_hole():
     identities = Identities(random.Random(1))
     for _ in range(100):
-        request = Command(310, {"b": "Theirs"})
+        request = Command(RequestCode.SEND_MESSAGE_V2, {"b": "Theirs"})
         identities.put_into(request, "broker")
         identities.hear(request.reply(16))
     assert identities.forbidden > 20

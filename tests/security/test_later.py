@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -77,7 +77,7 @@ async def test_delay_levels(scene, requests, level):
 async def test_ends_of_transactions(scene, requests, wrong, remark, how):
     right = await half(scene, requests) | {"commitOrRollback": how}
     answer = await ask(scene, RequestCode.END_TRANSACTION, right | wrong)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark.endswith(remark)
     assert stored(scene, "Paid") == 0
     answer = await ask(scene, RequestCode.END_TRANSACTION, right)
@@ -100,7 +100,7 @@ async def test_ends_of_transactions(scene, requests, wrong, remark, how):
 async def test_selectors(scene, sql, remark):
     fields = PULL | {"subscription": sql, "expressionType": "SQL92"}
     answer = await ask(scene, RequestCode.PULL_MESSAGE, fields)
-    assert answer.code == 23
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert remark in answer.remark
     await scene.assert_unhurt()
 
@@ -124,7 +124,7 @@ async def test_properties_that_are_a_bomb(scene, requests):
     assert answer.code == 0, answer.remark
     for bomb in (more, "a\x01" + "x" * 40_000):
         answer = await scene.friend.call(requests.send(topic="Bomb", properties=bomb))
-        assert answer.code == 13, answer.remark
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL, answer.remark
         assert answer.remark
     assert stored(scene, "Bomb") == 1
     await scene.assert_unhurt()
@@ -149,7 +149,7 @@ async def test_names_that_would_become_a_path(scene, requests, tmp_path):
 @pytest.mark.parametrize("offset", [-1, 1, 2**40, 2**63 - 1])
 async def test_offsets_that_never_were_sent_back(scene, offset):
     answer = await ask(scene, 36, {"offset": offset, "group": "G", "delayLevel": 0})
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"look message by offset failed, {offset}"
     assert stored(scene, DELAYED) == 0
     await scene.assert_unhurt()

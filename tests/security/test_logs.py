@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from rmq.logs import LINES, LINES_OF_ADDRESS
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode
 from rmq.remoting.client import RemotingClient
@@ -72,7 +72,7 @@ async def test_the_name_of_a_user(ask, lines, key, tries, wanted):
     for _ in range(tries):
         fields = {"AccessKey": key, "Signature": "a-secret-of-somebody"}
         answer = await ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields)
-        assert answer.code == 16
+        assert answer.code == ResponseCode.NO_PERMISSION
     refusals = [line for line in lines() if "is refused" in line]
     assert len(refusals) == wanted
 
@@ -86,7 +86,7 @@ async def test_a_broken_handler_shows_no_signature(ask, lines, node):
     table.register(4_711, broken)
     lines()
     fields = {"topic": FORGED, "Signature": "a-secret", "SecurityToken": "a-secret"}
-    assert (await ask(4_711, fields)).code == 1
+    assert (await ask(4_711, fields)).code == ResponseCode.SYSTEM_ERROR
     found = lines()
     assert ["topic" in line for line in found if "request 4711" in line] == [True], (
         found
@@ -122,7 +122,9 @@ async def test_a_zone_is_no_part_of_an_address(node, lines):
     host, port = node.address.rsplit(":", 1)
     async with await trio.open_tcp_stream(host, int(port)) as stream:
         header = b"PROXY TCP6 fe80::1%\nforged ::1 5 6\r\n"
-        await stream.send_all(header + encode(Command.request(38)))
+        await stream.send_all(
+            header + encode(Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
+        )
         assert await stream.receive_some(4_096)
         addresses = [each.remote_address for each in node.server.connections("main")]
     assert addresses == ["fe80::1:5"]

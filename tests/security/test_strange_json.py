@@ -13,6 +13,7 @@ from rmq.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.bodies.register import RegisterBrokerBody
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.json_header import (
     MAX_DIALECT_SIZE,
     MAX_LENIENT_SIZE,
@@ -69,7 +70,7 @@ def test_a_header_of_the_dialect_has_4_kib():
     text = b"{code:10,remark:'%s'}"
     room = MAX_DIALECT_SIZE - len(text) + 2
     command = decode_json_header(text % (b"x" * room), b"")
-    assert command.code == 10
+    assert command.code == ResponseCode.FLUSH_DISK_TIMEOUT
     with pytest.raises(RemoteProtocolError, match="4096 of another dialect"):
         decode_json_header(text % (b"x" * (room + 1)), b"")
 

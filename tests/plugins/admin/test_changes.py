@@ -11,7 +11,7 @@ import pytest
 
 from rmq.config import option
 from rmq.plugin import hookimpl
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.fastjson import dumps
 from rmq_plugins.admin.request_modes import RequestModes
 from rmq_plugins.admin.unserved import ADVICE
@@ -45,17 +45,19 @@ def options(caller):
 
 
 def settings(caller):
-    lines = caller.call(26).body.decode().splitlines()
+    lines = caller.call(RequestCode.GET_BROKER_CONFIG).body.decode().splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
 def test_dynamic_keys_change(caller, options):
-    version = caller.call(26).ext_fields["version"]
-    answer = caller.call(25, body=b"plugin.x.depth=7\nplugin.x.name=b c\n")
+    version = caller.call(RequestCode.GET_BROKER_CONFIG).ext_fields["version"]
+    answer = caller.call(
+        RequestCode.UPDATE_BROKER_CONFIG, body=b"plugin.x.depth=7\nplugin.x.name=b c\n"
+    )
     assert (answer.code, answer.ext_fields) == (0, {})
     assert (options.depth, options.name) == (7, "b c")
     assert settings(caller)["plugin.x.depth"] == "7"
-    assert caller.call(26).ext_fields["version"] != version
+    assert caller.call(RequestCode.GET_BROKER_CONFIG).ext_fields["version"] != version
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_dynamic_keys_change(caller, options):
 )
 def test_changes_that_are_refused(caller, options, text, code, remark):
     body = b"plugin.x.name=b\n" + text.encode()
-    answer = caller.call(25, body=body)
+    answer = caller.call(RequestCode.UPDATE_BROKER_CONFIG, body=body)
     assert answer.code == code
     assert remark in answer.remark
     assert (options.depth, options.name) == (5, "a"), "all of a request or none"
@@ -87,16 +89,33 @@ def group(name, **more):
 def test_groups_in_one_request(caller):
     groups = [group("A", retryMaxTimes=3), group("B", consumeEnable=False)]
     body = dumps({"groupConfigList": groups})
-    assert caller.call(225, body=body).code == 0
-    shown = json.loads(caller.call(352, {"group": "A"}).body)
+    assert (
+        caller.call(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body
+        ).code
+        == 0
+    )
+    shown = json.loads(
+        caller.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "A"}).body
+    )
     assert shown["retryMaxTimes"] == 3
-    assert json.loads(caller.call(352, {"group": "B"}).body)["consumeEnable"] is False
+    assert (
+        json.loads(
+            caller.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "B"}).body
+        )["consumeEnable"]
+        is False
+    )
 
 
 @pytest.mark.parametrize("wrong", [group("a b"), group("B", retryQueueNums=-1)])
 def test_one_wrong_group_stops_all(caller, wrong):
     body = dumps({"groupConfigList": [group("A"), wrong]})
-    assert caller.call(225, body=body).code != 0
+    assert (
+        caller.call(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body
+        ).code
+        != 0
+    )
     assert caller.broker.groups.get("A") is None
 
 
@@ -107,7 +126,12 @@ def test_one_wrong_group_stops_all(caller, wrong):
 def test_group_is_deleted(caller, fields, left):
     caller.broker.groups.find("G")
     caller.broker.offsets.commit("c", "G", "T", 0, 4)
-    assert caller.call(207, {"groupName": "G", **fields}).code == 0
+    assert (
+        caller.call(
+            RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G", **fields}
+        ).code
+        == 0
+    )
     assert caller.broker.groups.get("G") is None
     assert caller.broker.offsets.query("G", "T", 0) == left
 
@@ -116,22 +140,36 @@ def test_group_is_forbidden_a_topic(caller):
     caller.send()
     caller.broker.groups.find("G")
     fields = {"group": "G", "topic": "T"}
-    answer = caller.call(353, {**fields, "readable": "false"})
+    answer = caller.call(
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {**fields, "readable": "false"}
+    )
     assert json.loads(answer.body) == {**fields, "readable": False}
     assert caller.broker.groups.is_forbidden("G", "T")
-    assert json.loads(caller.call(353, fields).body)["readable"] is False
-    answer = caller.call(353, {**fields, "readable": "true"})
+    assert (
+        json.loads(
+            caller.call(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields).body
+        )["readable"]
+        is False
+    )
+    answer = caller.call(
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {**fields, "readable": "true"}
+    )
     assert json.loads(answer.body)["readable"] is True
     assert not caller.broker.groups.is_forbidden("G", "T")
 
 
 def test_unknown_group_cannot_be_forbidden(caller):
     fields = {"group": "X", "topic": "T", "readable": "false"}
-    assert caller.call(353, fields).code == 1
+    assert (
+        caller.call(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields).code
+        == ResponseCode.SYSTEM_ERROR
+    )
 
 
 def test_system_topics(caller):
-    names = json.loads(caller.call(305).body)["topicList"]
+    names = json.loads(caller.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body)[
+        "topicList"
+    ]
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= set(names)
     assert "T" not in names
 
@@ -145,8 +183,10 @@ def mode(**more):
 
 def test_mode_is_kept(caller, clock):
     caller.broker.groups.find("G")
-    assert caller.call(401, body=dumps(mode())).code == 0
-    shown = json.loads(caller.call(402).body)
+    assert (
+        caller.call(RequestCode.SET_MESSAGE_REQUEST_MODE, body=dumps(mode())).code == 0
+    )
+    shown = json.loads(caller.call(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE).body)
     assert shown == {"messageRequestModeMap": {"T": {"G": mode()}}}
     (table,) = [
         each
@@ -170,13 +210,18 @@ def test_mode_is_kept(caller, clock):
 )
 def test_modes_that_are_refused(caller, more, code):
     caller.broker.groups.find("G")
-    assert caller.call(401, body=dumps(mode(**more))).code == code
-    assert json.loads(caller.call(402).body) == {"messageRequestModeMap": {}}
+    assert (
+        caller.call(RequestCode.SET_MESSAGE_REQUEST_MODE, body=dumps(mode(**more))).code
+        == code
+    )
+    assert json.loads(caller.call(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE).body) == {
+        "messageRequestModeMap": {}
+    }
 
 
 def test_end_of_the_log_without_replicas(caller):
     caller.send()
-    body = json.loads(caller.call(907).body)
+    body = json.loads(caller.call(RequestCode.GET_BROKER_HA_STATUS).body)
     assert body["master"] is True
     assert body["masterCommitLogMaxOffset"] == caller.broker.store.log.end_offset > 0
     assert (body["inSyncSlaveNums"], body["haConnectionInfo"]) == (0, [])
@@ -185,21 +230,21 @@ def test_end_of_the_log_without_replicas(caller):
 def test_a_replica_is_told_where_the_log_is(caller):
     names = caller.broker.name_servers
     names.address, names.ha_address = "10.0.0.1:10911", "10.0.0.1:10912"
-    assert caller.call(906).ext_fields == {
+    assert caller.call(RequestCode.EXCHANGE_BROKER_HA_INFO).ext_fields == {
         "masterHaAddress": "10.0.0.1:10912",
         "masterAddress": "10.0.0.1:10911",
         "masterFlushOffset": "0",
     }
     fields = {"masterHaAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
-    answer = caller.call(906, fields)
-    assert answer.code == 1
+    answer = caller.call(RequestCode.EXCHANGE_BROKER_HA_INFO, fields)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "does not follow 10.0.0.2:10911" in answer.remark
 
 
 @pytest.mark.parametrize("code", ADVICE)
 def test_what_is_not_there_is_refused_with_advice(caller, code):
     answer = caller.call(code)
-    assert answer.code == 3
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     start = f" request type {RequestCode(code).value} not supported: "
     assert answer.remark.startswith(start)
     assert len(answer.remark) > len(start) + 20
@@ -220,13 +265,13 @@ def test_expired_files_go_when_asked(make_caller, clock):
         os.utime(path, (0, 0))
     store.cleaner.expiry_ms(0)
     assert store.cleaner.expiry_ms(0) is None
-    assert caller.call(329).code == 0
+    assert caller.call(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
     expiry_ms = store.cleaner.expiry_ms(0)
     while file := store.cleaner.take_log_file(expiry_ms):
         store.cleaner.discard([file])
     assert store.log.min_offset > 0
     assert caller.broker.store.reads.min_offset("T", 0) == 0
-    assert caller.call(306).code == 0
+    assert caller.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == 0
     assert caller.broker.store.reads.min_offset("T", 0) > 0
 
 
@@ -238,7 +283,7 @@ def test_queues_of_unknown_topics_go(caller):
     folder = caller.broker.store.directory.consume_queue
     caller.broker.store.queues.flush()
     assert (folder / "U").exists()
-    assert caller.call(316).code == 0
+    assert caller.call(RequestCode.CLEAN_UNUSED_TOPIC).code == 0
     assert not (folder / "U").exists()
     assert (folder / "T").exists()
     assert caller.broker.store.reads.max_offset("T", 0) == 1

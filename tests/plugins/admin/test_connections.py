@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rmq.protocol.bodies.heartbeat import HeartbeatData
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.fastjson import dumps
 
 SUBSCRIPTION = {
@@ -29,12 +30,19 @@ HEARTBEAT = {
 def online(caller):
     """Bring a producer of P and a consumer of G online."""
     assert HeartbeatData.decode(dumps(HEARTBEAT)).client_id == "c@1"
-    assert caller.call(34, body=dumps(HEARTBEAT), version=400).code == 0
+    assert (
+        caller.call(RequestCode.HEART_BEAT, body=dumps(HEARTBEAT), version=400).code
+        == 0
+    )
     return caller
 
 
 def test_members_of_a_consumer_group(online):
-    body = json.loads(online.call(203, {"consumerGroup": "G"}).body)
+    body = json.loads(
+        online.call(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "G"}
+        ).body
+    )
     (member,) = body["connectionSet"]
     assert member == {
         "clientAddr": "127.0.0.1:40001",
@@ -61,13 +69,17 @@ def test_nobody_is_there(online, code, fields, answer, remark):
 
 
 def test_members_of_a_producer_group(online):
-    body = json.loads(online.call(204, {"producerGroup": "P"}).body)
+    body = json.loads(
+        online.call(
+            RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "P"}
+        ).body
+    )
     assert [member["clientId"] for member in body["connectionSet"]] == ["c@1"]
     assert body["connectionSet"][0]["version"] == 400
 
 
 def test_all_producers(online, clock):
-    body = json.loads(online.call(328).body)
+    body = json.loads(online.call(RequestCode.GET_ALL_PRODUCER_INFO).body)
     assert body["data"]["P"] == [
         {
             "clientId": "c@1",
@@ -84,14 +96,20 @@ def test_all_producers(online, clock):
 )
 def test_languages_by_name_or_number(caller, language, shown):
     caller.broker.producers.register("P", "c", caller.connection, language, 1, 0)
-    body = json.loads(caller.call(204, {"producerGroup": "P"}).body)
+    body = json.loads(
+        caller.call(
+            RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "P"}
+        ).body
+    )
     assert body["connectionSet"][0]["language"] == shown
 
 
 def test_groups_of_a_topic_are_online_or_have_offsets(online):
     commit(online, "Offline", "T")
     commit(online, "Other", "U")
-    body = json.loads(online.call(300, {"topic": "T"}).body)
+    body = json.loads(
+        online.call(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"}).body
+    )
     assert body == {"groupList": ["G", "Offline"]}
 
 
@@ -99,14 +117,24 @@ def test_topics_of_a_group(online):
     commit(online, "G", "T")
     commit(online, "G", "U")
     commit(online, "Other", "V")
-    body = json.loads(online.call(343, {"group": "G"}).body)
+    body = json.loads(
+        online.call(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "G"}).body
+    )
     assert body == {"brokerAddr": "127.0.0.1:10911", "topicList": ["T", "U"]}
 
 
 def test_subscription_of_a_group(online):
-    body = json.loads(online.call(345, {"group": "G", "topic": "T"}).body)
+    body = json.loads(
+        online.call(
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "G", "topic": "T"}
+        ).body
+    )
     assert body["subscriptionData"] == SUBSCRIPTION
-    body = json.loads(online.call(345, {"group": "G", "topic": "U"}).body)
+    body = json.loads(
+        online.call(
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "G", "topic": "U"}
+        ).body
+    )
     assert body == {"group": "G", "topic": "U"}
 
 
@@ -116,4 +144,4 @@ def commit(caller, group, topic, offset=1):
     }  # fmt: skip
     caller.topic(topic)
     caller.broker.groups.find(group)
-    assert caller.call(15, fields).code == 0
+    assert caller.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0

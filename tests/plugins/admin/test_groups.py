@@ -4,11 +4,17 @@ import json
 
 import pytest
 
+from rmq.protocol.codes import RequestCode, ResponseCode
+
 
 def test_group_is_created_and_shown(caller):
     body = b'{"groupName":"New","retryMaxTimes":3}'
-    assert caller.call(200, {}, body).code == 0
-    shown = json.loads(caller.call(352, {"group": "New"}).body)
+    assert (
+        caller.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
+    )
+    shown = json.loads(
+        caller.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "New"}).body
+    )
     assert shown["retryMaxTimes"] == 3
     assert shown["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
 
@@ -25,7 +31,7 @@ def test_group_is_created_and_shown(caller):
     ],
 )
 def test_refused_group(caller, body, code, remark):
-    answer = caller.call(200, {}, body)
+    answer = caller.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
     assert answer.code == code
     assert remark in answer.remark
     assert caller.broker.groups.get("New") is None
@@ -33,26 +39,34 @@ def test_refused_group(caller, body, code, remark):
 
 def test_no_body_changes_nothing(caller):
     version = caller.broker.groups.data_version
-    assert caller.call(200).code == 0
+    assert caller.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).code == 0
     assert caller.broker.groups.data_version == version
 
 
 def test_all_groups_and_pages(caller):
-    answer = caller.call(201)
+    answer = caller.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     body = json.loads(answer.body)
     groups = body["subscriptionGroupTable"]
     assert answer.ext_fields == {"totalGroupNum": str(len(groups))}
     assert "TOOLS_CONSUMER" in groups
     assert body["forbiddenTable"] == {}
-    page = caller.call(201, {"groupSeq": 2, "maxGroupNum": 3})
+    page = caller.call(
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"groupSeq": 2, "maxGroupNum": 3}
+    )
     assert list(json.loads(page.body)["subscriptionGroupTable"]) == sorted(groups)[2:5]
 
 
 def test_question_creates_the_group(caller):
-    assert caller.call(352, {"group": "Asked"}).code == 0
+    assert (
+        caller.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "Asked"}).code
+        == 0
+    )
     assert caller.broker.groups.get("Asked") is not None
 
 
 def test_unknown_group(make_caller):
     caller = make_caller(auto_create_subscription_group=False)
-    assert caller.call(352, {"group": "Asked"}).code == 26
+    assert (
+        caller.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "Asked"}).code
+        == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.fastjson import loads
 from rmq_plugins.schedule.deliver import Deliveries
 
@@ -14,7 +15,7 @@ def commit(caller, group, offset, *, topic="T", queue_id=0):
         "commitOffset": offset,
     }  # fmt: skip
     caller.broker.groups.find(group)
-    assert caller.call(15, fields).code == 0
+    assert caller.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0
 
 
 def offset(caller, group, *, topic="T", queue_id=0):
@@ -31,9 +32,13 @@ def filled(caller, clock):
 
 
 def test_earliest_store_time(filled, clock):
-    answer = filled.call(32, {"topic": "T", "queueId": 0})
+    answer = filled.call(
+        RequestCode.GET_EARLIEST_MSG_STORETIME, {"topic": "T", "queueId": 0}
+    )
     assert answer.ext_fields == {"timestamp": str(clock.ms - 5_000)}
-    answer = filled.call(32, {"topic": "T", "queueId": 1})
+    answer = filled.call(
+        RequestCode.GET_EARLIEST_MSG_STORETIME, {"topic": "T", "queueId": 1}
+    )
     assert answer.ext_fields == {"timestamp": "-1"}
 
 
@@ -41,7 +46,7 @@ def test_all_committed_offsets(filled):
     commit(filled, "G", 4)
     commit(filled, "G", 2, queue_id=1)
     commit(filled, "H", 3)
-    body = json.loads(filled.call(43).body)
+    body = json.loads(filled.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body)
     assert body["offsetTable"] == {"T@G": {"0": 4, "1": 2}, "T@H": {"0": 3}}
     assert body["groupTopicMap"] == {"G": ["T"], "H": ["T"]}
 
@@ -49,15 +54,15 @@ def test_all_committed_offsets(filled):
 def test_delay_offsets(filled):
     filled.send(properties="DELAY\x013\x02")
     filled.find(Deliveries).offsets.set(3, 17)
-    body = json.loads(filled.call(45).body)
+    body = json.loads(filled.call(RequestCode.GET_ALL_DELAY_OFFSET).body)
     assert body["offsetTable"] == {"3": 17}
-    facts = json.loads(filled.call(28).body)["table"]
+    facts = json.loads(filled.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
     assert facts["scheduleMessageOffset_3"] == "17,1"
 
 
 def test_a_level_is_shown_before_it_has_delivered(filled):
     filled.send(properties="DELAY\x0118\x02")
-    facts = json.loads(filled.call(28).body)["table"]
+    facts = json.loads(filled.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
     assert facts["scheduleMessageOffset_18"] == "0,1"
     assert "scheduleMessageOffset_17" not in facts
 
@@ -66,9 +71,13 @@ def test_correction_is_the_least_of_the_groups_ahead(filled):
     for group, place in (("A", 5), ("B", 3), ("C", 1)):
         commit(filled, group, place)
     fields = {"topic": "T", "compareGroup": "A"}
-    assert loads(filled.call(308, fields).body) == {"correctionOffsets": {"0": 1}}
+    assert loads(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body) == {
+        "correctionOffsets": {"0": 1}
+    }
     fields = {**fields, "filterGroups": "C"}
-    assert loads(filled.call(308, fields).body) == {"correctionOffsets": {"0": 3}}
+    assert loads(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body) == {
+        "correctionOffsets": {"0": 3}
+    }
     assert offset(filled, "C") == 1, "Java forgets the groups that are filtered"
 
 
@@ -76,7 +85,7 @@ def test_correction_of_a_group_behind(filled):
     commit(filled, "A", 1)
     commit(filled, "B", 4)
     fields = {"topic": "T", "compareGroup": "A", "filterGroups": "A"}
-    body = loads(filled.call(308, fields).body)
+    body = loads(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body)
     assert body == {"correctionOffsets": {"0": (1 << 63) - 1}}
 
 
@@ -85,7 +94,7 @@ def test_clone_of_one_topic(filled):
     commit(filled, "G", 4)
     commit(filled, "G", 2, topic="U")
     fields = {"srcGroup": "G", "destGroup": "N", "topic": "T", "offline": "true"}
-    assert filled.call(314, fields).code == 0
+    assert filled.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == 0
     assert (offset(filled, "N"), offset(filled, "N", topic="U")) == (4, -1)
     assert offset(filled, "G") == 4
 
@@ -95,14 +104,23 @@ def test_clone_of_all_topics(filled):
     commit(filled, "G", 4)
     commit(filled, "G", 2, topic="U")
     filled.broker.topics.delete("T")
-    assert filled.call(314, {"srcGroup": "G", "destGroup": "N"}).code == 0
+    assert (
+        filled.call(
+            RequestCode.CLONE_GROUP_OFFSET, {"srcGroup": "G", "destGroup": "N"}
+        ).code
+        == 0
+    )
     assert (offset(filled, "N"), offset(filled, "N", topic="U")) == (-1, 2)
 
 
 def test_time_span(filled, clock):
     commit(filled, "G", 4)
     clock.ms += 10_000
-    body = loads(filled.call(303, {"topic": "T", "group": "G"}).body)
+    body = loads(
+        filled.call(
+            RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "G"}
+        ).body
+    )
     spans = {
         each["messageQueue"]["queueId"]: each for each in body["consumeTimeSpanSet"]
     }
@@ -116,13 +134,15 @@ def test_time_span(filled, clock):
 
 
 def test_time_span_of_an_unknown_topic(caller):
-    answer = caller.call(303, {"topic": "U", "group": "G"})
+    answer = caller.call(
+        RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "U", "group": "G"}
+    )
     assert (answer.code, answer.remark) == (17, "topic[U] not exist")
 
 
 def test_queue_entries(filled):
     fields = {"topic": "T", "queueId": 0, "index": 4, "count": 10}
-    body = json.loads(filled.call(321, fields).body)
+    body = json.loads(filled.call(RequestCode.QUERY_CONSUME_QUEUE, fields).body)
     assert (body["minQueueIndex"], body["maxQueueIndex"]) == (0, 6)
     queue = filled.broker.store.queues.get("T", 0)
     assert [
@@ -134,7 +154,7 @@ def test_queue_entries(filled):
 
 def test_queue_entries_and_a_group_that_is_away(filled):
     fields = {"topic": "T", "queueId": 0, "index": 0, "count": 1, "consumerGroup": "G"}
-    body = json.loads(filled.call(321, fields).body)
+    body = json.loads(filled.call(RequestCode.QUERY_CONSUME_QUEUE, fields).body)
     assert body["filterData"] == "G@T is not online!"
 
 
@@ -147,5 +167,7 @@ def test_queue_entries_and_a_group_that_is_away(filled):
     ],
 )
 def test_no_entry_there(filled, fields, code, remark):
-    answer = filled.call(321, {"index": 0, "count": 1, **fields})
+    answer = filled.call(
+        RequestCode.QUERY_CONSUME_QUEUE, {"index": 0, "count": 1, **fields}
+    )
     assert (answer.code, answer.remark, answer.body) == (code, remark, b"")

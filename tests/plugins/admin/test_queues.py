@@ -2,6 +2,8 @@
 
 import pytest
 
+from rmq.protocol.codes import RequestCode, ResponseCode
+
 QUEUE = {"topic": "T", "queueId": 0}
 
 
@@ -15,8 +17,8 @@ def five(caller, clock):
 
 
 def test_ends_of_a_queue(five):
-    assert five.call(30, QUEUE).ext_fields == {"offset": "5"}
-    assert five.call(31, QUEUE).ext_fields == {"offset": "0"}
+    assert five.call(RequestCode.GET_MAX_OFFSET, QUEUE).ext_fields == {"offset": "5"}
+    assert five.call(RequestCode.GET_MIN_OFFSET, QUEUE).ext_fields == {"offset": "0"}
 
 
 @pytest.mark.parametrize(
@@ -53,16 +55,20 @@ def test_offset_by_time(five, clock, after_ms, boundary, offset):
     fields = {**QUEUE, "timestamp": clock.ms - 50 + after_ms}
     if boundary is not None:
         fields["boundaryType"] = boundary
-    assert five.call(29, fields).ext_fields == {"offset": offset}
+    assert five.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields).ext_fields == {
+        "offset": offset
+    }
 
 
 def test_lite_topics_have_no_messages(five, clock):
     fields = {**QUEUE, "timestamp": clock.ms, "liteTopic": "x"}
-    assert five.call(29, fields).ext_fields == {"offset": "0"}
+    assert five.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields).ext_fields == {
+        "offset": "0"
+    }
 
 
 @pytest.mark.parametrize("code", [29, 30, 31])
 def test_missing_field_is_named(caller, code):
     answer = caller.call(code, {"topic": "T", "timestamp": 0})
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "queueId" in answer.remark

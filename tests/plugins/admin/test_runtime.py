@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from rmq.protocol.bodies.common import KVTable
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.frames import decode
 from rmq_plugins.admin.rates import Counts, Rates
 from rmq_plugins.admin.runtime import RuntimeInfo
@@ -16,11 +17,11 @@ DAY_MS = 86_400_000
 
 
 def facts(caller):
-    return json.loads(caller.call(28).body)["table"]
+    return json.loads(caller.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
 
 
 def test_configuration_is_shown_as_properties(caller):
-    answer = caller.call(26)
+    answer = caller.call(RequestCode.GET_BROKER_CONFIG)
     lines = answer.body.decode().splitlines()
     assert "brokerName=broker-a" in lines
     assert "autoCreateTopicEnable=true" in lines

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.fastjson import ObjectKey, loads
 
 
@@ -23,7 +24,7 @@ def busy(caller, clock):
             "commitOffset": offset,
         }  # fmt: skip
         caller.broker.groups.find(group)
-        assert caller.call(15, fields).code == 0
+        assert caller.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0
     return caller
 
 
@@ -36,7 +37,7 @@ def by_queue(table):
 
 
 def test_progress_of_a_group(busy, clock):
-    body = loads(busy.call(208, {"consumerGroup": "G"}).body)
+    body = loads(busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"}).body)
     table = by_queue(body["offsetTable"])
     assert set(table) == {("T", 0), ("T", 1), ("O", 0)}
     assert table["T", 0] == {
@@ -52,17 +53,21 @@ def test_progress_of_a_group(busy, clock):
 
 @pytest.mark.parametrize("fields", [{"topic": "O"}, {"topicList": "O;Unknown"}])
 def test_progress_in_some_topics(busy, fields):
-    body = loads(busy.call(208, {"consumerGroup": "G", **fields}).body)
+    body = loads(
+        busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G", **fields}).body
+    )
     assert set(by_queue(body["offsetTable"])) == {("O", 0)}
 
 
 def test_progress_of_a_group_nobody_knows(busy):
-    body = loads(busy.call(208, {"consumerGroup": "X"}).body)
+    body = loads(busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "X"}).body)
     assert body == {"consumeTps": 0.0, "offsetTable": {}}
 
 
 def test_progress_of_all_groups(busy):
-    body = loads(busy.call(317, {"isOrder": "false"}).body)
+    body = loads(
+        busy.call(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}).body
+    )
     shown = {
         name: each for entry in body["consumeStatsList"] for name, each in entry.items()
     }
@@ -74,7 +79,9 @@ def test_progress_of_all_groups(busy):
 
 
 def test_progress_in_ordered_topics_alone(busy):
-    body = loads(busy.call(317, {"isOrder": "true"}).body)
+    body = loads(
+        busy.call(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "true"}).body
+    )
     shown = {
         name: each for entry in body["consumeStatsList"] for name, each in entry.items()
     }
@@ -96,7 +103,11 @@ def test_progress_in_ordered_topics_alone(busy):
     ],
 )
 def test_traffic(busy, name, key, total):
-    body = loads(busy.call(315, {"statsName": name, "statsKey": key}).body)
+    body = loads(
+        busy.call(
+            RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key}
+        ).body
+    )
     assert set(body) == {"statsMinute", "statsHour", "statsDay"}
     for window in body.values():
         assert window["sum"] == total
@@ -105,8 +116,18 @@ def test_traffic(busy, name, key, total):
 
 
 def test_bytes_of_a_topic_are_those_of_its_records(busy):
-    body = loads(busy.call(315, {"statsName": "TOPIC_PUT_SIZE", "statsKey": "T"}).body)
-    other = loads(busy.call(315, {"statsName": "TOPIC_PUT_SIZE", "statsKey": "O"}).body)
+    body = loads(
+        busy.call(
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            {"statsName": "TOPIC_PUT_SIZE", "statsKey": "T"},
+        ).body
+    )
+    other = loads(
+        busy.call(
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            {"statsName": "TOPIC_PUT_SIZE", "statsKey": "O"},
+        ).body
+    )
     total = busy.broker.store.statistics().put_bytes
     assert body["statsDay"]["sum"] + other["statsDay"]["sum"] == total
 
@@ -114,13 +135,19 @@ def test_bytes_of_a_topic_are_those_of_its_records(busy):
 def test_bytes_of_a_pull_are_those_of_the_answer(busy):
     size = len(busy.pull("T", consumerGroup="G", maxMsgNums=3).body)
     body = loads(
-        busy.call(315, {"statsName": "GROUP_GET_SIZE", "statsKey": "T@G"}).body
+        busy.call(
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            {"statsName": "GROUP_GET_SIZE", "statsKey": "T@G"},
+        ).body
     )
     assert body["statsDay"]["sum"] == 2 * size
 
 
 def test_traffic_that_never_was(busy):
-    answer = busy.call(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "U"})
+    answer = busy.call(
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        {"statsName": "TOPIC_PUT_NUMS", "statsKey": "U"},
+    )
     assert (answer.code, answer.remark) == (
         1,
         "The stats <TOPIC_PUT_NUMS> <U> not exist",
@@ -130,21 +157,35 @@ def test_traffic_that_never_was(busy):
 def test_messages_given_back_are_counted(busy):
     offset = busy.broker.store.queues.get("T", 0).entry(0)[0]
     fields = {"offset": offset, "group": "G", "delayLevel": 3, "originTopic": "T"}
-    assert busy.call(36, fields).code == 0
+    assert busy.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == 0
     body = loads(
-        busy.call(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@G"}).body
+        busy.call(
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@G"},
+        ).body
     )
     assert body["statsMinute"]["sum"] == 1
 
 
 def test_topic_rate_comes_with_its_offsets(busy):
-    body = loads(busy.call(202, {"topic": "T"}).body)
+    body = loads(busy.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)
     assert body["topicPutTps"] == 0.6
 
 
 def test_deleted_topics_and_groups_are_not_counted_any_more(busy):
-    busy.call(207, {"groupName": "G"})
-    busy.call(215, {"topic": "O"})
+    busy.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G"})
+    busy.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "O"})
     for name, key in (("GROUP_GET_NUMS", "T@G"), ("TOPIC_PUT_NUMS", "O")):
-        assert busy.call(315, {"statsName": name, "statsKey": key}).code == 1
-    assert busy.call(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}).code == 0
+        assert (
+            busy.call(
+                RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key}
+            ).code
+            == ResponseCode.SYSTEM_ERROR
+        )
+    assert (
+        busy.call(
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"},
+        ).code
+        == 0
+    )

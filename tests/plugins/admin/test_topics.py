@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmq.broker.audit import DETAILED_TOPICS, audited
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.fastjson import loads
 from rmq_plugins.admin.topics import TOPICS_OF_A_TURN, TopicHandler
@@ -25,8 +26,8 @@ NEW = {
 def test_topic_is_created(caller):
     attributes = "+message.type=FIFO,+reserve.time=5"
     fields = {**NEW, "attributes": attributes, "order": "true"}
-    assert caller.call(17, fields).code == 0
-    answer = caller.call(351, {"topic": "New"})
+    assert caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    answer = caller.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "New"})
     assert json.loads(answer.body) == {
         "attributes": {"message.type": "FIFO", "reserve.time": "5"},
         "order": True,
@@ -40,18 +41,23 @@ def test_topic_is_created(caller):
 
 
 def test_topic_is_changed(caller):
-    caller.call(17, {**NEW, "attributes": "+message.type=FIFO"})
+    caller.call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, {**NEW, "attributes": "+message.type=FIFO"}
+    )
     version = caller.broker.topics.data_version
-    caller.call(17, {**NEW, "perm": 4, "attributes": "-message.type"})
+    caller.call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        {**NEW, "perm": 4, "attributes": "-message.type"},
+    )
     config = caller.broker.topics.get("New")
     assert (config.perm, config.attributes) == (4, {})
     assert caller.broker.topics.data_version != version
 
 
 def test_same_topic_again_changes_no_version(caller):
-    caller.call(17, NEW)
+    caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, NEW)
     version = caller.broker.topics.data_version
-    assert caller.call(17, NEW).code == 0
+    assert caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, NEW).code == 0
     assert caller.broker.topics.data_version == version
 
 
@@ -89,7 +95,10 @@ def test_same_topic_again_changes_no_version(caller):
 )
 def test_refused_topic(caller, fields, code, remark):
     wanted = {**NEW, **fields}
-    answer = caller.call(17, {k: v for k, v in wanted.items() if v is not None})
+    answer = caller.call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        {k: v for k, v in wanted.items() if v is not None},
+    )
     assert answer.code == code
     assert remark in answer.remark
     assert caller.broker.topics.get("New") is None
@@ -97,15 +106,15 @@ def test_refused_topic(caller, fields, code, remark):
 
 def test_attribute_that_may_not_change(caller):
     fields = {**NEW, "attributes": "+queue.type=SimpleCQ"}
-    assert caller.call(17, fields).code == 0
-    answer = caller.call(17, fields)
+    assert caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    answer = caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     assert "unchangeable attribute" in answer.remark
 
 
 def test_mixed_type_if_allowed(make_caller):
     caller = make_caller(enable_mixed_message_type=True)
     fields = {**NEW, "attributes": "+message.type=MIXED"}
-    assert caller.call(17, fields).code == 0
+    assert caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
 
 
 def topic_list(*names, **more):
@@ -115,7 +124,7 @@ def topic_list(*names, **more):
 
 def test_list_of_topics(caller):
     body = topic_list("L1", "L2", attributes={"+message.type": "DELAY"})
-    assert caller.call(18, {}, body).code == 0
+    assert caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body).code == 0
     for name in ("L1", "L2"):
         config = caller.broker.topics.get(name)
         assert config.attributes == {"message.type": "DELAY"}
@@ -133,7 +142,9 @@ def test_list_of_topics(caller):
     ],
 )
 def test_one_wrong_topic_stops_the_list(caller, names, more):
-    assert caller.call(18, {}, topic_list(*names, **more)).code in (1, 29)
+    assert caller.call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, topic_list(*names, **more)
+    ).code in (1, 29)
     assert caller.broker.topics.get("L1") is None
 
 
@@ -147,9 +158,9 @@ async def test_a_long_list_lets_others_run(caller):
     handler = TopicHandler(broker)
     before = len(broker.topics.all())
     names = [f"L{number}" for number in range(3 * TOPICS_OF_A_TURN)]
-    request = Command.request(18)
+    request = Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     request.body = topic_list(*names)
-    assert (await handler.update_list(request, None)).code == 0
+    assert (await handler.update_list(request, None)).code == ResponseCode.SUCCESS
     assert turns[:3] == [before] * 3, "all are checked before the first is created"
     assert turns[-1] == before + len(names)
 
@@ -167,10 +178,14 @@ def test_the_audit_of_a_long_list_has_names_only(caller):
 def audited_list(caller):
     """A handler of request 18 that changes nothing, as the broker registers it."""
     broker = caller.broker
-    handler = audited(broker, 18, lambda request, _: request.reply())
+    handler = audited(
+        broker,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        lambda request, _: request.reply(),
+    )
 
     def look(body):
-        request = Command.request(18)
+        request = Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
         request.body = body
         handler(request, SimpleNamespace(remote_address="127.0.0.1:1"))
 
@@ -178,26 +193,32 @@ def audited_list(caller):
 
 
 def test_list_without_a_document(caller):
-    assert caller.call(18, {}, b"").code == 1
+    assert (
+        caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, b"").code
+        == ResponseCode.SYSTEM_ERROR
+    )
 
 
 def test_topic_is_deleted_with_queues_and_offsets(caller):
     caller.send(queueId=1)
     caller.broker.offsets.commit("c", "G", "T", 1, 1)
-    assert caller.call(215, {"topic": "T"}).code == 0
+    assert caller.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
     assert caller.broker.topics.get("T") is None
     assert caller.broker.store.reads.max_offset("T", 1) == 0
     assert caller.broker.offsets.query("G", "T", 1) == -1
-    assert caller.call(215, {"topic": "T"}).code == 0
+    assert caller.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
 
 
 @pytest.mark.parametrize("name", ["", "TBW102", "../../x", "broker-a", "x" * 300])
 def test_topic_that_cannot_be_deleted(caller, name):
-    assert caller.call(215, {"topic": name}).code == 29
+    assert (
+        caller.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name}).code
+        == ResponseCode.INVALID_PARAMETER
+    )
 
 
 def test_all_topics(caller):
-    answer = caller.call(21)
+    answer = caller.call(RequestCode.GET_ALL_TOPIC_CONFIG)
     body = json.loads(answer.body)
     topics = body["topicConfigTable"]
     assert answer.ext_fields == {"totalTopicNum": str(len(topics))}
@@ -207,9 +228,13 @@ def test_all_topics(caller):
 
 def test_all_topics_in_pages(caller):
     names = set()
-    total = int(caller.call(21).ext_fields["totalTopicNum"])
+    total = int(
+        caller.call(RequestCode.GET_ALL_TOPIC_CONFIG).ext_fields["totalTopicNum"]
+    )
     for first in range(0, total, 4):
-        answer = caller.call(21, {"topicSeq": first, "maxTopicNum": 4})
+        answer = caller.call(
+            RequestCode.GET_ALL_TOPIC_CONFIG, {"topicSeq": first, "maxTopicNum": 4}
+        )
         page = json.loads(answer.body)["topicConfigTable"]
         assert len(page) == min(4, total - first)
         assert answer.ext_fields == {"totalTopicNum": str(total)}
@@ -221,14 +246,16 @@ def test_all_topics_in_pages(caller):
     ("first", "count", "size"), [(-5, 1, 1), (0, 0, 15), (10**6, 5, 0), (0, -1, 15)]
 )
 def test_odd_pages(caller, first, count, size):
-    answer = caller.call(21, {"topicSeq": first, "maxTopicNum": count})
+    answer = caller.call(
+        RequestCode.GET_ALL_TOPIC_CONFIG, {"topicSeq": first, "maxTopicNum": count}
+    )
     assert len(json.loads(answer.body)["topicConfigTable"]) >= size
     if not size:
         assert json.loads(answer.body)["topicConfigTable"] == {}
 
 
 def test_unknown_topic(caller):
-    answer = caller.call(351, {"topic": "No"})
+    answer = caller.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "No"})
     assert (answer.code, answer.remark) == (17, "No topic in this broker. topic: No")
 
 
@@ -236,7 +263,7 @@ def test_stats_of_a_topic(caller, clock):
     caller.send(queueId=1)
     clock.ms += 5
     caller.send(queueId=1)
-    body = loads(caller.call(202, {"topic": "T"}).body)
+    body = loads(caller.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)
     table = {dict(key)["queueId"]: value for key, value in body["offsetTable"].items()}
     assert table[0] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
     assert table[1] == {
@@ -248,5 +275,5 @@ def test_stats_of_a_topic(caller, clock):
 
 
 def test_stats_of_an_unknown_topic(caller):
-    answer = caller.call(202, {"topic": "No"})
+    answer = caller.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "No"})
     assert (answer.code, answer.remark) == (17, "topic[No] not exist")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.protocol.bodies.heartbeat import ConsumerData
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq_plugins.client.assignment import allocate_average, allocate_in_circle
 
 
@@ -35,7 +36,7 @@ def ask(caller, client_id="a", **more):
         "topic": "T",
         **more,
     }
-    return caller.call(400, {}, json.dumps(body).encode())
+    return caller.call(RequestCode.QUERY_ASSIGNMENT, {}, json.dumps(body).encode())
 
 
 def queue_ids(answer):
@@ -79,7 +80,10 @@ def test_unknown_strategy(caller, join):
 
 
 def test_no_document(caller):
-    assert caller.call(400, {}, b"").code == 1
+    assert (
+        caller.call(RequestCode.QUERY_ASSIGNMENT, {}, b"").code
+        == ResponseCode.SYSTEM_ERROR
+    )
 
 
 @given(st.integers(0, 64), st.integers(1, 16))

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
-from rmq.protocol.codes import LanguageCode
+from rmq.protocol.codes import LanguageCode, RequestCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from tests.golden.recordings import frame_files, read_rows
@@ -127,7 +127,7 @@ def update_group(side):
 
 def unregister(side):
     fields = {"clientID": "c@1", "consumerGroup": "G", "producerGroup": "P"}
-    side.caller.call(35, fields, connection=side.connection)
+    side.caller.call(RequestCode.UNREGISTER_CLIENT, fields, connection=side.connection)
 
 
 CHANGES = {

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from rmq.protocol.codes import RequestCode, ResponseCode
+
 
 def heartbeat(caller, *, consumers=(), producers=(), connection=None, **more):
     body = {
@@ -12,7 +14,9 @@ def heartbeat(caller, *, consumers=(), producers=(), connection=None, **more):
         "producerDataSet": [{"groupName": name} for name in producers],
         **more,
     }
-    return caller.call(34, {}, json.dumps(body).encode(), connection=connection)
+    return caller.call(
+        RequestCode.HEART_BEAT, {}, json.dumps(body).encode(), connection=connection
+    )
 
 
 def consumer(group="G", *subscriptions, **more):
@@ -41,7 +45,7 @@ def test_first_form_always_says_both(caller):
 
 def test_consumer_is_a_member_right_afterwards(caller):
     heartbeat(caller, consumers=[consumer("G", "T")])
-    answer = caller.call(38, {"consumerGroup": "G"})
+    answer = caller.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"})
     assert json.loads(answer.body) == {"consumerIdList": ["c@1"]}
     assert caller.broker.consumers.subscription("G", "T").sub_string == "*"
 
@@ -107,7 +111,7 @@ def test_second_form_asks_for_subscriptions_that_are_not_known(caller):
     ],
 )
 def test_bad_heartbeats_change_nothing(caller, body, code, text):
-    answer = caller.call(34, {}, body)
+    answer = caller.call(RequestCode.HEART_BEAT, {}, body)
     assert answer.code == code
     assert text in answer.remark
     assert caller.broker.consumers.client_ids("G") == []
@@ -116,14 +120,22 @@ def test_bad_heartbeats_change_nothing(caller, body, code, text):
 def test_goodbye(caller):
     heartbeat(caller, consumers=[consumer("G", "T")], producers=["P"])
     fields = {"clientID": "c@1", "consumerGroup": "G", "producerGroup": "P"}
-    assert caller.call(35, fields).code == 0
-    answer = caller.call(38, {"consumerGroup": "G"})
+    assert caller.call(RequestCode.UNREGISTER_CLIENT, fields).code == 0
+    answer = caller.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"})
     assert (answer.code, answer.remark) == (1, "no consumer for this group, G")
 
 
 def test_goodbye_of_a_stranger(caller):
-    assert caller.call(35, {"clientID": "x", "consumerGroup": "Nobody"}).code == 0
-    assert "clientID" in caller.call(35, {"consumerGroup": "G"}).remark
+    assert (
+        caller.call(
+            RequestCode.UNREGISTER_CLIENT, {"clientID": "x", "consumerGroup": "Nobody"}
+        ).code
+        == 0
+    )
+    assert (
+        "clientID"
+        in caller.call(RequestCode.UNREGISTER_CLIENT, {"consumerGroup": "G"}).remark
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +149,7 @@ def test_goodbye_of_a_stranger(caller):
 )
 def test_kind_of_expression_is_checked(caller, subscription, code):
     body = {"clientId": "c", "group": "G", "subscriptionData": subscription}
-    answer = caller.call(46, {}, json.dumps(body).encode())
+    answer = caller.call(RequestCode.CHECK_CLIENT_CONFIG, {}, json.dumps(body).encode())
     assert answer.code == code
     if code:
         assert answer.remark == (
@@ -146,13 +158,16 @@ def test_kind_of_expression_is_checked(caller, subscription, code):
 
 
 def test_check_without_a_document(caller):
-    assert caller.call(46, {}, b"nonsense").code == 1
+    assert (
+        caller.call(RequestCode.CHECK_CLIENT_CONFIG, {}, b"nonsense").code
+        == ResponseCode.SYSTEM_ERROR
+    )
 
 
 def check_config(caller, text, kind="SQL92"):
     data = {"topic": "T", "subString": text, "expressionType": kind}
     body = {"clientId": "c@1", "group": "G", "subscriptionData": data}
-    return caller.call(46, {}, json.dumps(body).encode())
+    return caller.call(RequestCode.CHECK_CLIENT_CONFIG, {}, json.dumps(body).encode())
 
 
 def test_check_of_a_selector_says_what_is_wrong(make_caller):
@@ -166,7 +181,9 @@ def test_members_that_differ_are_counted(caller, make_connection):
     for number, topic in enumerate(("T", "U")):
         connection = make_connection()
         body = {"clientID": f"c@{number}", "consumerDataSet": [consumer("G", topic)]}
-        caller.call(34, {}, json.dumps(body).encode(), connection=connection)
+        caller.call(
+            RequestCode.HEART_BEAT, {}, json.dumps(body).encode(), connection=connection
+        )
     assert caller.broker.consumers.mismatches.statistics()[:2] == (1, 1)
     caller.broker.consumers.on_close(connection)
     assert caller.broker.consumers.mismatches.statistics()[:2] == (0, 1)

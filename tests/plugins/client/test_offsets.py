@@ -2,6 +2,8 @@
 
 import pytest
 
+from rmq.protocol.codes import RequestCode, ResponseCode
+
 QUEUE = {"consumerGroup": "G", "topic": "T", "queueId": 0}
 
 
@@ -12,32 +14,43 @@ def group(caller):
 
 
 def test_committed_offset_is_answered(group):
-    assert group.call(15, {**QUEUE, "commitOffset": 7}).code == 0
-    answer = group.call(14, QUEUE)
+    assert (
+        group.call(
+            RequestCode.UPDATE_CONSUMER_OFFSET, {**QUEUE, "commitOffset": 7}
+        ).code
+        == 0
+    )
+    answer = group.call(RequestCode.QUERY_CONSUMER_OFFSET, QUEUE)
     assert (answer.code, answer.ext_fields) == (0, {"offset": "7"})
 
 
 def test_going_backwards_is_allowed(group):
-    group.call(15, {**QUEUE, "commitOffset": 7})
-    group.call(15, {**QUEUE, "commitOffset": 3})
-    assert group.call(14, QUEUE).ext_fields == {"offset": "3"}
+    group.call(RequestCode.UPDATE_CONSUMER_OFFSET, {**QUEUE, "commitOffset": 7})
+    group.call(RequestCode.UPDATE_CONSUMER_OFFSET, {**QUEUE, "commitOffset": 3})
+    assert group.call(RequestCode.QUERY_CONSUMER_OFFSET, QUEUE).ext_fields == {
+        "offset": "3"
+    }
 
 
 def test_new_group_on_a_young_queue_begins_at_zero(group):
     group.send()
-    assert group.call(14, QUEUE).ext_fields == {"offset": "0"}
+    assert group.call(RequestCode.QUERY_CONSUMER_OFFSET, QUEUE).ext_fields == {
+        "offset": "0"
+    }
 
 
 def test_new_group_on_a_young_queue_that_is_not_to_begin_at_zero(group):
     group.send()
-    answer = group.call(14, {**QUEUE, "setZeroIfNotFound": "false"})
-    assert answer.code == 22
+    answer = group.call(
+        RequestCode.QUERY_CONSUMER_OFFSET, {**QUEUE, "setZeroIfNotFound": "false"}
+    )
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert answer.remark.startswith("Not found, do not set to zero")
 
 
 def test_empty_queue_is_not_found(group):
-    answer = group.call(14, QUEUE)
-    assert answer.code == 22
+    answer = group.call(RequestCode.QUERY_CONSUMER_OFFSET, QUEUE)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert answer.remark.startswith("Not found, V3_0_6_SNAPSHOT")
 
 
@@ -58,12 +71,26 @@ def test_empty_queue_is_not_found(group):
 )
 def test_refused_update(group, fields, code, remark):
     wanted = {**QUEUE, "commitOffset": 1, **fields}
-    answer = group.call(15, {k: v for k, v in wanted.items() if v is not None})
+    answer = group.call(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        {k: v for k, v in wanted.items() if v is not None},
+    )
     assert answer.code == code
     assert remark in answer.remark
 
 
 def test_query_for_strangers(group):
-    assert group.call(14, {**QUEUE, "topic": "../../x"}).code == 22
-    assert group.call(14, {**QUEUE, "queueId": -1}).code == 22
-    assert group.call(14, {"topic": "T", "queueId": 0}).code == 1
+    assert (
+        group.call(
+            RequestCode.QUERY_CONSUMER_OFFSET, {**QUEUE, "topic": "../../x"}
+        ).code
+        == ResponseCode.QUERY_NOT_FOUND
+    )
+    assert (
+        group.call(RequestCode.QUERY_CONSUMER_OFFSET, {**QUEUE, "queueId": -1}).code
+        == ResponseCode.QUERY_NOT_FOUND
+    )
+    assert (
+        group.call(RequestCode.QUERY_CONSUMER_OFFSET, {"topic": "T", "queueId": 0}).code
+        == ResponseCode.SYSTEM_ERROR
+    )

@@ -3,6 +3,7 @@
 import pytest
 
 from rmq._fastpath import decode_record
+from rmq.protocol.codes import RequestCode, ResponseCode
 
 FOREVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
 
@@ -19,7 +20,7 @@ def three(caller, clock):
 
 def query(caller, key, **more):
     fields = {"topic": "T", "key": key, "maxNum": 10, **FOREVER, **more}
-    return caller.call(12, fields)
+    return caller.call(RequestCode.QUERY_MESSAGE, fields)
 
 
 def bodies(answer):
@@ -66,7 +67,7 @@ def test_messages_of_a_key(three, key, more, found, is_indexed):
 )
 def test_nothing_found(three, key, more):
     answer = query(three, key, **more)
-    assert answer.code == 22
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert answer.remark == "can not find message, maybe time range not correct"
     assert set(answer.ext_fields.values()) == {"0"}
 
@@ -82,14 +83,14 @@ def test_times_are_exact(three, clock, is_indexed):
 
 def test_message_by_offset(three):
     first = three.broker.store.reads.record_at(0)
-    answer = three.call(33, {"offset": 0})
+    answer = three.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0})
     assert (answer.code, answer.body) == (0, first)
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 4, 10**12])
 def test_no_message_at_an_offset(three, offset):
-    answer = three.call(33, {"offset": offset})
-    assert answer.code == 1
+    answer = three.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"can not find message by the offset, {offset}"
 
 
@@ -97,6 +98,6 @@ def test_no_message_at_an_offset(three, offset):
 def test_missing_field_is_named(three, name):
     fields = {"topic": "T", "key": "a", "maxNum": 1, **FOREVER}
     del fields[name]
-    answer = three.call(12, fields)
-    assert answer.code == 1
+    answer = three.call(RequestCode.QUERY_MESSAGE, fields)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert name in answer.remark

@@ -9,6 +9,7 @@ from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.heartbeat import ConsumerData
 from rmq.protocol.bodies.queues import GetConsumerStatusBody, ResetOffsetBody
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.records import decode_stored
 
@@ -40,7 +41,7 @@ def online(caller, make_connection):
 
 def running_info(caller, client="c@1", group="G"):
     fields = {"consumerGroup": group, "clientId": client, "jstackEnable": "true"}
-    return caller.call(307, fields)
+    return caller.call(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
 
 
 def test_running_info_is_passed_on_and_back(caller, online):
@@ -66,7 +67,7 @@ def test_nobody_to_ask(caller, online, client, group):
 def test_clients_that_are_too_old(caller, online):
     online(version=61)
     answer = running_info(caller)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "too low to finish, please upgrade it to V3_1_8_SNAPSHOT" in answer.remark
 
 
@@ -74,7 +75,7 @@ def test_a_client_that_says_nothing(caller, online):
     consumer = online()
     consumer.answer = type(consumer).answer.__get__(consumer)
     answer = running_info(caller)
-    assert answer.code == 207
+    assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
     assert answer.remark.startswith("consumer <G> <c@1> Timeout: ")
 
 
@@ -98,7 +99,7 @@ def test_a_message_is_consumed_directly(caller, online):
         "msgId": record.offset_msg_id,
         "topic": "T",
     }
-    assert caller.call(309, fields).code == 0
+    assert caller.call(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields).code == 0
     (question,) = consumer.sent
     assert decode_stored(question.body) == [record]
     assert question.ext_fields["brokerName"] == "broker-a"
@@ -112,13 +113,18 @@ def test_a_message_is_consumed_directly(caller, online):
 def test_ids_of_no_message(caller, online, message_id):
     consumer = online()
     fields = {"consumerGroup": "G", "clientId": "c@1", "msgId": message_id}
-    assert caller.call(309, fields).code == 1
+    assert (
+        caller.call(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields).code
+        == ResponseCode.SYSTEM_ERROR
+    )
     assert not consumer.sent
 
 
 def reset(caller, version=513, **more):
     fields = {"group": "G", "topic": "T", "timestamp": 0, "isForce": "true", **more}
-    return caller.call(222, fields, version=version)
+    return caller.call(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields, version=version
+    )
 
 
 def table(answer):
@@ -173,14 +179,14 @@ def test_resets_that_are_refused(caller, filled, fields, code, remark):
 def test_a_consumer_is_told_at_its_next_pull(caller, filled):
     reset(caller, queueId=0, offset=1)
     commit = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 3}
-    answer = caller.call(15, commit)
+    answer = caller.call(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
     assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
     answer = caller.pull(offset=3, sysFlag=5, commitOffset=3)
     assert (answer.code, answer.remark) == (21, "OFFSET_RESET")
     assert answer.ext_fields["nextBeginOffset"] == "1"
     assert caller.broker.offsets.query("G", "T", 0) == 1
     assert caller.pull(offset=1).code == 0
-    assert caller.call(15, commit).remark is None
+    assert caller.call(RequestCode.UPDATE_CONSUMER_OFFSET, commit).remark is None
     assert caller.broker.offsets.query("G", "T", 0) == 3
 
 
@@ -224,14 +230,18 @@ class TestPushed:
 
     def test_old_members(self, caller, online, filled):
         member = online(version=27)
-        assert reset(caller).code == 1
+        assert reset(caller).code == ResponseCode.SYSTEM_ERROR
         assert not member.sent
 
 
 def test_tools_in_c_have_a_body_of_their_own(caller, online, filled):
     member = online()
     fields = {"group": "G", "topic": "T", "timestamp": filled, "isForce": "true"}
-    request = Command(222, {k: str(v) for k, v in fields.items()}, language="CPP")
+    request = Command(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        {k: str(v) for k, v in fields.items()},
+        language="CPP",
+    )
     assert caller.handle(request).code == 0
     rows = json.loads(member.sent[0].body)["offsetTable"]
     assert rows[0] == {
@@ -253,11 +263,22 @@ def test_status_of_all_members_and_of_one(caller, online):
         online(f"c@{number}").answer = says(number)
     online("c@3")
     fields = {"topic": "T", "group": "G"}
-    body = GetConsumerStatusBody.decode(caller.call(223, fields).body)
+    body = GetConsumerStatusBody.decode(
+        caller.call(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields).body
+    )
     assert body.consumer_table == {"c@1": {queue: 1}, "c@2": {queue: 2}, "c@3": {}}
-    one = caller.call(223, {**fields, "clientAddr": "c@2"})
+    one = caller.call(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        {**fields, "clientAddr": "c@2"},
+    )
     assert list(fastjson.loads(one.body)["consumerTable"]) == ["c@2"]
 
 
 def test_status_of_a_group_that_is_not_online(caller):
-    assert caller.call(223, {"topic": "T", "group": "G"}).code == 1
+    assert (
+        caller.call(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            {"topic": "T", "group": "G"},
+        ).code
+        == ResponseCode.SYSTEM_ERROR
+    )

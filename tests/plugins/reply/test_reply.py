@@ -3,6 +3,7 @@
 import pytest
 
 from rmq.errors import PeerClosed
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import ReplyMessageRequestHeader
 from rmq.protocol.properties import decode_properties
@@ -107,7 +108,7 @@ def test_a_newer_connection_of_the_client_counts(caller, waiting, make_connectio
 
 def test_a_message_that_is_no_reply(caller, waiting):
     result = reply(caller, properties="KEYS\x01k\x02")
-    assert result.code == 1
+    assert result.code == ResponseCode.SYSTEM_ERROR
     assert result.remark == "reply message properties[REPLY_TO_CLIENT] is null"
 
 
@@ -130,5 +131,5 @@ def test_the_short_names_say_the_same(caller, waiting):
     fields = dict(zip("abcdefghijkm", [
         "PG", TOPIC, "TBW102", 4, 0, 0, 1, 0, PROPERTIES, 0, "false", "false",
     ], strict=True))  # fmt: skip
-    assert caller.call(325, fields, b"answer").code == 0
+    assert caller.call(RequestCode.SEND_REPLY_MESSAGE_V2, fields, b"answer").code == 0
     assert len(waiting.sent) == 1

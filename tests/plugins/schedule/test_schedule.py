@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from rmq.broker.housekeeping import save_changes
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
 from rmq.store.results import PutResult, PutStatus
@@ -80,7 +81,7 @@ def test_a_level_goes_before_a_time(caller):
 
 def test_a_time_alone_is_refused(caller):
     answer = caller.send(properties="TIMER_DELAY_MS\x015\x02")
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "timed delivery is not enabled" in answer.remark
 
 
@@ -165,7 +166,7 @@ def test_a_retry_comes_to_its_group(caller, clock):
     caller.send()
     (record,) = records(caller)
     fields = {"offset": record.physical_offset, "group": "G", "delayLevel": 1}
-    assert caller.call(36, fields).code == 0
+    assert caller.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == 0
     clock.ms += 1_000
     assert deliver(caller) == 1
     (again,) = records(caller, "%RETRY%G")
