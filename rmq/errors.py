@@ -90,6 +90,15 @@ class CorruptLog(StoreError):
         self.reason = reason
 
 
+class Diverged(StoreError):
+    """The log of a replica cannot go on with what its master sends."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"at offset {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason
+
+
 class StoreClosed(StoreError):
     """The store was closed, or never opened."""
 

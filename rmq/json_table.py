@@ -143,6 +143,11 @@ class JsonTable(ABC):
         assert self.data_version != version, "a version never comes back"
         self.changed.set()
 
+    def adopt(self, version: DataVersion) -> None:
+        """Note that the table is now another broker's, at this version."""
+        self.data_version = version
+        self.changed.set()
+
     @property
     def is_dirty(self) -> bool:
         """Whether the next save writes."""

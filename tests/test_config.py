@@ -23,10 +23,11 @@ from rmq.config import (
 from rmq.config_keys import unused
 from rmq.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import BrokerRole, FlushDiskType, StoreConfig
 
-ALL = (BrokerConfig, StoreConfig, NamesrvConfig, NamesrvListenConfig)
-BROKER = (BrokerConfig, StoreConfig)
+ALL = (BrokerConfig, StoreConfig, ReplicationConfig, NamesrvConfig, NamesrvListenConfig)
+BROKER = (BrokerConfig, StoreConfig, ReplicationConfig)
 
 
 class Colour(enum.Enum):
@@ -158,7 +159,6 @@ def test_keys_and_variables_are_unique_and_documented(config):
         ({"storeType": "defaultRocksDB"}, "only default is supported"),
         ({"configManagerVersion": "v2"}, "only v1 is supported"),
         ({"enableDLegerCommitLog": "true"}, "cannot read DLedger logs"),
-        ({"brokerRole": "SLAVE"}, "replication is not supported yet"),
         ({"messageDelayLevel": "1s 5x"}, "use numbers with s, m, h or d"),
         ({"messageDelayLevel": "1s s"}, "use numbers with s, m, h or d"),
         ({"deleteWhen": "4 o'clock"}, "use hours from 00 to 23, separated by ;"),

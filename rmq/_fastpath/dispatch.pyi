@@ -1,8 +1,9 @@
-from typing import NamedTuple, final
+from typing import NamedTuple, Self, final
 
 from rmq._fastpath.decode import RecordStatus
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.queue_tail import QueueTail
+from rmq._fastpath.tail import LogTail
 
 class Dispatched(NamedTuple):
     """How far a call of `QueueDispatcher.run` came.
@@ -21,6 +22,9 @@ class Dispatched(NamedTuple):
 @final
 class QueueDispatcher:
     """The known queues, by the names of their topics."""
+
+    def __new__(cls, log: LogTail | None = None) -> Self:
+        """List queues as touched in `log`, if there are readers already."""
 
     def add(self, queue: QueueTail) -> None:
         """Dispatch to this queue from now on."""

@@ -1,10 +1,11 @@
-"""QueueDispatcher: gives records of the log their queue entries when a store starts.
+"""QueueDispatcher: gives records of the log their queue entries: at a start, and on a
+replica.
 
 It adds what is plainly the next entry of a known queue, and passes over records that
 have theirs; it stops before every other record, which Python looks at: of a queue that
 it does not know, of a topic that needs more than the hash of its tags, after a gap.
 0.5 us for a record of 300 bytes, most of it the checksum.
-Belongs to the thread that opens the store.
+Belongs to the thread that owns the store.
 """
 
 cimport cython
@@ -23,6 +24,7 @@ from rmq._fastpath.decode cimport (
 from rmq._fastpath.layout cimport RecordFlag
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.queue_tail cimport QueueTail
+from rmq._fastpath.tail cimport LogTail
 
 from typing import NamedTuple
 
@@ -66,9 +68,12 @@ cdef class QueueDispatcher:
 
     cdef dict topics
     cdef _Topic last                # of the record before
+    cdef LogTail log                # where queues with new entries are listed
 
-    def __cinit__(self):
+    def __cinit__(self, LogTail log=None):
+        """List queues as touched in `log`, if there are readers already."""
         self.topics = {}
+        self.log = log
 
     cdef _Topic topic(self, bytes name):
         cdef _Topic topic = self.topics.get(name)
@@ -119,7 +124,7 @@ cdef class QueueDispatcher:
             return PASSED
         if 0 <= parts.queue_id < len(topic.queues):
             queue = topic.queues[parts.queue_id]
-        if queue is None:
+        if queue is None or queue.is_deleted:
             return LEFT
         if end <= queue.end_physical:
             return PASSED
@@ -130,6 +135,8 @@ cdef class QueueDispatcher:
             <int32_t>parts.size,
             tags_code_of(p + parts.properties_at, parts.properties_size),
         )
+        if self.log is not None and not queue.is_touched:
+            self.log.touch(queue)
         return ADDED
 
     def run(

@@ -20,6 +20,7 @@ cdef class HeldReplies:
     cdef Connections connections
     cdef RpcTimes rpc_times
     cdef Watermark watermark
+    cdef Watermark replicated   # None: no reply waits for replicas
     cdef int watermark_fd       # -1: none is attached
     cdef readonly int64_t timeout_ms
     cdef bint is_awaited        # a reply of this poll waits for the disk
@@ -29,6 +30,7 @@ cdef class HeldReplies:
     cdef readonly int64_t earliest_ms   # no deadline of those that are held is before
     cdef readonly int64_t size
 
+    cdef int32_t late_code(self, int64_t watermark) noexcept nogil
     cdef bint has_room(self, int64_t size) noexcept nogil
     cdef bint keep(
         self,

@@ -15,10 +15,16 @@ class HeldReplies:
 
     timeout_ms: int
     def __new__(cls, connections: Connections, rpc_times: RpcTimes) -> Self: ...
-    def attach(self, watermark: Watermark, timeout_ms: int = 5_000) -> None:
+    def attach(
+        self,
+        watermark: Watermark,
+        timeout_ms: int = 5_000,
+        replicated: Watermark | None = None,
+    ) -> None:
         """Release replies by this watermark from now on.
 
-        Those of compiled handlers are given up after `timeout_ms`.
+        Those of compiled handlers are given up after `timeout_ms`.  `replicated` is the
+        part of it that replicas move, if they do.
         """
 
     def detach(self) -> None:

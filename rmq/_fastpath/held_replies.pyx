@@ -21,6 +21,7 @@ cdef enum:
     HELD_LIMIT = 256 * 1024 * 1024      # bytes
     TIMEOUT_MS = 5_000                  # syncFlushTimeout, unless said otherwise
     FLUSH_DISK_TIMEOUT = 10             # what a reply says whose time is over
+    FLUSH_SLAVE_TIMEOUT = 12            # and if replicas lack its message
     SUCCESS = 0                         # what compiled handlers answer
 
 
@@ -39,12 +40,19 @@ cdef class HeldReplies:
         while self.head != NULL:
             self.forget(self.head)
 
-    def attach(self, Watermark watermark not None, int64_t timeout_ms=TIMEOUT_MS):
+    def attach(
+        self,
+        Watermark watermark not None,
+        int64_t timeout_ms=TIMEOUT_MS,
+        Watermark replicated=None,
+    ):
         """Release replies by this watermark from now on.
 
-        Those of compiled handlers are given up after `timeout_ms`.
+        Those of compiled handlers are given up after `timeout_ms`.  `replicated` is the
+        part of it that replicas move, if they do.
         """
         self.detach()
+        self.replicated = replicated
         self.timeout_ms = timeout_ms
         self.watermark = watermark
         self.watermark_fd = watermark.subscribe()
@@ -61,7 +69,13 @@ cdef class HeldReplies:
             )
             self.watermark.unsubscribe(self.watermark_fd)
             self.watermark_fd = -1
-            self.watermark = None
+            self.watermark = self.replicated = None
+
+    cdef int32_t late_code(self, int64_t watermark) noexcept nogil:
+        """The code of a reply that has waited in vain, by who lags."""
+        if self.replicated is not None and self.replicated.load() < watermark:
+            return FLUSH_SLAVE_TIMEOUT
+        return FLUSH_DISK_TIMEOUT
 
     cdef bint has_room(self, int64_t size) noexcept nogil:
         return self.size + size <= HELD_LIMIT
@@ -141,7 +155,13 @@ cdef class HeldReplies:
             following = held.next
             if held.deadline_ms <= now_ms:
                 if held.timeout_size == 0:
-                    late.append((held.token, held.data[:held.size]))
+                    late.append(
+                        (
+                            held.token,
+                            held.data[:held.size],
+                            self.late_code(held.watermark),
+                        )
+                    )
                 self.answer(held, True)
             else:
                 self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
@@ -156,7 +176,7 @@ cdef class HeldReplies:
             self.connections.push(<uint32_t>held.token, data, size)
         if held.code >= 0:
             self.rpc_times.add(
-                held.code, FLUSH_DISK_TIMEOUT if timed_out else SUCCESS,
+                held.code, self.late_code(held.watermark) if timed_out else SUCCESS,
                 monotonic_ns() - held.begun_ns, 1,
             )
         self.forget(held)

@@ -6,7 +6,9 @@ what compiled handlers serve costs no task switch and no line of Python.  It end
 trio's set is ready, when the time is over, when Python must hear of something (frames
 for it, ends of connections, messages that Python waits for, replies that wait for the
 disk), or PATIENCE_NS after the first request that Python has not heard of; sooner, once
-TELL_BYTES came in, because Python makes room in the store ahead of them.
+TELL_BYTES came in, because Python makes room in the store ahead of them.  While
+replicas follow, it ends after each round, because Python sends these what was stored,
+and replies wait here, too.
 Unless trio wakes up by itself, `signal_fd` wakes it: the owner of the reactor waits for
 that descriptor.
 
@@ -99,7 +101,7 @@ cdef class InnerLoop:
             self.reactor.connections.has_work()
             or self.reactor.is_urgent
             or self.reactor.pacing.is_hurried
-            or self.reactor.held.head != NULL
+            or (self.reactor.held.head != NULL and not self.reactor.is_followed)
         ):
             now_ns = monotonic_ns()
             if self.tell_at_ns and now_ns >= self.tell_at_ns:
@@ -132,6 +134,8 @@ cdef class InnerLoop:
             if count > 0 or self.reactor.has_more:
                 self.serve(ready, count)
                 has_served = True
+                if self.reactor.is_followed:
+                    return TELL
             elif is_trio_ready:
                 return TRIO_READY
             elif left_ns == 0:

@@ -22,6 +22,7 @@ cdef class Reactor:
     cdef uint32_t rotation      # which of what is ready comes first
     cdef bint is_collecting     # replies wait for `flush`
     cdef bint is_urgent         # what was served concerns Python at once
+    cdef public bint is_followed    # Python sends on what was stored, after each poll
     cdef bint has_more          # a compiled handler needs another turn
     cdef int64_t frames
     cdef int64_t bytes_in

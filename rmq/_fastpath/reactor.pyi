@@ -28,6 +28,9 @@ class Reactor:
     held: HeldReplies
     natives: NativeTable
     rpc_times: RpcTimes
+    is_followed: bool
+    """What a poll stored must leave for replicas before the next wait."""
+
     def __new__(
         cls,
         *,
@@ -97,11 +100,11 @@ class Reactor:
         False if the connection is gone or too much is held already.
         """
 
-    def expire_held(self, now_ms: int) -> list[tuple[int, bytes]]:
+    def expire_held(self, now_ms: int) -> list[tuple[int, bytes, int]]:
         """Answer those whose deadline is over; to be called while replies are held.
 
-        Returns [(token, reply)] of compiled handlers: their time-out reply is made from
-        the reply that would have been sent.
+        Returns [(token, reply, code)] of those without a time-out reply: it is made
+        from the reply that would have been sent, with this code.
         """
 
     def statistics(self) -> ReactorStatistics:

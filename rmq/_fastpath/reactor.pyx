@@ -153,6 +153,8 @@ cdef class Reactor:
         """
         if self.connections.has_work() or self.has_more or self.is_urgent:
             return False
+        if self.is_followed:
+            return False        # replicas get first what was stored
         return self.held.head != NULL or (
             self.pacing.busy_poll_ns > 0
             and spin_pays(&self.pacing, self.connections.polls)
@@ -456,8 +458,8 @@ cdef class Reactor:
     def expire_held(self, int64_t now_ms):
         """Answer those whose deadline is over; to be called while replies are held.
 
-        Returns [(token, reply)] of compiled handlers: their time-out reply is made from
-        the reply that would have been sent.
+        Returns [(token, reply, code)] of those without a time-out reply: it is made
+        from the reply that would have been sent, with this code.
         """
         self.connections.now_ms = now_ms
         late = self.held.expire(now_ms)

@@ -15,6 +15,14 @@ class Watermark:
     def reset(self, value: int) -> None:
         """Set the offset, also downwards: recovery only, before anybody reads."""
 
+    @staticmethod
+    def lesser_of(first: Watermark, second: Watermark) -> Watermark:
+        """Give a watermark that is always at the lesser of two.
+
+        Demands for it go to both.  Make it before anybody moves them; each can be part
+        of one.
+        """
+
     def demand(self) -> None:
         """Let `wait_for_demand` return, now or when it is called."""
 

@@ -32,6 +32,8 @@ cdef extern from *:
                 return 1;
         return 0;
     }
+    /* Between a store and a load of another variable: one of two threads sees both. */
+    static inline void rmq_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
     static inline void rmq_signal(int fd) {
         uint64_t one = 1;
         ssize_t done = write(fd, &one, sizeof one);
@@ -40,6 +42,7 @@ cdef extern from *:
     """
     int64_t rmq_load(const int64_t *p) noexcept nogil
     int rmq_raise(int64_t *p, int64_t value) noexcept nogil
+    void rmq_fence() noexcept nogil
     void rmq_signal(int fd) noexcept nogil
     int close(int fd) nogil
 
@@ -69,14 +72,38 @@ cdef class Watermark:
         for i in range(SUBSCRIBER_LIMIT):
             if self._descriptors[i]:
                 rmq_signal(self._descriptors[i] - 1)
+        if self._joint is not None:
+            rmq_fence()
+            self._joint.follow()
         return True
+
+    cdef void follow(self) noexcept nogil:
+        """Move to the lesser of the two that this one is made of."""
+        self.move(min(self._first.load(), self._second.load()))
 
     cdef void want(self) noexcept nogil:
         open_gate(&self._demand)
+        if self._first is not None:
+            self._first.want()
+            self._second.want()
 
     cdef bint wait(self, int64_t limit_ns) noexcept nogil:
         """Wait until somebody wants more; False if nobody does for so long."""
         return pass_gate(&self._demand, limit_ns)
+
+    @staticmethod
+    def lesser_of(Watermark first not None, Watermark second not None):
+        """Give a watermark that is always at the lesser of two.
+
+        Demands for it go to both.  Make it before anybody moves them; each can be part
+        of one.
+        """
+        cdef Watermark joint = Watermark(min(first.load(), second.load()))
+        if first._joint is not None or second._joint is not None or first is second:
+            raise ValueError("a watermark is part of one other at most")
+        joint._first, joint._second = first, second
+        first._joint = second._joint = joint
+        return joint
 
     def demand(self):
         """Let `wait_for_demand` return, now or when it is called."""

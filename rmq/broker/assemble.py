@@ -14,19 +14,25 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.register import Registrations
+from rmq.broker.replication import Replication
+from rmq.broker.role import Role
 from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.clock import Clock
+from rmq.json_table import JsonTable
 from rmq.plugins import PluginSet
+from rmq.protocol.codes import RequestCode
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
+from rmq.replication.config import ReplicationConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
-HA_PORT_DISTANCE = 1
+OFFSETS_PAUSE_S = 5.0
+"""Committed offsets change all the time."""
 
 
 def assemble(  # noqa: PLR0913 - what a broker gets from outside
@@ -40,11 +46,12 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     name_servers: tuple[str, ...] = (),
     credentials: tuple[str, str] | None = None,
     server: RemotingServer | None = None,
+    replication: ReplicationConfig | None = None,
 ) -> BrokerContext:
     """Return the context of a broker that is reached at `address`, "host:port".
 
-    It signs its requests to name servers with `credentials`, an access key and its
-    secret.  Its tables are loaded; plugins are not set up yet.
+    `credentials`, an access key and its secret, sign its requests to name servers.
+    Its tables are loaded; plugins are not set up yet.
     """
     folder = store.directory.config
     topics = TopicTable(folder, clock, config)
@@ -52,13 +59,10 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     filters = FilterTable(folder, clock, config)
     offsets = OffsetTable(folder, clock, config.consumer_offset_update_version_step)
     audit = AuditTable(folder, clock)
-    for table in (topics, groups, filters, offsets, audit):
-        table.load()
-    names = NameServers(config, topics, client, credentials)
-    names.addresses = name_servers
-    names.address = address
-    host, _, port = address.rpartition(":")
-    names.ha_address = f"{config.broker_ip2 or host}:{int(port) + HA_PORT_DISTANCE}"
+    _load(topics, groups, filters, offsets, audit)
+    role = Role(config, store.config)
+    names = NameServers(config, role, topics, client, credentials)
+    names.addresses, names.address = name_servers, address
     topics.on_change.append(names.topic_changed)
     context = BrokerContext(
         config=config,
@@ -81,22 +85,51 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         ),
         queue_locks=QueueLocks(clock),
         name_servers=names,
+        role=role,
+        replication=Replication(replication or ReplicationConfig(), role, store, names),
         store_host=store_host,
         address=address,
         boot_ms=clock.now_ms(),
         statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
     )
-    if server is not None:
-        _serve_through(server, context)
-    return context
+    if not role.is_master:
+        _follow_master(context)
+    return _served_through(server, context)
 
 
-def _serve_through(server: RemotingServer, context: BrokerContext) -> None:
+def _load(*tables: JsonTable) -> None:
+    for table in tables:
+        table.load()
+
+
+def _follow_master(context: BrokerContext) -> None:
+    """Let a slave copy log and tables from its master."""
+    context.replication.become_replica(context.arrivals.flush)
+
+    def copy_topics(body: bytes) -> None:
+        for name in context.topics.copy(body):
+            context.offsets.remove_topic(name)
+            context.store.delete_topic(name)
+            context.statistics.forget_topic(name)
+
+    copied = context.replication.tables
+    copied.add("topics", RequestCode.GET_ALL_TOPIC_CONFIG, copy_topics)
+    groups = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    copied.add("groups", groups, context.groups.copy)
+    offsets = RequestCode.GET_ALL_CONSUMER_OFFSET
+    copied.add("offsets", offsets, context.offsets.copy, OFFSETS_PAUSE_S)
+
+
+def _served_through(
+    server: RemotingServer | None, context: BrokerContext
+) -> BrokerContext:
     """Let plugins reach what only the server knows."""
-    context.native_counts = server.native_counts
-    context.next_turn = server.next_turn
-    context.poll_soon = server.poll_soon
-    context.connection_of = server.connection_of
+    if server is not None:
+        context.native_counts = server.native_counts
+        context.next_turn = server.next_turn
+        context.poll_soon = server.poll_soon
+        context.connection_of = server.connection_of
+    return context
 
 
 def set_up_plugins(
@@ -109,6 +142,8 @@ def set_up_plugins(
     """
     registered = context.registered = Registrations(values)
     registered.set_up(plugins, context)
+    for copied in registered.copied:
+        context.replication.tables.add(*copied)
     context.put.intercept(registered.interceptors)
     if registered.rights is not None:
         _, context.rights = registered.rights

@@ -3,8 +3,9 @@
 Start: ports, data directory and store, tables, plugins; then background services,
 services of plugins, connections, registration.  A step that fails ends the start: the
 broker closes everything that it has opened, and the error gives the reason.
-Stop: unregister, stop accepting, answer held pulls, finish handlers, stop services,
-save and flush, remove `abort`, give the directory back.
+Stop: unregister, stop accepting, answer held pulls, finish handlers, let replicas have
+the rest of the log, stop services, save and flush, remove `abort`, give the directory
+back.
 """
 
 import logging
@@ -34,13 +35,19 @@ from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.listener import open_listener
 from rmq.remoting.server import RemotingServer
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
 FAST_PORT_DISTANCE = 2
+HA_PORT_DISTANCE = 1
+REPLICAS_WAIT_S = 3.0
+"""How long a stop waits until the replicas have all that was stored."""
+
 SERVICE_PAUSE_S = 1.0
 """Pause before the restart of a service that was registered with `restart`."""
 
@@ -51,6 +58,7 @@ class Ports(NamedTuple):
     main: int
     fast: int
     advertised: Advertised
+    replicas: socket.socket
 
 
 @asynccontextmanager
@@ -70,50 +78,62 @@ async def open_broker(
     The ports serve nobody before `Broker.run`.
     """
     tables = {name: HandlerTable() for name in PORTS}
-    ports = await _bind(config, server, tables)
-    host, _, port = ports.advertised.address.rpartition(":")
-    store_host = host_bytes(_numeric(host), int(port))
-    store = MessageStore.open(store_config, clock=clock, store_host=store_host)
-    for line in store.recovery.lines():
-        logger.warning("%s", line)
-    saved: list[JsonTable] = []
-    try:
-        context = assemble(
-            config,
-            store,
-            clock=clock,
-            client=client,
-            address=ports.advertised.address,
-            store_host=store_host,
-            name_servers=name_servers,
-            credentials=build(AuthConfig, values).inner_credentials(),
-            server=server,
-        )
-        saved += context.topics, context.groups, context.filters, context.offsets
-        saved.append(context.audit)
-        registered = set_up_plugins(context, plugins, values)
-        saved += (table for table, _ in registered.tables)
-        yield Broker(context, server, ports, tables)
-    finally:
-        with trio.CancelScope(shield=True):
-            await housekeeping.save_now(saved)
+    replication = build(ReplicationConfig, values)
+    ports = await _bind(config, replication, server, tables)
+    with ports.replicas:
+        host, _, port = ports.advertised.address.rpartition(":")
+        store_host = host_bytes(_numeric(host), int(port))
+        store = MessageStore.open(store_config, clock=clock, store_host=store_host)
+        for line in store.recovery.lines():
+            logger.warning("%s", line)
+        saved: list[JsonTable] = []
         try:
-            store.close()
-        except OSError as error:
-            logger.error("closing the store failed: %s", error)
+            context = assemble(
+                config,
+                store,
+                clock=clock,
+                client=client,
+                address=ports.advertised.address,
+                store_host=store_host,
+                name_servers=name_servers,
+                credentials=build(AuthConfig, values).inner_credentials(),
+                server=server,
+                replication=replication,
+            )
+            ha_port = ports.replicas.getsockname()[1]
+            context.name_servers.ha_address = f"{config.broker_ip2 or host}:{ha_port}"
+            saved += context.topics, context.groups, context.filters, context.offsets
+            saved.append(context.audit)
+            registered = set_up_plugins(context, plugins, values)
+            saved += (table for table, _ in registered.tables)
+            yield Broker(context, server, ports, tables)
+        finally:
+            with trio.CancelScope(shield=True):
+                await housekeeping.save_now(saved)
+            try:
+                store.close()
+            except OSError as error:
+                logger.error("closing the store failed: %s", error)
 
 
 async def _bind(
-    config: BrokerConfig, server: RemotingServer, tables: Mapping[str, HandlerTable]
+    config: BrokerConfig,
+    replication: ReplicationConfig,
+    server: RemotingServer,
+    tables: Mapping[str, HandlerTable],
 ) -> Ports:
-    """Bind both ports."""
+    """Bind the ports for clients and for replicas."""
     bind = partial(server.bind, idle_timeout_s=config.idle_timeout_s)
     host = config.bind_address
     main = await bind("main", host, config.listen_port, tables["main"])
     fast_wanted = main - FAST_PORT_DISTANCE if config.listen_port else 0
     fast = await bind("fast", host, fast_wanted, tables["fast"])
     assert main != fast, main
-    return Ports(main, fast, choose_address(config, main))
+    ha_wanted = replication.ha_listen_port
+    if not ha_wanted and config.listen_port:
+        ha_wanted = main + HA_PORT_DISTANCE
+    replicas = await open_listener(host, ha_wanted, "haListenPort")
+    return Ports(main, fast, choose_address(config, main), replicas)
 
 
 class Broker:
@@ -133,6 +153,7 @@ class Broker:
         self.advertised = ports.advertised
         self.is_guarded = bool(context.registered.guards)
         self._server = server
+        self._replicas = ports.replicas
         self._stop_wanted = trio.Event()
         self._serve_plugins(context.registered, tables)
 
@@ -150,6 +171,8 @@ class Broker:
             )
         for table in tables.values():
             table.guards.extend(registered.guards)
+            if not self.context.role.is_master:
+                table.guards.append(self.context.role.check)
         if self.config.native_handlers and self._let_compiled_serve(registered.grants):
             for port, code, handler in registered.made_natives():
                 self._server.register_native(port, code, handler)
@@ -172,17 +195,21 @@ class Broker:
     ) -> None:
         """Serve until `stop`, or until a service fails."""
         context, server = self.context, self._server
+        context.replication.warn()
+        durability = context.store.durability
         server.attach_watermark(
-            context.store.durability.durable,
-            context.store_config.sync_flush_timeout_ms,
+            durability.acknowledged, durability.ack_timeout_ms, durability.replicated
         )
         writer = context.store.log.writer
         if writer is not None:
             writer.wake_when_written(server.wake_descriptor)
-        server.after_poll.append(context.arrivals.flush)
+        primary = context.replication.primary
+        primary.on_followed = server.leave_to_replicas
+        server.after_poll += context.arrivals.flush, primary.push
         try:
             async with trio.open_nursery() as nursery:
                 await self._start_services(nursery)
+                nursery.start_soon(context.replication.run, self._replicas)
                 for name in PORTS:
                     server.start_accepting(name, self._on_close)
                 await nursery.start(context.name_servers.run)
@@ -192,6 +219,7 @@ class Broker:
                 nursery.cancel_scope.cancel()
         finally:
             server.after_poll.remove(context.arrivals.flush)
+            server.after_poll.remove(primary.push)
             if writer is not None:
                 writer.wake_when_written(-1)
             server.detach_watermark()
@@ -217,6 +245,8 @@ class Broker:
         ):
             nursery.start_soon(housekeeping.save_changes, table, interval_s)
         for service in context.registered.services:
+            if service.masters_only and not context.role.is_master:
+                continue
             await nursery.start(_supervise, service)
 
     def _on_close(self, connection: Connection) -> None:
@@ -239,6 +269,7 @@ class Broker:
             callback()
         if not await self._server.drain(self.config.stop_timeout_s):
             logger.warning("some requests did not finish in time")
+        await self.context.replication.primary.settle(REPLICAS_WAIT_S)
 
 
 async def _supervise(

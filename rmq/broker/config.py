@@ -48,7 +48,7 @@ class BrokerConfig(Configuration):
         "DefaultCluster", key="brokerClusterName", doc="name of the cluster"
     )
     broker_id: int = option(
-        0, key="brokerId", low=0, high=0, doc="0 is the master; slaves come later"
+        0, key="brokerId", doc="0 is the master; a slave has another one of its own"
     )
     broker_ip1: str = option(
         "", key="brokerIP1", doc="address advertised to clients, without port"
@@ -78,6 +78,13 @@ class BrokerConfig(Configuration):
         os.environ.get("NAMESRV_ADDR", ""),
         key="namesrvAddr",
         doc="name servers, host:port, separated by ;",
+    )
+    slave_read_enable: bool = option(
+        False,
+        key="slaveReadEnable",
+        dynamic=True,
+        doc="as a slave serve pulls; as a master send consumers that are far behind to "
+        "a slave",
     )
     broker_permission: int = option(
         PERM_READ_WRITE,

@@ -17,7 +17,9 @@ from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.register import Facts, PluginInfo, Registrations
+from rmq.broker.replication import Replication
 from rmq.broker.rights import AllRights, RequestRights
+from rmq.broker.role import Role
 from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
@@ -56,6 +58,8 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     consumers: ConsumerTable
     queue_locks: QueueLocks
     name_servers: NameServers
+    role: Role
+    replication: Replication
     store_host: bytes
     address: str
     boot_ms: int
@@ -133,7 +137,8 @@ class BrokerContext(Struct, eq=False, kw_only=True):
 
     def configs(self) -> tuple[object, ...]:
         """Return the configurations in effect: of broker, store and plugins."""
-        return self.config, self.store_config, *self.registered.configs.values()
+        own = self.config, self.store_config, self.replication.config
+        return *own, *self.registered.configs.values()
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Notify the callbacks of keys with new values; call from the trio thread."""

@@ -24,12 +24,14 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.access.signature import sign
 from rmq.broker.config import BrokerConfig
+from rmq.broker.role import Role
 from rmq.broker.tables.topics import TopicTable
-from rmq.errors import PeerError, RequestRejected
+from rmq.errors import ConnectFailed, PeerError, RequestRejected
 from rmq.json_table import encode_in_turns
 from rmq.logs import Foreign
 from rmq.protocol.bodies.common import DataVersion, KVTable
 from rmq.protocol.bodies.register import RegisterBrokerBody
+from rmq.protocol.bodies.route import ClusterInfo
 from rmq.protocol.bodies.topics import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
@@ -42,6 +44,7 @@ from rmq.protocol.headers.route import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
 from rmq.protocol.topics import SELF_TEST_TOPIC
@@ -105,6 +108,7 @@ class NameServers:
     def __init__(
         self,
         config: BrokerConfig,
+        role: Role,
         topics: TopicTable,
         client: RemotingClient,
         credentials: tuple[str, str] | None = None,
@@ -114,6 +118,7 @@ class NameServers:
         self.address = ""
         self.ha_address = ""
         self._config = config
+        self._role = role
         self._topics = topics
         self._client = client
         self._credentials = credentials
@@ -202,13 +207,13 @@ class NameServers:
             broker_name=config.broker_name,
             broker_addr=self.address,
             cluster_name=config.broker_cluster_name,
-            broker_id=config.broker_id,
+            broker_id=self._role.broker_id,
         )
         request = Command.request(
             RequestCode.QUERY_DATA_VERSION, header, version.encode()
         )
         timeout_ms = config.register_broker_timeout_ms
-        answer = await self._ask(address, request, timeout_ms)
+        answer = await self.ask(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return False
         is_changed = answer.header(QueryDataVersionResponseHeader).changed
@@ -299,19 +304,24 @@ class NameServers:
             broker_addr=self.address,
             cluster_name=config.broker_cluster_name,
             ha_server_addr=self.ha_address,
-            broker_id=config.broker_id,
+            broker_id=self._role.broker_id,
+            enable_acting_master=None if self._role.is_master else False,
             compressed=False,
             body_crc32=body_crc(body),
         )
         request = Command.request(RequestCode.REGISTER_BROKER, header, body)
         timeout_ms = config.register_broker_timeout_ms
-        answer = await self._ask(address, request, timeout_ms)
+        answer = await self.ask(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             logger.warning(
                 "name server %s refused: %s", address, Foreign(answer.remark)
             )
             return False
-        self._take_order(KVTable.decode(answer.body).table if answer.body else {})
+        if self._role.is_master:
+            self._take_order(KVTable.decode(answer.body).table if answer.body else {})
+        else:
+            found = answer.header(RegisterBrokerResponseHeader)
+            self._role.follow(found.master_addr or "", found.ha_server_addr or "")
         return True
 
     def _take_order(self, order: dict[str, str]) -> None:
@@ -339,12 +349,12 @@ class NameServers:
             broker_name=config.broker_name,
             broker_addr=self.address,
             cluster_name=config.broker_cluster_name,
-            broker_id=config.broker_id,
+            broker_id=self._role.broker_id,
         )
         request = Command.request(RequestCode.UNREGISTER_BROKER, header)
         try:
             timeout_ms = SILENT_TIMEOUT_MS if server.error else UNREGISTER_TIMEOUT_MS
-            await self._ask(server.address, request, timeout_ms)
+            await self.ask(server.address, request, timeout_ms)
         except PeerError as error:
             logger.info(
                 "name server %s: the broker is still registered there: %s",
@@ -352,7 +362,33 @@ class NameServers:
                 Foreign(error),
             )
 
-    async def _ask(self, address: str, request: Command, timeout_ms: int) -> Command:
+    async def group_members(self) -> list[str]:
+        """Ask for the addresses of the other brokers of this group.
+
+        PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
+        """
+        failure: PeerError = ConnectFailed("there is no name server")
+        for address in self.addresses:
+            request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+            timeout_ms = self._config.register_broker_timeout_ms
+            try:
+                answer = await self.ask(address, request, timeout_ms)
+                if answer.code != ResponseCode.SUCCESS:
+                    raise ConnectFailed(f"{address} answers {answer.code}")
+                brokers = ClusterInfo.decode(answer.body).broker_addr_table
+            except (PeerError, RequestRejected) as error:
+                failure = ConnectFailed(str(error))
+                continue
+            group = brokers.get(self._config.broker_name)
+            if group is None or group.cluster != self._config.broker_cluster_name:
+                return []
+            return [
+                each for each in group.broker_addrs.values() if each != self.address
+            ]
+        raise failure
+
+    async def ask(self, address: str, request: Command, timeout_ms: int) -> Command:
+        """Send a request as this broker, signed if it has credentials."""
         if self._credentials is not None:
             sign(request, *self._credentials)
         return await self._client.invoke(address, request, timeout_ms)

@@ -67,6 +67,7 @@ class PluginService(NamedTuple):
     plugin: str
     run: Service
     restart: bool
+    masters_only: bool
 
 
 class PluginInfo(NamedTuple):
@@ -93,6 +94,7 @@ class Registrations:
         self.services: list[PluginService] = []
         self.listeners: list[ArrivalListener] = []
         self.tables: list[tuple[JsonTable, float]] = []
+        self.copied: list[tuple[str, int, Callable[[bytes], object]]] = []
         self.configs: dict[tuple[str, type[Any]], Any] = {}
         self.on_close: list[Callable[[Connection], object]] = []
         self.on_stop: list[Callable[[], object]] = []
@@ -273,17 +275,22 @@ class Register:
         self._all.grants.append(grants)
         self._all.guards.append(self._named("a guard", check))
 
-    def service(self, run: Service, *, restart: bool = False) -> None:
+    def service(
+        self, run: Service, *, restart: bool = False, masters_only: bool = False
+    ) -> None:
         """Run an async function as long as the broker.
 
         If it fails, the broker shuts down in order; with `restart` the broker logs the
         error and calls the function again after 1 s.  A service that works for longer
-        than 0.1 ms awaits `broker.next_turn()` in between.
+        than 0.1 ms awaits `broker.next_turn()` in between.  A slave does not run those
+        that are for `masters_only`, such as all that store messages.
         """
         self._check_call("service", run)
         if not inspect.iscoroutinefunction(inspect.unwrap(run)):
             raise self._error(f"the service {run!r} is not an async function")
-        self._all.services.append(PluginService(self.plugin, run, restart))
+        self._all.services.append(
+            PluginService(self.plugin, run, restart, masters_only)
+        )
 
     def arrivals(self, listener: ArrivalListener) -> None:
         """Call `listener` once in each poll that brought messages.
@@ -300,6 +307,16 @@ class Register:
             raise self._error(f"the table {table!r} is no JsonTable")
         table.load()
         self._all.tables.append((table, interval_s))
+
+    def copied(self, code: int, apply: Callable[[bytes], object]) -> None:
+        """On a slave, copy a table from the master, again and again.
+
+        `apply(body)` takes the body of the master's answer to the request `code`, which
+        has no fields; it raises `RequestRejected` if the body cannot be used.
+        """
+        self._check_call("copied", apply)
+        what = f"the copy of {int(code)}"
+        self._all.copied.append((what, int(code), self._named(what, apply)))
 
     def config(self, kind: type[T]) -> T:
         """Return the plugin's keys with their values: an instance of `kind`.

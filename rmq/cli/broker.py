@@ -32,11 +32,18 @@ from rmq.config import build, describe
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.remoting.tls import TlsConfig
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
 
-CLASSES: tuple[type, ...] = (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig)
+CLASSES: tuple[type, ...] = (
+    BrokerConfig,
+    StoreConfig,
+    ReplicationConfig,
+    TlsConfig,
+    NamesrvConfig,
+)
 
 
 @click.command()

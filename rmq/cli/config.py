@@ -34,10 +34,11 @@ from rmq.remoting.tls import (
     read_tls_config,
     server_context,
 )
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
-    "broker": (BrokerConfig, StoreConfig, TlsConfig, NamesrvConfig),
+    "broker": (BrokerConfig, StoreConfig, ReplicationConfig, TlsConfig, NamesrvConfig),
     "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
     "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig),
 }
@@ -167,6 +168,7 @@ def print_document() -> None:
     sections = (
         ("Keys of the broker", [BrokerConfig]),
         ("Keys of the store", [StoreConfig]),
+        ("Keys of replication", [ReplicationConfig]),
         ("Keys of TLS, of both", [TlsConfig]),
         ("Keys of plugins", wanted_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),

@@ -10,15 +10,17 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rmq.access.config import AuthConfig
 from rmq.broker.config import BrokerConfig
 from rmq.cli.config import ROLES
 from rmq.cli.config_files import size_findings
 from rmq.cli.failures import explain
+from rmq.cli.findings import Finding, Findings
+from rmq.cli.group_findings import group_findings
 from rmq.cli.options import wanted_plugins
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress, request
@@ -43,18 +45,6 @@ DAY_S: Final = 86_400
 CERTIFICATE_DAYS: Final = 30
 MAX_GROUPS: Final = 1_000
 """Most groups whose members are compared."""
-
-
-class Finding(NamedTuple):
-    """The result of one check; a problem has a remedy."""
-
-    subject: str
-    text: str
-    is_problem: bool = False
-    remedy: str = ""
-
-
-Findings = Iterator[Finding]
 
 
 def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]:
@@ -267,6 +257,7 @@ def _brokers(admin: AdminClient, name: str | None) -> Findings:
             alive.append(each)
     for each in alive:
         yield from _one_broker(admin, each)
+    yield from group_findings(admin, alive)
     if alive:
         yield from _groups(admin)
 

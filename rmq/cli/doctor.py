@@ -7,8 +7,9 @@ import time
 import click
 
 from rmq.broker.config import BrokerConfig
-from rmq.cli.diagnosis import Finding, diagnose
+from rmq.cli.diagnosis import diagnose
 from rmq.cli.failures import FAILED, end
+from rmq.cli.findings import Finding
 from rmq.cli.options import gather_values
 from rmq.cli.plan import plan
 from rmq.cli.tool_settings import ToolSettings, with_settings

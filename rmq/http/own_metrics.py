@@ -23,6 +23,7 @@ def families(broker: BrokerContext, server: RemotingServer) -> Iterator[Family]:
     """Yield every family with a name of rmq."""
     yield _gauge("rmq_build_info", "1, and the version", 1, version=__version__)
     yield from _store_families(broker)
+    yield from _replication_families(broker)
     yield from _network_families(server)
     yield from _client_families(broker)
     yield from _process_families()
@@ -72,6 +73,26 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
         clean="true" if recovery.was_clean else "false",
     )
     yield _gauge("rmq_recovery_cuts", "damaged parts cut off", len(recovery.cuts))
+
+
+def _replication_families(broker: BrokerContext) -> Iterator[Family]:
+    """Yield who follows, and how far; a master without replicas has no samples."""
+    replicas, replica = (
+        broker.replication.primary.statuses(),
+        broker.replication.replica,
+    )
+    for name, text, value in (
+        ("rmq_replica_lag_bytes", "of the log that a replica lacks", "behind"),
+        ("rmq_replica_in_sync", "1: it lacks little", "is_in_sync"),
+        ("rmq_replica_bytes_per_second", "sent to a replica", "bytes_per_second"),
+    ):
+        samples = [
+            Sample(getattr(each, value), {"replica": each.address}) for each in replicas
+        ]
+        yield Family(name, "gauge", text, samples)
+    if replica is not None:
+        text = "1: this slave follows its master"
+        yield _gauge("rmq_following", text, replica.is_following)
 
 
 def _network_families(server: RemotingServer) -> Iterator[Family]:

@@ -1,8 +1,9 @@
 """/metrics, /healthz and /readyz of a broker.
 
 /healthz answers as long as the process serves: a supervisor may kill it otherwise.
-/readyz answers 200 if clients are served: the store accepts messages, a name server
-knows this broker, no stop is in progress; else 503, with one line for each reason.
+/readyz answers 200 if clients are served: the store accepts messages (a slave's: it is
+a copy of the master's), a name server knows this broker, no stop is in progress; else
+503, with one line for each reason.
 """
 
 from collections.abc import Callable
@@ -61,8 +62,14 @@ async def _readiness(broker: BrokerContext, is_stopping: Callable[[], bool]) -> 
 def reasons_against(broker: BrokerContext, *, is_stopping: bool) -> list[str]:
     """Return the reasons why this broker is not ready, empty if it is."""
     reasons = ["a stop is in progress"] if is_stopping else []
-    if not broker.store.durability.is_writable:
-        reasons.append(broker.store.durability.refuse_reason)
+    durability, replica = broker.store.durability, broker.replication.replica
+    if replica is None:
+        if not durability.is_writable:
+            reasons.append(durability.refuse_reason)
+    elif durability.refusal is not None:
+        reasons.append(durability.refusal.text)
+    elif not replica.is_copy:
+        reasons.append(replica.state)
     servers = broker.name_servers.statistics()
     if servers and not any(one.is_registered for one in servers):
         reasons += [

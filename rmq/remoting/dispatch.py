@@ -50,11 +50,15 @@ SECRET_FIELDS = frozenset({"Signature", "SecurityToken"})
 
 
 class Held(NamedTuple):
-    """An answer that waits until the log is durable up to `durable_offset`."""
+    """An answer that waits until disk and replicas have the log up to an offset.
+
+    Without `on_timeout` the answer to those who waited in vain has the code of who
+    lags: FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT.
+    """
 
     response: Command
-    durable_offset: int
-    on_timeout: Command
+    end_offset: int
+    on_timeout: Command | None
     timeout_ms: int
 
 
@@ -221,9 +225,9 @@ class Dispatcher:
         is_held = self._reactor.hold(
             connection.token,
             self._encode(command, held.response),
-            held.durable_offset,
+            held.end_offset,
             now_ms() + held.timeout_ms,
-            self._encode(command, held.on_timeout),
+            b"" if held.on_timeout is None else self._encode(command, held.on_timeout),
             command.code,
             begun_ns,
         )

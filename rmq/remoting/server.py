@@ -25,7 +25,6 @@ from rmq._fastpath import (
 )
 from rmq.logs import SparseLog, caused_by
 from rmq.native import Grants, NativeHandler
-from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.admission import (
@@ -330,8 +329,8 @@ class RemotingServer:
         """Answer held replies that the disk kept waiting for too long."""
         while True:
             await self._alarm.wait()
-            for token, reply in self._reactor.expire_held(now_ms()):
-                self._reactor.send(token, _too_late(reply))
+            for token, reply, code in self._reactor.expire_held(now_ms()):
+                self._reactor.send(token, _too_late(reply, code))
             if self._reactor.connections.waiting_count:
                 self._reactor.wake()
             self._time_held()
@@ -394,9 +393,21 @@ class RemotingServer:
             for (index, code), counts in self._reactor.natives.counts().items()
         }
 
-    def attach_watermark(self, watermark: Watermark, timeout_ms: int) -> None:
-        """Release held replies by it; compiled ones wait at most `timeout_ms`."""
-        self._reactor.held.attach(watermark, timeout_ms)
+    def attach_watermark(
+        self,
+        acknowledged: Watermark,
+        timeout_ms: int,
+        replicated: Watermark | None = None,
+    ) -> None:
+        """Release held replies by it; compiled ones wait at most `timeout_ms`.
+
+        `replicated` is the part of it that replicas move, if senders wait for any.
+        """
+        self._reactor.held.attach(acknowledged, timeout_ms, replicated)
+
+    def leave_to_replicas(self, is_followed: bool) -> None:
+        """Have a poll end when it has stored something, as replicas get that next."""
+        self._reactor.is_followed = is_followed
 
     @property
     def wake_descriptor(self) -> int:
@@ -437,10 +448,10 @@ class RemotingServer:
         )
 
 
-def _too_late(reply: bytes) -> bytes:
-    """Turn a compiled handler's answer into one of code FLUSH_DISK_TIMEOUT."""
+def _too_late(reply: bytes, code: int) -> bytes:
+    """Turn an answer that waited in vain into one of this code."""
     answer = decode(reply)
-    answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+    answer.code = code
     return encode(answer)
 
 

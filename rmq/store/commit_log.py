@@ -138,6 +138,15 @@ class CommitLog(LogTail):
             self._allocator.ensure(file, end)
         return file
 
+    def allocate(self, file: MappedFile, end: int) -> None:
+        """Give a file blocks up to `end`; DiskFull if there are none."""
+        self._allocator.ensure(file, end)
+
+    def next_file(self, first: int = 0) -> MappedFile:
+        """Begin the file after the last, which is full; `first` if there is none."""
+        self.file = self.files.roll(first)
+        return self.file
+
     def fits(self, size: int) -> bool:
         """True if a file, and a part of the ring, can hold `size` bytes at all."""
         if self.writer is not None and size > self.writer.ring.margin:

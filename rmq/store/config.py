@@ -51,7 +51,9 @@ class StoreConfig(Configuration):
         doc="directory of the commit log; default: commitlog below the root",
     )
     broker_role: BrokerRole = option(
-        BrokerRole.ASYNC_MASTER, key="brokerRole", doc="ASYNC_MASTER or SYNC_MASTER"
+        BrokerRole.ASYNC_MASTER,
+        key="brokerRole",
+        doc="ASYNC_MASTER; SYNC_MASTER, whose senders wait for inSyncReplicas; SLAVE",
     )
     flush_disk_type: FlushDiskType = option(
         FlushDiskType.ASYNC_FLUSH,
@@ -357,8 +359,6 @@ class StoreConfig(Configuration):
                 "enableDLegerCommitLog=true: rmq cannot read DLedger logs; only plain "
                 "commit logs are supported"
             )
-        if self.broker_role is BrokerRole.SLAVE:
-            raise ConfigError("brokerRole=SLAVE: replication is not supported yet")
         rounded = -(-self.queue_file_size // _ENTRY_SIZE) * _ENTRY_SIZE
         object.__setattr__(self, "queue_file_size", rounded)
         self.delay_table()
@@ -368,6 +368,11 @@ class StoreConfig(Configuration):
     def is_sync_flush(self) -> bool:
         """True if a put must wait for the disk."""
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def is_replica(self) -> bool:
+        """True if the log is a copy of a master's."""
+        return self.broker_role is BrokerRole.SLAVE
 
     @property
     def ring_size(self) -> int:

@@ -1,8 +1,9 @@
 """Durability: which part of the log is safe, and whether more may be written.
 
 Offsets, which only grow: *durable*: the disk has confirmed the bytes before it;
-*confirm*: readers may see them: the durable offset under SYNC_FLUSH, else the end of
-the log.
+*replicated*: enough replicas have them; *acknowledged*: what senders wait for, the
+lesser of those of the two that they wait for; *confirm*: readers may see them: the
+durable offset under SYNC_FLUSH, else the end of the log.
 Invariants: a failure of the log is permanent, and a worse refusal replaces a lesser
 one; after a failed flush the durable offset never grows again, because the kernel drops
 dirty pages that it could not write, and the next fdatasync succeeds without them.
@@ -24,6 +25,9 @@ from rmq.store.config import StoreConfig
 from rmq.store.stats import StoreCounters
 
 logger = logging.getLogger(__name__)
+
+
+REPLICA_REFUSES = "this broker is a slave: send messages to its master"
 
 
 class RefusalKind(enum.IntEnum):
@@ -58,6 +62,12 @@ class Durability:
         self, log: CommitLog, config: StoreConfig, counters: StoreCounters
     ) -> None:
         self.durable = Watermark()
+        self.replicated: Watermark | None = None
+        """None: senders wait for no replica."""
+        self.acknowledged = self.durable
+        self.senders_wait = config.is_sync_flush
+        """Whether an answer waits until *acknowledged* has passed its message."""
+        self.ack_timeout_ms = config.sync_flush_timeout_ms
         self.confirm: Watermark | None = None
         """End of the visible log; None means the end of the log."""
         if config.is_sync_flush:
@@ -66,6 +76,7 @@ class Durability:
         """Store time of a record at the end of the durable log."""
         self.is_open = False
         self.refusal: Refusal | None = None
+        self._is_replica = config.is_replica
         self._log = log
         self._counters = counters
         self._flush_lock = threading.Lock()
@@ -75,7 +86,22 @@ class Durability:
         """Begin at the end that recovery found."""
         self.durable.reset(self._log.end_offset)
         self.is_open = True
-        self._log.is_writable = True
+        self._log.is_writable = not self._is_replica
+
+    def await_replicas(self, timeout_ms: int) -> Watermark:
+        """Have senders wait for replicas from now on; return what replicas move.
+
+        With both, replicas and disk, the shorter time limit holds.  Call it before
+        anybody waits.
+        """
+        replicated = self.replicated = Watermark()
+        if self.senders_wait:
+            self.acknowledged = Watermark.lesser_of(self.durable, replicated)
+            self.ack_timeout_ms = min(self.ack_timeout_ms, timeout_ms)
+        else:
+            self.acknowledged, self.ack_timeout_ms = replicated, timeout_ms
+        self.senders_wait = True
+        return replicated
 
     def close(self) -> None:
         """Refuse messages and readers; `flush` still works."""
@@ -93,7 +119,9 @@ class Durability:
         """Why messages are refused, for people; empty if they are accepted."""
         if self.refusal is not None:
             return self.refusal.text
-        return "" if self.is_open else "the store is closed"
+        if not self.is_open:
+            return "the store is closed"
+        return REPLICA_REFUSES if self._is_replica else ""
 
     @property
     def keeps_abort(self) -> bool:
@@ -121,7 +149,7 @@ class Durability:
             if self.refusal is None or not self.refusal.kind.resumes:
                 return
             self.refusal = None
-            self._log.is_writable = self.is_open
+            self._log.is_writable = self.is_open and not self._is_replica
         logger.warning("messages are accepted again")
 
     def write_failed(self, error: OSError) -> None:

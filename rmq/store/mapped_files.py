@@ -88,9 +88,14 @@ class MappedFileQueue:
         """Return the end of the file that `offset` lies in."""
         return offset + self.file_size - (offset - self.min_offset) % self.file_size
 
-    def roll(self) -> MappedFile:
-        """Start the next file, which may have been prepared ahead."""
-        base_offset = self.files[-1].base_offset + self.file_size if self.files else 0
+    def roll(self, first: int = 0) -> MappedFile:
+        """Start the next file, which may have been prepared ahead.
+
+        `first` is the offset of the first one.
+        """
+        base_offset = first
+        if self.files:
+            base_offset = self.files[-1].base_offset + self.file_size
         file, self._next = self._next, None
         if file is not None and file.base_offset != base_offset:
             file.close()

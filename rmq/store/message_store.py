@@ -66,8 +66,8 @@ class MessageStore:
         self.index = index = MessageIndex(
             directory.index, log, durability, config, clock
         )
-        self._deleted_topics = DeletedTopics(directory.config)
-        self._tags = tags = TagsCodes(config.delay_table())
+        self.deleted_topics = DeletedTopics(directory.config)
+        self.tags = tags = TagsCodes(config.delay_table())
         self.writes = StoreWriter(
             config, clock, log, queues, durability, tags=tags, counters=counters
         )
@@ -101,7 +101,7 @@ class MessageStore:
         if left is None:
             self.directory.abort.set()
         self.log.files.load()
-        self._deleted_topics.load()
+        self.deleted_topics.load()
         path = self.directory.checkpoint
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
         durable = checkpoint.logics_physical_offset
@@ -118,9 +118,9 @@ class MessageStore:
             self.log,
             self.queues,
             checkpoint,
-            self._tags,
+            self.tags,
             directory=self.directory,
-            deleted_topics=self._deleted_topics,
+            deleted_topics=self.deleted_topics,
             queue_ends=ends,
             was_clean=was_clean,
             check_crc=self.config.check_crc_on_recover,
@@ -146,7 +146,7 @@ class MessageStore:
         """
         config, directory = self.config, self.directory
         directory.ring.unlink(missing_ok=True)
-        if not config.ring_size:
+        if not config.ring_size or config.is_replica:
             return
         generation = secrets.randbits(62) + 1
         directory.abort.set(generation)
@@ -172,7 +172,7 @@ class MessageStore:
 
     def _drop_deleted(self) -> None:
         """Remove queues of deleted topics that a flush wrote when the broker died."""
-        for topic, deleted_at in self._deleted_topics.ends.items():
+        for topic, deleted_at in self.deleted_topics.ends.items():
             queues = self.queues.of_topic(topic)
             if all(queue.end_physical <= deleted_at for queue in queues):
                 self.queues.delete_topic(topic)
@@ -213,7 +213,7 @@ class MessageStore:
 
     def _note_deleted(self, topics: set[str]) -> None:
         QueueEnds.forget(self.directory.config)
-        self._deleted_topics.add(
+        self.deleted_topics.add(
             topics, end=self.log.end_offset, start=self.log.min_offset
         )
 

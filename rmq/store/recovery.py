@@ -16,26 +16,24 @@ import msgspec
 from rmq._fastpath import (
     Dispatched,
     MappedFile,
-    QueueDispatcher,
     RecordLayout,
     RecordStatus,
     RecordView,
     WalkedRecord,
     walk_log,
 )
-from rmq.errors import RequestRejected
 from rmq.files import sync_directory
-from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
-from rmq.store.consume_queue import FILLER_SIZE, NO_OFFSET, ConsumeQueue
+from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
+from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.left_ring import LeftRing
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, next_record, whole_records
-from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
+from rmq.store.tags import TagsCodes
 
 _COPY_SIZE = 1 << 20
 _GOES_ON = (RecordStatus.OK, RecordStatus.BLANK)
@@ -145,14 +143,18 @@ class Recovery:
         self._files = log.files
         self._queues = queues
         self._checkpoint = checkpoint
-        self._tags = tags
         self._cut_folder = directory.cut
         self._checkpoint_path = directory.checkpoint
         self._check_crc = check_crc
         self._queue_ends = queue_ends
-        self._unqueued = directory.foreign.batch_topics
-        self._deleted = deleted_topics.ends
-        self._dispatcher = QueueDispatcher()
+        self._dispatch = LogDispatch(
+            log,
+            queues,
+            tags,
+            deleted=lambda: deleted_topics.ends,
+            unqueued=directory.foreign.batch_topics,
+            note=self._note,
+        )
         self._unflushed = 0
         self._next_progress = time.monotonic() + PROGRESS_S
         self.report = RecoveryReport(was_clean)
@@ -284,7 +286,7 @@ class Recovery:
     def _walk(self, start: int) -> RecordStatus:
         """Check and dispatch records from `start`; return why the walk ended."""
         self.report.end_offset = start
-        self._know_queues()
+        self._dispatch.learn()
         file = self._files.find(start)
         while file is not None:
             position = max(0, self.report.end_offset - file.base_offset)
@@ -317,7 +319,7 @@ class Recovery:
             else:
                 self._complete(left, file, position)
                 is_complete = True
-        done = self._dispatcher.run(file, position, end, check_crc=self._check_crc)
+        done = self._dispatch.run(file, position, end, check_crc=self._check_crc)
         if left is None or is_complete or done.status in _GOES_ON:
             return done
         self._complete(left, file, done.position)
@@ -349,7 +351,7 @@ class Recovery:
                 file, position, file.size, check_crc=False, limit=1
             )
             before = report.entries_added
-            is_whole = self._dispatch(record)
+            is_whole = self._place(record)
             report.record_count += 1
             if report.entries_added > before:
                 self._lower_checkpoint(record.physical_offset)
@@ -383,57 +385,25 @@ class Recovery:
             self.report.entries_added,
         )
 
-    def _know_queues(self) -> None:
-        """Tell the dispatcher which queues are plain, and which records have none."""
-        self._dispatcher = QueueDispatcher()
-        for topic, end in self._deleted.items():
-            self._dispatcher.skip(topic.encode(), end)
-        for topic in self._unqueued:
-            self._dispatcher.skip(topic.encode(), NO_OFFSET)
-        for queue in self._queues:
-            self._know(queue)
-
-    def _know(self, queue: ConsumeQueue) -> None:
-        if queue.topic_bytes != SCHEDULE_TOPIC:
-            self._dispatcher.add(queue)
-
-    def _dispatch(self, record: WalkedRecord) -> bool:
+    def _place(self, record: WalkedRecord) -> bool:
         """Add the record's queue entry; False if entries before it are missing."""
-        flags = record.sys_flag
-        if flags & TRANSACTION_MASK in NOT_QUEUED or flags & INNER_BATCH:
-            return True
-        try:
-            topic = record.topic.decode()
-            if topic in self._unqueued:
-                return True
-            if record.physical_offset < self._deleted.get(topic, 0):
-                return True
-            queue = self._queues.get_or_create(topic, record.queue_id)
-            self._know(queue)
-        except (UnicodeDecodeError, RequestRejected, AssertionError):
-            name = record.topic.decode(errors="replace")
-            self._note(
-                f"records of topic {name!r} queue {record.queue_id} get no entries"
-            )
-            return True
-        if record.physical_offset + record.size <= queue.end_physical:
-            return True
-        if record.queue_offset == 0 < queue.next_offset:
-            self.report.entries_dropped += queue.start_over()
-        if record.queue_offset > queue.next_offset:
-            if self.report.start_offset > self._files.min_offset:
+        placed, queue = self._dispatch.place(record)
+        while placed in (Placed.OVER_AGAIN, Placed.GAP):
+            assert queue is not None, "only a queue has gaps"
+            if placed is Placed.OVER_AGAIN:
+                self.report.entries_dropped += queue.start_over()
+            elif self.report.start_offset > self._files.min_offset:
                 self.report.start_offset = self._files.min_offset
                 return False
-            self._note(
-                f"{queue.folder}: messages before {record.queue_offset} are lost"
-            )
-            self._unflushed += queue.fill_to(record.queue_offset)
-        if record.queue_offset == queue.next_offset:
-            due = self._tags.due_time(record.topic, record.store_ms, record.properties)
-            code = record.tags_code if due is None else due
-            queue.publish(record.physical_offset, record.size, code)
-            self.report.entries_added += 1
-        self._log.last_store_ms = record.store_ms
+            else:
+                self._note(
+                    f"{queue.folder}: messages before {record.queue_offset} are lost"
+                )
+                self._unflushed += queue.fill_to(record.queue_offset)
+            placed, queue = self._dispatch.place(record)
+        self.report.entries_added += placed is Placed.ADDED
+        if queue is not None:
+            self._log.last_store_ms = record.store_ms
         return True
 
     def _note(self, text: str) -> None:

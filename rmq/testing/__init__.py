@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmq.testing.broker import running_name_server, running_node
     from rmq.testing.clocks import ManualClock, TrioClock
+    from rmq.testing.cluster import ClusterThreads
     from rmq.testing.conformance import check_plugin
     from rmq.testing.network import MemoryNetwork
     from rmq.testing.peer import PeerPair, RawClient
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BrokerThread": "threads",
+    "ClusterThreads": "cluster",
     "ManualClock": "clocks",
     "MemoryNetwork": "network",
     "NameServerThread": "threads",
@@ -30,6 +32,7 @@ _HOMES = {
 
 __all__ = [
     "BrokerThread",
+    "ClusterThreads",
     "ManualClock",
     "MemoryNetwork",
     "NameServerThread",

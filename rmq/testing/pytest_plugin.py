@@ -1,4 +1,4 @@
-"""The fixtures `rmq_broker` and `rmq_namesrv`, for any project with rmq installed.
+"""The fixtures `rmq_broker`, `rmq_cluster` and `rmq_namesrv`, for all who have rmq.
 
 pytest finds this module by its entry point. It imports rmq only when a test uses a
 fixture, so that a project without a broker in its tests pays nothing.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from rmq.testing.cluster import ClusterThreads
     from rmq.testing.threads import BrokerThread, NameServerThread
 
 
@@ -29,6 +30,17 @@ def rmq_broker(
 
     with BrokerThread(tmp_path / "rmq-broker", rmq_broker_settings) as broker:
         yield broker
+
+
+@pytest.fixture
+def rmq_cluster(
+    tmp_path: Path, rmq_broker_settings: dict[str, str]
+) -> "Iterator[ClusterThreads]":
+    """A master and its slave, with a name server, empty for each test."""
+    from rmq.testing.cluster import ClusterThreads
+
+    with ClusterThreads(tmp_path / "rmq-cluster", rmq_broker_settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -92,7 +92,9 @@ def install(tmp_path, monkeypatch):
 async def test_a_taken_port_is_named_and_nothing_is_opened(tmp_path, distance):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1] + distance
-        settings = {"listenPort": str(port)}
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            settings = {"haListenPort": str(free.getsockname()[1])}
+        settings |= {"listenPort": str(port)}
         node = running_node(tmp_path / "s", settings)
         async with refused(ConfigError, str(port - distance)), node:
             pass

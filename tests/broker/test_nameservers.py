@@ -8,6 +8,7 @@ import trio
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import FULL_EVERY, TOPICS_ONE_BY_ONE, NameServers
+from rmq.broker.role import Role
 from rmq.broker.tables.topics import TopicTable
 from rmq.errors import RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
@@ -19,6 +20,7 @@ from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import SELF_TEST_TOPIC
+from rmq.store.config import StoreConfig
 from rmq.testing import ManualClock, running_name_server, running_node
 
 
@@ -151,7 +153,7 @@ def topics(config, tmp_path):
 
 @pytest.fixture
 def names(config, topics, direct):
-    names = NameServers(config, topics, direct)
+    names = NameServers(config, Role(config, StoreConfig()), topics, direct)
     names.address = "10.0.0.1:10911"
     return names
 
@@ -246,7 +248,7 @@ async def test_what_the_broker_may_not_do_is_taken_from_every_topic(
     config = BrokerConfig(broker_name="b", namesrv_addr="n:1", broker_permission=4)
     topics = TopicTable(tmp_path, ManualClock(), config)
     topics.load()
-    names = NameServers(config, topics, direct)
+    names = NameServers(config, Role(config, StoreConfig()), topics, direct)
     names.address = "10.0.0.1:10911"
     await nursery.start(names.run)
     (queues,) = direct.routes.route(SELF_TEST_TOPIC).queue_datas

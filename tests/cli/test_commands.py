@@ -321,7 +321,7 @@ def test_a_command_that_ends_leaves_the_garbage_collector_on(run):
 
 ALL_WRONG = {
     "listenPort": "70000", "autoCreateTopicEnable": "yes", "flushDiskType": "SYNCFLUSH",
-    "mappedFileSizeCommitLog": "lots", "brokerRole": "SLAVE",
+    "mappedFileSizeCommitLog": "lots", "brokerRole": "LEADER",
     "messageDelayLevel": "1s 5x", "tls.server.mode": "enforce",
     "rmq.exportHold": "maybe", "deleteWhen": "25", "namesrvAddr": "127.0.0.1",
     "brokerIP1": "999.1.1.1", "storePathRootDir": "~/store2",

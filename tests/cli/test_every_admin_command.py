@@ -50,6 +50,7 @@ LINES = {
     "getBrokerConfig": "-b {b}",
     "updateBrokerConfig": "-b {b} -k fileReservedTime -v 71",
     "haStatus": "-b {b}",
+    "resetMasterFlushOffset": "-b {b} -o 0",
     "sendMsgStatus": "-b broker-test -c 1",
     "getNamesrvConfig": "",
     "updateNamesrvConfig": "-k waitSecondsForService -v 44",

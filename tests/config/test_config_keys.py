@@ -8,9 +8,16 @@ from rmq.broker.config import BrokerConfig
 from rmq.config import check, options
 from rmq.config_keys import unused
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
-CLASSES = (BrokerConfig, StoreConfig, NamesrvConfig, NamesrvListenConfig)
+CLASSES = (
+    BrokerConfig,
+    StoreConfig,
+    ReplicationConfig,
+    NamesrvConfig,
+    NamesrvListenConfig,
+)
 HONOURED = {mark.key for kind in CLASSES for _, mark in options(kind)}
 NETTY_CLIENT_CONFIG = """
     clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue

@@ -13,6 +13,7 @@ from rmq.config_changes import MAX_REASONS, MAX_TEXT_SIZE, apply_changes, read_c
 from rmq.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.plugins import PluginSet
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 
@@ -43,7 +44,7 @@ def test_every_number_has_a_least_and_a_greatest_value():
 
 def test_a_key_of_two_classes_has_the_same_limits_in_both():
     seen = {}
-    for kind in (BrokerConfig, StoreConfig, NamesrvConfig):
+    for kind in (BrokerConfig, StoreConfig, ReplicationConfig, NamesrvConfig):
         for mark in numbers(kind):
             limits = mark.low, mark.high
             assert seen.setdefault(mark.key, limits) == limits, mark.key
@@ -64,7 +65,13 @@ def test_a_number_without_limits_gets_those_of_java():
 def loaded():
     plugins = PluginSet()
     plugins.load("")
-    kinds = (BrokerConfig, StoreConfig, NamesrvConfig, *plugins.config_classes())
+    kinds = (
+        BrokerConfig,
+        StoreConfig,
+        ReplicationConfig,
+        NamesrvConfig,
+        *plugins.config_classes(),
+    )
     return [build(kind, {}) for kind in kinds]
 
 

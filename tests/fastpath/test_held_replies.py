@@ -69,6 +69,22 @@ def test_a_held_reply_that_is_too_late_says_so(wire, durable):
     assert peer.recv(100) == b"done"
 
 
+def test_a_late_reply_has_the_code_of_who_lags(wire):
+    durable, replicated = Watermark(), Watermark()
+    acknowledged = Watermark.lesser_of(durable, replicated)
+    wire.reactor.held.attach(acknowledged, 5_000, replicated)
+    token, peer = wire.connect()
+    for offset in (10, 20, 30):
+        wire.reactor.hold(token, b"%d" % offset, offset, 5_000, b"")
+    replicated.advance(20)
+    durable.advance(10)
+    assert wire.reactor.expire_held(4_999) == []
+    assert peer.recv(100) == b"10"
+    assert wire.reactor.expire_held(5_000) == [(token, b"20", 10), (token, b"30", 12)]
+    assert wire.reactor.held.count == 0
+    wire.reactor.held.detach()
+
+
 def test_what_became_durable_in_time_is_not_late(wire, durable):
     token, peer = wire.connect()
     wire.reactor.hold(token, b"done", 10, 5_000, b"late")

@@ -135,7 +135,7 @@ def test_held_too_long_is_handed_back(echo_class, pair):
     theirs.sendall(request("h", "x", answer("late")))
     reactor.poll(0)
     assert reactor.expire_held(69) == []
-    assert reactor.expire_held(70) == [(token, answer("late"))]
+    assert reactor.expire_held(70) == [(token, answer("late"), 10)]
     assert reactor.held.count == 0
 
 

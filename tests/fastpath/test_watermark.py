@@ -133,3 +133,58 @@ def test_the_end_is_told_once_and_a_demand_before_it_is_not_lost_to_a_successor(
     assert not watermark.wait_for_demand()
     watermark.demand()
     assert watermark.wait_for_demand()
+
+
+@given(
+    moves=st.lists(st.tuples(st.booleans(), st.integers(0, 20))),
+    first=st.integers(0, 5),
+    second=st.integers(0, 5),
+)
+def test_the_lesser_of_two_is_where_both_are(moves, first, second):
+    one, other = Watermark(first), Watermark(second)
+    joint = Watermark.lesser_of(one, other)
+    for is_one, value in moves:
+        (one if is_one else other).advance(value)
+        assert joint.value == min(one.value, other.value)
+
+
+def test_subscribers_of_the_lesser_are_woken_when_it_moves():
+    one, other = Watermark(), Watermark()
+    joint = Watermark.lesser_of(one, other)
+    descriptor = joint.subscribe()
+    one.advance(10)
+    assert not is_readable(descriptor)
+    other.advance(5)
+    assert is_readable(descriptor)
+    assert joint.value == 5
+
+
+def test_a_demand_for_the_lesser_goes_to_both():
+    one, other = Watermark(), Watermark()
+    Watermark.lesser_of(one, other).demand()
+    assert one.wait_for_demand()
+    assert other.wait_for_demand()
+
+
+def test_a_watermark_is_part_of_one_other_at_most():
+    one = Watermark()
+    Watermark.lesser_of(one, Watermark())
+    with pytest.raises(ValueError, match="one other at most"):
+        Watermark.lesser_of(one, Watermark())
+    with pytest.raises(ValueError, match="one other at most"):
+        Watermark.lesser_of(alone := Watermark(), alone)
+
+
+def test_two_threads_that_move_both_leave_no_gap():
+    for _ in range(200):
+        one, other = Watermark(), Watermark()
+        joint = Watermark.lesser_of(one, other)
+        threads = [
+            threading.Thread(target=lambda w=w: [w.advance(n) for n in range(1, 50)])
+            for w in (one, other)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert joint.value == 49

@@ -96,7 +96,7 @@ DIFFERS_55 = {
             "remappingStaticTopic", "getBrokerEpoch", "getColdDataFlowCtrInfo",
             "updateColdDataFlowCtrGroupConfig", "removeColdDataFlowCtrGroupConfig",
             "setCommitLogReadAheadMode", "checkRocksdbCqWriteProgress",
-            "switchTimerEngine", "getBrokerLiteInfo", "resetMasterFlushOffset",
+            "switchTimerEngine", "getBrokerLiteInfo",
         ),
         NOT_HERE,
     ),

@@ -12,17 +12,24 @@ from rmq.cli import main
 from rmq.config import check, options, read_properties
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.plugin import Register
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = (BrokerConfig, StoreConfig, NamesrvConfig, NamesrvListenConfig)
+CONFIGS = (
+    BrokerConfig,
+    StoreConfig,
+    ReplicationConfig,
+    NamesrvConfig,
+    NamesrvListenConfig,
+)
 
 
 def test_each_registration_is_documented_with_its_parameters():
     text = (ROOT / "docs/plugins.md").read_text()
     calls = inspect.getmembers(Register, inspect.isfunction)
     public = {name: call for name, call in calls if not name.startswith("_")}
-    assert len(public) == 13
+    assert len(public) == 14
     for name, call in public.items():
         parameters = [
             each.name if each.default is each.empty else f"{each.name}="

@@ -18,12 +18,13 @@ from rmq.config_keys import unused
 from rmq.namesrv.config import NamesrvConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 from rmq.testing import RawClient, running_node
 
 CHANGES = int(os.environ.get("RMQ_CONFIG_CHANGES", "10000"))
 CHANGES_OF_A_LIFE = 2_000
-CLASSES = (BrokerConfig, StoreConfig, NamesrvConfig)
+CLASSES = (BrokerConfig, StoreConfig, ReplicationConfig, NamesrvConfig)
 PLACES = {
     mark.key: (mark, typing.get_type_hints(kind)[field.name])
     for kind in CLASSES

@@ -63,6 +63,7 @@ def _register_tables(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.CLONE_GROUP_OFFSET, offsets.clone)
     modes = RequestModeHandler(broker)
     register.table(modes.table)
+    register.copied(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.table.copy)
     register.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
     register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)
     configuration = ConfigurationHandler(broker)
@@ -102,3 +103,4 @@ def _register_views(broker: BrokerContext, register: Register) -> None:
     replication = ReplicationHandler(broker)
     register.handler(RequestCode.EXCHANGE_BROKER_HA_INFO, replication.exchange)
     register.handler(RequestCode.GET_BROKER_HA_STATUS, replication.status)
+    register.handler(RequestCode.RESET_MASTER_FLUSH_OFFSET, replication.reset)

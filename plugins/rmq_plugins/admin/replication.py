@@ -1,13 +1,18 @@
-"""Requests 906 and 907: progress of replicas. This is a master without replicas."""
+"""Requests 906, 907 and 908: who follows whom, and how far it is."""
 
 from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
-from rmq.protocol.bodies.statistics import HARuntimeInfo
+from rmq.protocol.bodies.statistics import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.cluster import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
+    ResetMasterFlushOffsetHeader,
 )
 
 
@@ -16,25 +21,70 @@ class ReplicationHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._store = broker.store
+        self._role = broker.role
+        self._replication = broker.replication
         self._name_servers = broker.name_servers
         self._end_at_start = broker.store.log.end_offset
 
     def exchange(self, request: Command, connection: Connection) -> Command:
-        """Answer a replica with the address of the log; refuse a change of master."""
+        """Answer with the address of a master's log; refuse another master's."""
         header = request.header(ExchangeHAInfoRequestHeader)
         if header.master_ha_address is not None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker is a master and does not follow {header.master_address}",
+                f"this broker follows whom the name servers name as its master, not "
+                f"{header.master_address}",
             )
-        answer = ExchangeHAInfoResponseHeader(
-            master_ha_address=self._name_servers.ha_address,
-            master_flush_offset=self._end_at_start,
-            master_address=self._name_servers.address,
-        )
+        answer = ExchangeHAInfoResponseHeader()
+        if self._role.is_master:
+            answer = ExchangeHAInfoResponseHeader(
+                master_ha_address=self._name_servers.ha_address,
+                master_flush_offset=self._end_at_start,
+                master_address=self._name_servers.address,
+            )
         return request.reply(header=answer)
 
     def status(self, request: Command, connection: Connection) -> Command:
-        """Answer the end of the log and the replicas that follow it."""
-        body = HARuntimeInfo(master_commit_log_max_offset=self._store.log.end_offset)
+        """Answer the end of the log, the replicas that follow it, and the master."""
+        body = HARuntimeInfo(
+            master=self._role.is_master,
+            master_commit_log_max_offset=self._store.log.end_offset,
+        )
+        for each in self._replication.primary.statuses():
+            body.ha_connection_info.append(
+                HAConnectionRuntimeInfo(
+                    addr=each.address,
+                    diff=each.behind,
+                    in_sync=each.is_in_sync,
+                    slave_ack_offset=each.acknowledged,
+                    transfer_from_where=each.next_offset,
+                    transferred_byte_in_second=each.bytes_per_second,
+                )
+            )
+            body.in_sync_slave_nums += each.is_in_sync
+        if self._replication.replica is not None:
+            body.ha_client_runtime_info = self._link()
         return request.reply(body=body.encode())
+
+    def _link(self) -> HAClientRuntimeInfo:
+        """Return the link of a slave; with the reason if it does not follow."""
+        replica = self._replication.replica
+        assert replica is not None, "a master has no link"
+        master = replica.master
+        if not replica.is_following:
+            master = f"{master or '-'} ({replica.state})"
+        return HAClientRuntimeInfo(
+            last_read_timestamp=replica.last_read_ms,
+            last_write_timestamp=replica.last_write_ms,
+            master_addr=master,
+            master_flush_offset=self._store.checkpoint.master_flushed_offset,
+            max_offset=replica.end_offset,
+            transferred_byte_in_second=replica.rate.per_second(),
+        )
+
+    def reset(self, request: Command, connection: Connection) -> Command:
+        """Store the offset up to which the master had flushed; only 907 shows it."""
+        offset = request.header(ResetMasterFlushOffsetHeader).master_flush_offset
+        if not self._role.is_master and offset >= 0:
+            self._store.checkpoint.master_flushed_offset = offset
+        return request.reply()

@@ -35,6 +35,17 @@ class RequestModes(JsonTable):
     def _content(self) -> MessageRequestModeSerializeWrapper:
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes)
 
+    def copy(self, body: bytes) -> None:
+        """Become the table that a master answered; RequestRejected if it is none."""
+        theirs = MessageRequestModeSerializeWrapper.decode(body)
+        if sum(map(len, theirs.message_request_mode_map.values())) > MAX_MODES:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"the master has more than {MAX_MODES} modes"
+            )
+        if theirs.message_request_mode_map != self._modes:
+            self._modes = theirs.message_request_mode_map
+            self.touch()
+
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Store the mode of a group in a topic."""
         if sum(map(len, self._modes.values())) >= MAX_MODES:

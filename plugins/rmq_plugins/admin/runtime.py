@@ -68,6 +68,7 @@ class RuntimeInfo:
         self._native_counts = broker.native_counts
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
         self._facts = broker.facts
+        self._replication = broker.replication
         self._rates = Rates(self._counts())
 
     def show(self, request: Command, connection: Connection) -> Command:
@@ -79,7 +80,7 @@ class RuntimeInfo:
             **self._store_facts(),
         }
         table |= self._disk_facts() | self._broker_facts() | self._delay_facts()
-        table |= self._native_facts()
+        table |= self._native_facts() | self._replication_facts()
         return request.reply(body=KVTable(table=table).encode())
 
     async def sample_every_second(self) -> None:
@@ -185,6 +186,18 @@ class RuntimeInfo:
             "runtime": _duration(self._clock.now_ms() - self._boot_ms),
             "startAcceptSendRequestTimeStamp": str(self._accept_from_ms),
         }
+
+    def _replication_facts(self) -> dict[str, str]:
+        """Return what a slave does, and whom this broker let not follow."""
+        facts = {}
+        if self._replication.replica is not None:
+            facts["rmq.replica.state"] = self._replication.replica.state
+        for number, refusal in enumerate(self._replication.primary.refusals):
+            facts[f"rmq.replica.refused.{number}"] = refusal
+        for table in self._replication.tables.tables:
+            if table.error:
+                facts[f"rmq.replica.copy.{table.code}"] = table.error
+        return facts
 
     def _native_facts(self) -> dict[str, str]:
         """Return the frames that compiled handlers served, and declined by reason."""

@@ -35,9 +35,6 @@ ADVICE: Final = {
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _STATIC,
     RequestCode.ADD_BROKER: _CONTAINER,
     RequestCode.REMOVE_BROKER: _CONTAINER,
-    RequestCode.RESET_MASTER_FLUSH_OFFSET: (
-        "only a replica stores its master's flush offset; stop it and let it read again"
-    ),
     RequestCode.CONTROLLER_ELECT_MASTER: _CONTROLLER,
     RequestCode.CONTROLLER_GET_METADATA_INFO: _CONTROLLER,
     RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: _CONTROLLER,

@@ -1,6 +1,7 @@
 """Delayed messages: the property DELAY names a level, `messageDelayLevel` its delay."""
 
 from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.properties import DELAY
 from rmq_plugins.schedule.deliver import Deliveries
 
@@ -13,5 +14,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.table(deliveries.offsets, interval_s=interval_s)
     register.facts("delayOffset", deliveries.offsets.facts)
     register.interceptor({DELAY}, deliveries.put_aside)
+    register.copied(RequestCode.GET_ALL_DELAY_OFFSET, deliveries.offsets.copy)
     register.arrivals(deliveries.on_arrivals)
-    register.service(deliveries.run)
+    register.service(deliveries.run, masters_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rmq.errors import RequestRejected
 from rmq.plugin import Clock, JsonTable
+from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import DataVersion
 
 
@@ -45,6 +46,17 @@ class DelayOffsets(JsonTable):
     def facts(self) -> dict[str, object]:
         """Return the content of the file, which tools can read."""
         return self._content()
+
+    def copy(self, body: bytes) -> None:
+        """Become the table that a master answered; RequestRejected if it is none."""
+        value = fastjson.loads(body)
+        if not isinstance(value, dict):
+            raise RequestRejected(1, "the delay offsets are no object")
+        before = self._content()
+        self._offsets.clear()
+        self._read(value)
+        if self._content() != before:
+            self.changed.set()
 
     def get(self, level: int) -> int:
         """Return the offset of the next message of a level to deliver."""

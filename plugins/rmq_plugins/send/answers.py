@@ -29,8 +29,7 @@ class SendAnswers:
         }
         self._store = broker.store
         self._topics = broker.topics
-        self._waits_for_disk = broker.store_config.is_sync_flush
-        self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
+        self._is_sync_flush = broker.store_config.is_sync_flush
         illegal = (
             ResponseCode.MESSAGE_ILLEGAL,
             "the message is illegal, maybe msg body or properties length not matched. "
@@ -53,7 +52,7 @@ class SendAnswers:
 
     def is_durable(self, topic: str) -> bool:
         """Whether the topic is as durable as its acknowledged messages."""
-        return not self._waits_for_disk or not self._topics.is_unsaved(topic)
+        return not self._is_sync_flush or not self._topics.is_unsaved(topic)
 
     def stored(
         self,
@@ -63,17 +62,18 @@ class SendAnswers:
         wait: str | None,
         topic: str,
     ) -> Command | Held | Later:
-        """Answer a stored message; under SYNC_FLUSH when it is durable.
+        """Answer a stored message; when disk and replicas have it, if these count.
 
         Its topic must be durable, too, because a send may have created it. `wait` is
-        the message's property WAIT: whether to wait for the disk.
+        the message's property WAIT: whether to wait at all.
         """
         answer = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
-        if not self._waits_for_disk or (wait is not None and wait.lower() != "true"):
+        durability = self._store.durability
+        is_unwaited = wait is not None and wait.lower() != "true"
+        if not durability.senders_wait or is_unwaited:
             return answer
         assert result.end_offset > 0, "a stored message ends somewhere"
-        late = request.reply(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=fields)
-        held = Held(answer, result.end_offset, late, self._disk_timeout_ms)
+        held = Held(answer, result.end_offset, None, durability.ack_timeout_ms)
         return held if self.is_durable(topic) else self._topics.kept(held)
 
     def refused(self, request: Command, code: int, remark: str) -> Command:

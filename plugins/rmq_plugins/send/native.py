@@ -38,7 +38,7 @@ class NativeSends:
             added=added.encode(),
             keys=keys,
             declined_properties=declined_properties,
-            waits_for_disk=broker.store_config.is_sync_flush,
+            waits_for_disk=broker.store.durability.senders_wait,
             max_body_size=broker.store_config.max_message_size,
             version=WIRE_VERSION,
         )

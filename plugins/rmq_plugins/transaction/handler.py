@@ -74,9 +74,8 @@ class TransactionHandler:
         self._put = broker.put.put
         self._topics = broker.topics
         self._clock = broker.clock
-        self._is_sync = broker.store_config.is_sync_flush
+        self._durability = broker.store.durability
         self._statistics = broker.statistics
-        self._disk_timeout_ms = broker.store_config.sync_flush_timeout_ms
 
     def end(self, request: Command, connection: Connection) -> Command | Held | None:
         """Commit or roll back."""
@@ -169,9 +168,10 @@ class TransactionHandler:
         if request.is_oneway:
             return None
         answer = request.reply()
-        if not self._is_sync:
+        if not self._durability.senders_wait:
             return answer
-        return Held(answer, result.end_offset, answer, self._disk_timeout_ms)
+        timeout_ms = self._durability.ack_timeout_ms
+        return Held(answer, result.end_offset, answer, timeout_ms)
 
     def _count(self, name: str, half: StoredMessage) -> str:
         """Count the end of a transaction; return its topic."""

@@ -129,6 +129,30 @@ class GroupTable(JsonTable):
         self._notify(name)
         return True
 
+    def copy(self, body: bytes) -> None:
+        """Become the table that a master answered; RequestRejected if it is none."""
+        wrapper = SubscriptionGroupWrapper.decode(body)
+        theirs = wrapper.subscription_group_table
+        for name in theirs:
+            validate_group(name)
+        if wrapper.data_version == self.data_version:
+            return
+        gone = [name for name in self._groups if name not in theirs]
+        gone = [name for name in gone if name not in SYSTEM_GROUPS]
+        changed = {n: g for n, g in theirs.items() if self._groups.get(n) != g}
+        for name in gone:
+            del self._groups[name]
+            self._quota.leave(name)
+            self._texts.remove(name)
+        for name, group in changed.items():
+            if name not in self._groups:
+                self._quota.enter(name)
+            self._put(name, group)
+        self.forbidden = dict(wrapper.forbidden_table)
+        self.adopt(wrapper.data_version)
+        for name in (*gone, *changed):
+            self._notify(name)
+
     def set_readable(self, group: str, topic: str, *, is_readable: bool) -> None:
         """Forbid a group to read a topic, or allow it again."""
         topics = self.forbidden.get(group, {})

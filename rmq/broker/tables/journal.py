@@ -74,6 +74,12 @@ class TopicJournal:
         self._has_failed = False
         self._last[self._current] = change.counter
 
+    def clear(self) -> None:
+        """Forget all changes: the table was replaced by another broker's."""
+        for index, path in enumerate(self._files):
+            path.unlink(missing_ok=True)
+            self._last[index] = 0
+
     def begin_save(self, saved_counter: int) -> None:
         """Write to the other file from now on, if `topics.json` has all its lines."""
         other = 1 - self._current

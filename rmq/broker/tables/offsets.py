@@ -18,6 +18,7 @@ from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.json_table import JsonTable
 from rmq.native import CommitTable
+from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject
 from rmq.protocol.headers import I32, I64
 
@@ -46,6 +47,9 @@ class OffsetTable(JsonTable):
         self.on_reset: list[Callable[[str], None]] = []
         self.compiled = CommitTable(self._commit_all)
         self._version_step = version_step
+        self._copied: dict[str, dict[int, int]] = {}
+        """What the master had at the last copy."""
+
         self._commits = 0
         self._quota = NamedQuota(
             MAX_ENTRIES, "pairs of topic and group with offsets", _ADVICE
@@ -159,6 +163,30 @@ class OffsetTable(JsonTable):
             self.commit("a clone", target, topic, queue_id, offset)
         return bool(queues)
 
+    def copy(self, body: bytes) -> None:
+        """Take the offsets that a master answered; RequestRejected if these are none.
+
+        An offset that was committed here since the last copy, and is larger, stays:
+        consumers came here while the master was away.  What the master lacks stays,
+        too, as in Java.
+        """
+        document = ConsumerOffsetSerializeWrapper.decode(body)
+        copied, self._copied = self._copied, document.offset_table
+        has_changed = False
+        for key, queues in document.offset_table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            ours, last = self._offsets.get(key, {}), copied.get(key, {})
+            for queue_id, offset in queues.items():
+                own = ours.get(queue_id, -1)
+                was_committed = own != last.get(queue_id, own)
+                if own == offset or (was_committed and own > offset):
+                    continue
+                self.commit("the master", group, topic, queue_id, offset)
+                has_changed = True
+        if has_changed:
+            self.compiled.forget_all()
+            self.adopt(document.data_version)
+
     def all(self) -> dict[str, dict[int, int]]:
         """Return every offset by `topic@group` and queue id."""
         return {key: dict(queues) for key, queues in self._offsets.items()}
@@ -199,6 +227,7 @@ class OffsetTable(JsonTable):
 
 
 _OffsetsByKey = dict[str, dict[I32, I64]]
+
 _write_object = msgspec.json.Encoder().encode
 
 

@@ -182,6 +182,36 @@ class TopicTable(JsonTable):
         self._pass_on(name, None)
         return True
 
+    def copy(self, body: bytes) -> list[str]:
+        """Become the table that a master answered; return the names that vanished.
+
+        RequestRejected if it is none.
+        """
+        wrapper = TopicConfigSerializeWrapper.decode(body)
+        theirs = wrapper.topic_config_table
+        for name in theirs:
+            if name not in self._own:
+                names.validate_topic(name)
+        if wrapper.data_version == self.data_version:
+            return []
+        gone = [name for name in self._topics if name not in theirs]
+        gone = [name for name in gone if not self.is_system(name)]
+        changed = {n: t for n, t in theirs.items() if self._topics.get(n) != t}
+        for name in gone:
+            self._quota.leave(name)
+            self._remove(name)
+        for name, topic in changed.items():
+            if name not in self._topics:
+                self._quota.enter(name)
+            self._put(name, topic)
+        self._journal.clear()
+        self._unsaved.clear()
+        self.adopt(wrapper.data_version)
+        for name in (*gone, *changed):
+            for listener in self.on_change:
+                listener(name, self._topics.get(name))
+        return gone
+
     def _pass_on(self, name: str, topic: TopicConfig | None) -> None:
         """Write a change to the journal, and notify the callbacks."""
         if self._is_loaded:

@@ -192,6 +192,16 @@ def update_broker_config(
     return [f"update broker config success, {each.address}" for each in asked]
 
 
+@admin_command("resetMasterFlushOffset")
+@click.option("-b", "--brokerAddr", "broker", required=True)
+@click.option("-o", "--offset", type=int, required=True)
+def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> Shown:
+    """Store at a slave up to where its master had flushed; only haStatus shows it."""
+    fields = {"masterFlushOffset": offset}
+    admin.ask(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, fields)
+    return [f"master flush offset of {broker} is {offset}"]
+
+
 @admin_command("haStatus")
 @broker_or_cluster
 @click.option(
@@ -203,7 +213,7 @@ def ha_status(
     cluster: str | None,
     interval: float | None,
 ) -> Shown:
-    """Show the replicas of masters and their progress."""
+    """Show the replicas of masters and their progress, or the master of a slave."""
     asked = targets(admin, broker, cluster)
     while interval is not None:
         emit(_replicas(admin, asked), as_json=False)
@@ -215,6 +225,11 @@ def _replicas(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
     rows: list[tuple[object, ...]] = []
     for each in asked:
         info = admin.value(each.address, RequestCode.GET_BROKER_HA_STATUS)
+        if not info.get("master", True):
+            link = info.get("haClientRuntimeInfo") or {}
+            slave = each.address, link.get("maxOffset"), None, None
+            rows.append((link.get("masterAddr"), None, None, *slave))
+            continue
         end = info["masterCommitLogMaxOffset"]
         slaves = info.get("haConnectionInfo") or [{}]
         rows += [

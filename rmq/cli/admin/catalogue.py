@@ -19,7 +19,6 @@ class Entry(NamedTuple):
 
 
 UNSERVED: Final[dict[str, int]] = {
-    "resetMasterFlushOffset": 908,
     "updateStaticTopic": 513,
     "remappingStaticTopic": 513,
     "exportPopRecord": 200056,
@@ -194,8 +193,15 @@ ENTRIES: Final[dict[str, Entry]] = {
     "updateBrokerConfig": Entry(
         "brokers", (CLUSTER, 25), "Change one key of running brokers."
     ),
+    "resetMasterFlushOffset": Entry(
+        "brokers",
+        (908,),
+        "Store at a slave up to where its master had flushed; only haStatus shows it.",
+    ),
     "haStatus": Entry(
-        "brokers", (CLUSTER, 907), "Show the replicas of masters and their progress."
+        "brokers",
+        (CLUSTER, 907),
+        "Show the replicas of masters and their progress, or the master of a slave.",
     ),
     "sendMsgStatus": Entry(
         "sends",

@@ -1,0 +1,104 @@
+"""CopiedTables: what a slave copies from its master beside the log.
+
+Topics, groups and offsets are the broker's own; a plugin adds its tables with
+`Register.copied`.  Each is asked for as soon as a master is known, and then again and
+again, after a pause of 20 times what it took: so a large table costs the master a
+twentieth of its time at most.  A table that fails is logged once, and the others go on.
+Known in Java as `SlaveSynchronize`, which begins after a minute.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import trio
+
+from rmq.broker.role import Role
+from rmq.errors import RmqError
+from rmq.logs import Foreign
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS = 30_000
+LEAST_PAUSE_S = 1.0
+LARGEST_PAUSE_S = 60.0
+COST_FACTOR = 20
+
+Ask = Callable[[str, Command, int], Awaitable[Command]]
+"""Sends a request to an address, and returns its answer; PeerError if there is none."""
+
+Apply = Callable[[bytes], object]
+"""Takes the body of the master's answer; RequestRejected if it is none of its kind."""
+
+
+class CopiedTable(msgspec.Struct):
+    """A table of the master, by the request that asks for it."""
+
+    name: str
+    code: int
+    apply: Apply
+    least_pause_s: float = LEAST_PAUSE_S
+    error: str = ""
+    """Why the last attempt failed; empty after a success."""
+
+    copies: int = 0
+
+
+class CopiedTables:
+    """All tables that a slave copies."""
+
+    def __init__(self, role: Role, ask: Ask) -> None:
+        self.tables: list[CopiedTable] = []
+        self._role = role
+        self._ask = ask
+        self._changed = trio.Event()
+        role.on_change.append(self._note_change)
+
+    def add(
+        self, name: str, code: int, apply: Apply, least_pause_s: float = LEAST_PAUSE_S
+    ) -> None:
+        """Copy what the master answers to `code`."""
+        self.tables.append(CopiedTable(name, int(code), apply, least_pause_s))
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def run(self) -> None:
+        """Copy until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for table in self.tables:
+                nursery.start_soon(self._copy_regularly, table)
+
+    async def _copy_regularly(self, table: CopiedTable) -> None:
+        while True:
+            if not self._role.master_address:
+                await self._changed.wait()
+            began = trio.current_time()
+            await self.copy(table)
+            pause_s = COST_FACTOR * (trio.current_time() - began)
+            pause_s = max(table.least_pause_s, min(pause_s, LARGEST_PAUSE_S))
+            with trio.move_on_after(pause_s):
+                await self._changed.wait()
+
+    async def copy(self, table: CopiedTable) -> None:
+        """Copy one table now."""
+        master = self._role.master_address
+        error = ""
+        try:
+            request = Command.request(table.code)
+            answer = await self._ask(master, request, ASK_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                error = f"it answers {answer.code}: {answer.remark}"
+            else:
+                table.apply(answer.body)
+                table.copies += 1
+        except RmqError as failure:
+            error = str(failure)
+        if error and not table.error:
+            logger.warning(
+                "copying %s from the master %s: %s", table.name, master, Foreign(error)
+            )
+        table.error = error

@@ -1,0 +1,94 @@
+"""ReplicationConfig: the keys of replication, with Java's names and defaults."""
+
+import ipaddress
+
+from rmq.config import DAY_MS, LONG_MAX, Configuration, option
+from rmq.errors import ConfigError
+
+
+class ReplicationConfig(Configuration):
+    """The part of Java's `MessageStoreConfig` that begins with ha, and ours."""
+
+    ha_listen_port: int = option(
+        0,
+        key="haListenPort",
+        low=0,
+        high=65535,
+        doc="port from which replicas read the log; 0: the one after listenPort",
+    )
+    ha_master_address: str = option(
+        "",
+        key="haMasterAddress",
+        doc="address of the master's haListenPort; empty: name servers know it",
+    )
+    ha_heartbeat_interval_ms: int = option(
+        5_000,
+        key="haSendHeartbeatInterval",
+        low=1,
+        high=DAY_MS,
+        doc="master and replica say that they are there after such a silence",
+    )
+    ha_silence_limit_ms: int = option(
+        20_000,
+        key="haHousekeepingInterval",
+        low=1,
+        high=DAY_MS,
+        doc="a connection between master and replica ends after such a silence",
+    )
+    ha_first_frame_size: int = option(
+        32_768,
+        key="haTransferBatchSize",
+        low=1,
+        high=4 << 20,
+        doc="most bytes of the log in the first frames of a connection",
+    )
+    ha_frame_size: int = option(
+        256 << 10,
+        key="rmq.haFrameSize",
+        low=1,
+        high=(4 << 20) - 12,
+        doc="most bytes of the log in one frame",
+    )
+    in_sync_replicas: int = option(
+        1,
+        key="inSyncReplicas",
+        low=1,
+        high=64,
+        doc="brokers, the master included, that have a message of a SYNC_MASTER before "
+        "its sender is answered",
+    )
+    replica_timeout_ms: int = option(
+        3_000,
+        key="slaveTimeout",
+        low=1,
+        high=DAY_MS,
+        doc="how long a SYNC_MASTER's sender waits for replicas: then the answer is "
+        "FLUSH_SLAVE_TIMEOUT",
+    )
+    in_sync_gap: int = option(
+        256 << 20,
+        key="haMaxGapNotInSync",
+        low=1,
+        high=LONG_MAX,
+        doc="a replica that lacks fewer bytes than this is shown as in sync",
+    )
+    ha_peers: str = option(
+        "",
+        key="rmq.haPeers",
+        doc="addresses and networks, separated by commas, that may read the log beside "
+        "the registered brokers of the group, and acknowledge it",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address."""
+        self.peer_networks()
+
+    def peer_networks(
+        self,
+    ) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """Return what `ha_peers` names."""
+        texts = [text.strip() for text in self.ha_peers.split(",") if text.strip()]
+        try:
+            return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
+        except ValueError as error:
+            raise ConfigError(f"rmq.haPeers={self.ha_peers}: {error}") from error

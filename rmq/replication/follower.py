@@ -1,0 +1,219 @@
+"""Follower: one replica as its master serves it, over a connection of its own.
+
+The log leaves straight from the mapped files, a frame in one system call.  At the end
+of the log a follower is *idle*: the next poll that stored something sends it at once
+(`push`).  A file is held while it is sent; pages that are not in memory are read by a
+worker thread first, so that nobody waits for the disk.
+"""
+
+import logging
+import socket
+from collections.abc import Callable
+
+import trio
+
+from rmq._fastpath import MappedFile
+from rmq.errors import RemoteProtocolError
+from rmq.replication.config import ReplicationConfig
+from rmq.replication.rate import ByteRate
+from rmq.replication.wire import (
+    NEWEST_FILE,
+    WHOLE_LOG,
+    ReportReader,
+    encode_head,
+)
+from rmq.store.commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_SIZE = 4096
+PUSH_LIMIT = 1 << 20
+"""Bytes for one replica before other tasks run."""
+
+TRUSTED_REPORTS = 2
+"""A replica that has reported so often takes larger frames."""
+
+
+class Follower:
+    """A replica that reads the log."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        address: str,
+        log: CommitLog,
+        config: ReplicationConfig,
+        on_report: Callable[["Follower", int], None],
+    ) -> None:
+        self.address = address
+        self.next_offset = -1
+        """What is sent next; -1 before the first report."""
+
+        self.rate = ByteRate()
+        self._socket = connected
+        self._log = log
+        self._config = config
+        self._on_report = on_report
+        self._reports = 0
+        self._head = b""
+        self._left = 0
+        self._is_idle = False
+        self._wake = trio.Event()
+
+    async def run(self) -> None:
+        """Serve until the connection ends; RemoteProtocolError for impossible input."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send)
+            await self._receive()
+            nursery.cancel_scope.cancel()
+
+    # -- what it reports
+
+    async def _receive(self) -> None:
+        reader = ReportReader()
+        silence_s = self._config.ha_silence_limit_ms / 1000
+        while True:
+            with trio.move_on_after(silence_s) as scope:
+                await trio.lowlevel.wait_readable(self._socket)
+            if scope.cancelled_caught:
+                raise RemoteProtocolError(f"it was silent for {silence_s:g} s")
+            try:
+                data = self._socket.recv(RECEIVE_SIZE)
+            except BlockingIOError:
+                continue
+            if not data:
+                return
+            reports = reader.feed(data)
+            if reports:
+                self._take_report(reports[-1])
+
+    def _take_report(self, offset: int) -> None:
+        if self.next_offset < 0:
+            self.next_offset = self._start(offset)
+            self._wake.set()
+        self._reports += 1
+        self._on_report(self, offset)
+
+    def _start(self, offset: int) -> int:
+        """Return where to begin for a first report."""
+        log = self._log
+        end, files = log.end_offset, log.files
+        if offset == NEWEST_FILE:
+            return end - end % files.file_size
+        if offset > max(end, WHOLE_LOG):
+            raise RemoteProtocolError(
+                f"its log ends at {offset}, this one at {end}: it has what this broker "
+                "lost, or the log of another one"
+            )
+        if offset < log.min_offset:
+            raise RemoteProtocolError(
+                f"it asked for offset {offset}, the oldest that is left here is "
+                f"{log.min_offset}: it has to begin with an empty log"
+            )
+        return offset
+
+    # -- what it gets
+
+    def push(self) -> None:
+        """Send what was stored since, if all before has been sent."""
+        if not self._is_idle or self.next_offset >= self._log.end_offset:
+            return
+        file = self._log.files.find(self.next_offset)
+        try:
+            if file is not None and self._is_hot(file) and self._send_some(PUSH_LIMIT):
+                return
+        except (OSError, RemoteProtocolError):
+            pass  # its own task meets the error again, and ends
+        self._is_idle = False
+        self._wake.set()
+
+    async def _send(self) -> None:
+        heartbeat_s = self._config.ha_heartbeat_interval_ms / 1000
+        await self._wake.wait()
+        while True:
+            if not self._send_some(PUSH_LIMIT):
+                await trio.lowlevel.wait_writable(self._socket)
+            elif self._left or self.next_offset < self._log.end_offset:
+                await self._read_ahead()
+            else:
+                self._is_idle, self._wake = True, trio.Event()
+                with trio.move_on_after(heartbeat_s) as scope:
+                    await self._wake.wait()
+                self._is_idle = False
+                if scope.cancelled_caught and not self._left:
+                    self._head = encode_head(self.next_offset, 0)
+
+    async def _read_ahead(self) -> None:
+        """Have the next bytes in memory; other tasks run meanwhile."""
+        file = self._log.files.find(self.next_offset)
+        if file is None or self._is_hot(file):
+            await trio.lowlevel.checkpoint()
+            return
+        position = self.next_offset - file.base_offset
+        size = min(PUSH_LIMIT, file.size - position)
+        await trio.to_thread.run_sync(file.load, position, size)
+
+    def _is_hot(self, file: MappedFile) -> bool:
+        """Whether the next bytes are in memory."""
+        if self._log.writer is not None:
+            return True
+        position = self.next_offset - file.base_offset
+        size = min(self._frame_limit, file.size - position)
+        return size <= 0 or file.is_resident(position, size)
+
+    @property
+    def _frame_limit(self) -> int:
+        config = self._config
+        if self._reports < TRUSTED_REPORTS:
+            return config.ha_first_frame_size
+        return config.ha_frame_size
+
+    def _send_some(self, limit: int) -> bool:
+        """Send up to the log's end, or `limit` bytes; False if it takes no more."""
+        while limit > 0:
+            if not self._head and not self._left:
+                self._left = self._next_size()
+                if not self._left:
+                    return True
+                self._head = encode_head(self.next_offset, self._left)
+            sent = self._send_part()
+            if sent == 0:
+                return False
+            limit -= sent
+        return True
+
+    def _next_size(self) -> int:
+        """Return the size of the next frame, 0 at the end of the log."""
+        log = self._log
+        rest = log.end_offset - self.next_offset
+        to_next_file = log.files.end_of(self.next_offset) - self.next_offset
+        return max(0, min(rest, to_next_file, self._frame_limit))
+
+    def _send_part(self) -> int:
+        """Send what is left of the frame; return how many bytes went, 0 if none."""
+        with self._bytes() as body:
+            try:
+                sent = self._socket.sendmsg([self._head, body])
+            except BlockingIOError:
+                return 0
+        self.rate.add(sent)
+        of_head = min(sent, len(self._head))
+        self._head = self._head[of_head:]
+        self.next_offset += sent - of_head
+        self._left -= sent - of_head
+        return sent
+
+    def _bytes(self) -> memoryview:
+        """Return what is left of the frame's bytes."""
+        if not self._left:
+            return memoryview(b"")
+        file = self._log.files.find(self.next_offset)
+        if file is None:
+            raise RemoteProtocolError(
+                f"offset {self.next_offset}, which it needs next, was deleted here"
+            )
+        if self._log.writer is None:
+            return file.view(self.next_offset - file.base_offset, self._left)
+        data = self._log.read(self.next_offset, self._left)
+        assert data is not None, f"the log has no bytes at {self.next_offset}"
+        return memoryview(data)

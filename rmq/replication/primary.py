@@ -1,0 +1,233 @@
+"""Primary: sends this broker's log to replicas, and counts what they acknowledge.
+
+The HA port has no names and no passwords, and whoever reads it reads every message.  So
+only the registered brokers of the group are served, and what `rmq.haPeers` names: by
+address, before a byte is read.  A peer sends eight bytes at a time; one that reports
+what cannot be is closed with a sentence, which `refusals` keeps for tools.
+Known in Java as `DefaultHAService`.
+"""
+
+import ipaddress
+import logging
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import NamedTuple
+
+import trio
+
+from rmq._fastpath import Watermark
+from rmq.errors import PeerError, RemoteProtocolError
+from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.remoting.sniffer import plain_address
+from rmq.replication.acks import Acks
+from rmq.replication.config import ReplicationConfig
+from rmq.replication.follower import Follower
+from rmq.store.commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+MAX_FOLLOWERS = 64
+MAX_REFUSALS = 8
+MEMBERS_KEPT_S = 30.0
+"""How long the addresses of the group are believed; a stranger asks for them sooner."""
+
+MEMBERS_PAUSE_S = 1.0
+BACK_OFF_S = 0.1
+SETTLE_PAUSE_S = 0.005
+
+Members = Callable[[], Awaitable[Collection[str]]]
+"""Returns "host:port" of the group's brokers; PeerError if nobody knows."""
+
+
+class FollowerStatus(NamedTuple):
+    """A replica, as tools see it."""
+
+    address: str
+    acknowledged: int
+    next_offset: int
+    behind: int
+    is_in_sync: bool
+    bytes_per_second: int
+
+
+class Primary:
+    """The listener of replicas, and those that are connected."""
+
+    def __init__(
+        self,
+        config: ReplicationConfig,
+        log: CommitLog,
+        members: Members,
+        *,
+        needed: int = 0,
+        replicated: Watermark | None = None,
+    ) -> None:
+        """`needed` replicas move `replicated`; senders wait for that."""
+        self.acks = Acks(needed)
+        self.refusals: deque[str] = deque(maxlen=MAX_REFUSALS)
+        self.on_followed: Callable[[bool], None] = lambda _is_followed: None
+        """Called with whether there are replicas, when that changes."""
+
+        self._config = config
+        self._log = log
+        self._members = members
+        self._replicated = replicated
+        self._networks = config.peer_networks()
+        self._followers: dict[Follower, trio.CancelScope] = {}
+        self._hosts: Counter[str] = Counter()
+        self._arriving = 0
+        """Connections of which it is not known yet whether they may follow."""
+
+        self._asked_s = -MEMBERS_KEPT_S
+        self._asking = trio.Lock()
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Accept replicas until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.lowlevel.wait_readable(listening)
+                try:
+                    connected, peer = listening.accept()
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    logger.error("cannot accept a replica: %s", error.strerror)
+                    await trio.sleep(BACK_OFF_S)
+                    continue
+                if self._arriving >= MAX_FOLLOWERS:
+                    connected.close()
+                    continue
+                connected.setblocking(False)
+                self._arriving += 1
+                nursery.start_soon(self._follow, connected, *plain_address(peer))
+
+    def push(self) -> None:
+        """Send replicas what was stored; call it after each poll."""
+        for follower in self._followers:
+            follower.push()
+
+    async def settle(self, limit_s: float) -> None:
+        """Wait until every replica has the whole log, for so long at most."""
+        with trio.move_on_after(limit_s):
+            while any(
+                0 <= self.acks.of(each) < self._log.end_offset
+                for each in self._followers
+            ):
+                self.push()
+                await trio.sleep(SETTLE_PAUSE_S)
+
+    def statuses(self) -> list[FollowerStatus]:
+        """Return the connected replicas."""
+        end, gap = self._log.end_offset, self._config.in_sync_gap
+        return [
+            FollowerStatus(
+                each.address,
+                self.acks.of(each),
+                each.next_offset,
+                end - self.acks.of(each),
+                self.acks.of(each) >= 0 and end - self.acks.of(each) < gap,
+                each.rate.per_second(),
+            )
+            for each in self._followers
+        ]
+
+    # -- one connection
+
+    async def _follow(self, connected: socket.socket, host: str, port: int) -> None:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        with connected:
+            try:
+                refusal = await self._refusal(host)
+            finally:
+                self._arriving -= 1
+            if refusal:
+                self._refuse(address, refusal)
+                return
+            with suppress(OSError):  # it is gone, which its first read finds
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            follower = Follower(
+                connected, address, self._log, self._config, self._take_report
+            )
+            logger.info("the replica %s is connected", address)
+            with trio.CancelScope() as scope:
+                await self._run(follower, scope)
+        logger.info("the replica %s is gone", address)
+
+    async def _run(self, follower: Follower, scope: trio.CancelScope) -> None:
+        self._followers[follower] = scope
+        self.on_followed(True)
+        try:
+            await follower.run()
+        except* RemoteProtocolError as errors:
+            self._refuse(follower.address, str(errors.exceptions[0]))
+        except* OSError as errors:
+            logger.info("the replica %s: %s", follower.address, errors.exceptions[0])
+        finally:
+            del self._followers[follower]
+            self.acks.leave(follower)
+            self.on_followed(bool(self._followers))
+
+    def _take_report(self, follower: Follower, offset: int) -> None:
+        self.acks.report(follower, offset, sent=follower.next_offset)
+        if self._replicated is not None:
+            self._replicated.advance(self.acks.replicated())
+
+    def _refuse(self, address: str, reason: str) -> None:
+        text = f"{address} may not follow: {reason}"
+        self.refusals.append(text)
+        logger.warning("%s", Foreign(text, 400), extra=caused_by(address))
+
+    # -- who may
+
+    async def _refusal(self, host: str) -> str:
+        """Return why a peer is not served, empty if it is."""
+        if len(self._followers) >= MAX_FOLLOWERS:
+            return f"{MAX_FOLLOWERS} replicas are connected"
+        known = ipaddress.ip_address(host.partition("%")[0])
+        if any(known in network for network in self._networks):
+            return ""
+        same = [each for each in self._followers if _host(each.address) == host]
+        is_old = time.monotonic() - self._asked_s > MEMBERS_KEPT_S
+        if is_old or len(same) >= self._hosts[host]:
+            await self._ask_members()
+        allowed = self._hosts[host]
+        if not allowed:
+            return (
+                "no other broker of this group is registered with its address; "
+                "rmq.haPeers may name it"
+            )
+        for each in same[: max(0, len(same) + 1 - allowed)]:
+            if each in self._followers:
+                self._followers[each].cancel()  # it came back over a new connection
+        return ""
+
+    async def _ask_members(self) -> None:
+        async with self._asking:
+            if time.monotonic() - self._asked_s < MEMBERS_PAUSE_S:
+                return
+            self._asked_s = time.monotonic()
+            try:
+                found = await self._members()
+            except PeerError as error:
+                logger.warning("who is in this group: %s", Foreign(error))
+                return
+            self._hosts = Counter()
+            for address in found:
+                self._hosts[await _numeric(_host(address))] += 1
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+async def _numeric(host: str) -> str:
+    """Return the address of a host name; a name without one matches nobody."""
+    try:
+        found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return ""
+    return str(found[0][4][0])

@@ -1,0 +1,127 @@
+"""LogDispatch: which queue entry a record of the log gets, when the log came first.
+
+A put writes record and entry together; a start after a crash and a replica have the
+record and add the entry.  `QueueDispatcher` gives plain records theirs; `place` decides
+about the others: of a new queue, of a topic with delays, after a gap.
+Belongs to the trio thread.
+"""
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+
+from rmq._fastpath import (
+    Dispatched,
+    MappedFile,
+    QueueDispatcher,
+    WalkedRecord,
+)
+from rmq.errors import RequestRejected
+from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
+from rmq.store.commit_log import CommitLog
+from rmq.store.consume_queue import NO_OFFSET, ConsumeQueue
+from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
+
+
+class Placed(enum.Enum):
+    """What became of a record."""
+
+    ADDED = enum.auto()
+    """It has an entry now."""
+
+    PASSED = enum.auto()
+    """It has one already, or gets none."""
+
+    GAP = enum.auto()
+    """Entries before its own are missing."""
+
+    BEHIND = enum.auto()
+    """Its queue has another record at its offset."""
+
+    OVER_AGAIN = enum.auto()
+    """Its queue begins anew: the topic was deleted and created again."""
+
+
+class LogDispatch:
+    """The dispatch of one log."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        tags: TagsCodes,
+        *,
+        deleted: Callable[[], Mapping[str, int]],
+        unqueued: Collection[str],
+        note: Callable[[str], None],
+        has_readers: bool = False,
+    ) -> None:
+        """Records of `unqueued` topics have no entries, nor have those of `deleted`
+        topics before an offset; `note` gets a sentence about records that cannot have
+        one.
+        """
+        self._log = log
+        self._queues = queues
+        self._tags = tags
+        self._deleted = deleted
+        self._unqueued = unqueued
+        self._note = note
+        self._readers_of = log if has_readers else None
+        self._compiled = QueueDispatcher(self._readers_of)
+
+    def learn(self) -> None:
+        """Learn anew which queues are plain, and which records have no entry."""
+        self._compiled = QueueDispatcher(self._readers_of)
+        for topic, end in self._deleted().items():
+            self._compiled.skip(topic.encode(), end)
+        for topic in self._unqueued:
+            self._compiled.skip(topic.encode(), NO_OFFSET)
+        for queue in self._queues:
+            self._know(queue)
+
+    def _know(self, queue: ConsumeQueue) -> None:
+        if queue.topic_bytes != SCHEDULE_TOPIC:
+            self._compiled.add(queue)
+
+    def run(
+        self, file: MappedFile, position: int, end: int, *, check_crc: bool
+    ) -> Dispatched:
+        """Dispatch records of [position, end) until one needs `place`."""
+        return self._compiled.run(file, position, end, check_crc=check_crc)
+
+    def place(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
+        """Add a record's entry; return what became of it, and its queue if it has one.
+
+        After OVER_AGAIN and GAP nothing is changed.
+        """
+        flags = record.sys_flag
+        if flags & TRANSACTION_MASK in NOT_QUEUED or flags & INNER_BATCH:
+            return Placed.PASSED, None
+        try:
+            topic = record.topic.decode()
+            if topic in self._unqueued:
+                return Placed.PASSED, None
+            if record.physical_offset < self._deleted().get(topic, 0):
+                return Placed.PASSED, None
+            queue = self._queues.get_or_create(topic, record.queue_id)
+            self._know(queue)
+        except (UnicodeDecodeError, RequestRejected, AssertionError):
+            name = record.topic.decode(errors="replace")
+            self._note(
+                f"records of topic {name!r} queue {record.queue_id} get no entries"
+            )
+            return Placed.PASSED, None
+        if record.physical_offset + record.size <= queue.end_physical:
+            return Placed.PASSED, queue
+        if record.queue_offset == 0 < queue.next_offset:
+            return Placed.OVER_AGAIN, queue
+        if record.queue_offset > queue.next_offset:
+            return Placed.GAP, queue
+        if record.queue_offset < queue.next_offset:
+            return Placed.BEHIND, queue
+        due = self._tags.due_time(record.topic, record.store_ms, record.properties)
+        code = record.tags_code if due is None else due
+        queue.publish(record.physical_offset, record.size, code)
+        if self._readers_of is not None:
+            self._readers_of.mark_touched(queue)
+        return Placed.ADDED, queue

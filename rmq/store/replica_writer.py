@@ -1,0 +1,212 @@
+"""ReplicaWriter: appends the bytes of another broker's log, and gives records entries.
+
+Bytes come in any pieces, in order.  What is there of a record is in its file at once;
+the log ends, for readers and for the disk, before the first record that is not whole
+and checked.  So nobody sees, and nobody acknowledges, what could not be dispatched:
+each record has the right magic, lengths, CRC, own offset and queue offset.
+Invariants: whole = `log.end_offset` <= `received_offset`, both in the last file or at
+its end; bytes after `received_offset` are zero.
+Crash contract: a start cuts the record that is not whole.
+Belongs to the trio thread.
+"""
+
+import logging
+
+from rmq._fastpath import MappedFile, RecordStatus, RecordView, walk_log
+from rmq.errors import DiskFull, Diverged
+from rmq.store.dispatch import LogDispatch, Placed
+from rmq.store.durability import RefusalKind
+from rmq.store.message_store import MessageStore
+from rmq.store.salvage import next_record
+
+logger = logging.getLogger(__name__)
+
+HEAD_SIZE = 8
+"""Bytes that tell size and kind of a record."""
+
+TAIL_SIZE = 8 << 20
+"""Bytes at the end of a log in which its last record usually begins."""
+
+
+class ReplicaWriter:
+    """The end of a log that is a copy."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._log = store.log
+        self._files = store.log.files
+        self._dispatch = LogDispatch(
+            store.log,
+            store.queues,
+            store.tags,
+            deleted=lambda: store.deleted_topics.ends,
+            unqueued=store.directory.foreign.batch_topics,
+            note=logger.warning,
+            has_readers=True,
+        )
+        self._dispatch.learn()
+        self.received_offset = store.log.end_offset
+
+    @property
+    def whole_offset(self) -> int:
+        """End of the last checked record."""
+        return self._log.end_offset
+
+    @property
+    def is_empty(self) -> bool:
+        """True before the first byte."""
+        return self._log.is_empty
+
+    def tail(self) -> tuple[int, bytes] | None:
+        """Return the offset of the last record, and the bytes from there to the end.
+
+        A blank record may follow it.  None without a record.
+        """
+        files = [file for file in self._files.files if file.write_position]
+        if not files:
+            return None
+        file = files[-1]
+        end = file.write_position
+        near = next_record(file, max(0, end - TAIL_SIZE), end) or 0
+        last = _last_record(file, near, end)
+        if last is None:
+            last = _last_record(file, 0, end)
+        assert last is not None, f"{file.path} has no record"
+        return file.base_offset + last, file.read(last, end - last)
+
+    def append(self, offset: int, data: bytes | memoryview) -> None:
+        """Write what the master has at `offset`; check and dispatch what is whole.
+
+        Diverged if it cannot be what follows this log; DiskFull before any byte.
+        """
+        if self._log.is_empty:
+            self.received_offset = offset
+        if offset != self.received_offset:
+            raise Diverged(
+                offset, f"the master goes on there, this log at {self.received_offset}"
+            )
+        if not data:
+            return
+        file = self._file_for(offset)
+        position = offset - file.base_offset
+        if len(data) > file.size - position:
+            raise Diverged(
+                offset,
+                f"the master's file is longer than {file.size} bytes: set "
+                "mappedFileSizeCommitLog to its value",
+            )
+        try:
+            self._log.allocate(file, position + len(data))
+        except DiskFull as error:
+            self._store.durability.refuse(RefusalKind.DISK_FULL, str(error))
+            raise
+        try:
+            file.pwrite(position, data)
+        except OSError as error:
+            self._store.writes.write_failed(error)
+            raise
+        self.received_offset += len(data)
+        self._dispatch_whole(file)
+
+    def _file_for(self, offset: int) -> MappedFile:
+        """Return the last file, or the next one if it is full."""
+        file = self._log.file
+        if file is not None and file.write_position < file.size:
+            return file
+        if file is not None:
+            file.expect_writes(writing=False)
+            return self._log.next_file()
+        if offset % self._files.file_size:
+            raise Diverged(
+                offset, "the master begins there, which is no start of a file"
+            )
+        self._store.queues.tails.log_start = offset
+        return self._log.next_file(offset)
+
+    def _dispatch_whole(self, file: MappedFile) -> None:
+        """Give every whole record its entry; the log ends after the last one."""
+        end = self.received_offset - file.base_offset
+        while file.write_position < end:
+            done = self._dispatch.run(file, file.write_position, end, check_crc=True)
+            if done.records:
+                self._log.last_store_ms = done.store_ms
+            file.write_position = done.position
+            if done.is_stopped:
+                self._place_next(file)
+            elif done.status is RecordStatus.BLANK:
+                self._pass_blank(file, end)
+                return
+            elif done.status is RecordStatus.SHORT:
+                self._check_rest(file, end)
+                return
+            elif done.status is not RecordStatus.OK:
+                reason = RecordStatus(done.status).name.lower().replace("_", " ")
+                raise Diverged(self.whole_offset, f"no record is there: {reason}")
+
+    def _place_next(self, file: MappedFile) -> None:
+        """Place the record at the end of the whole ones."""
+        _, position, [record] = walk_log(
+            file, file.write_position, file.size, check_crc=False, limit=1
+        )
+        placed, queue = self._dispatch.place(record)
+        if placed is Placed.OVER_AGAIN:
+            # created again on the master: what it had before is gone there, too
+            self._store.delete_topic(record.topic.decode())
+            placed, queue = self._dispatch.place(record)
+        elif placed is Placed.GAP and queue is not None and not queue.next_offset:
+            queue.fill_to(record.queue_offset)
+            placed, queue = self._dispatch.place(record)
+        if placed in (Placed.GAP, Placed.BEHIND):
+            assert queue is not None, "only a queue has gaps"
+            raise Diverged(
+                record.physical_offset,
+                f"its record is number {record.queue_offset} of queue "
+                f"{record.queue_id} of topic {queue.topic}, which has "
+                f"{queue.next_offset} here",
+            )
+        self._log.last_store_ms = record.store_ms
+        file.write_position = position
+
+    def _pass_blank(self, file: MappedFile, end: int) -> None:
+        """End the file when its last byte is there."""
+        size = RecordView(file.read(file.write_position, HEAD_SIZE)).size
+        if size != file.size - file.write_position:
+            raise Diverged(
+                self.whole_offset,
+                f"a blank record of {size} bytes does not end a file of {file.size}: "
+                "set mappedFileSizeCommitLog to the master's value",
+            )
+        if end == file.size:
+            file.write_position = end
+
+    def _check_rest(self, file: MappedFile, end: int) -> None:
+        """Refuse a record that cannot become whole in this file."""
+        position = file.write_position
+        size = 0
+        if end - position >= HEAD_SIZE:
+            size = RecordView(file.read(position, HEAD_SIZE)).size
+        if size > file.size - position or end == file.size:
+            raise Diverged(
+                self.whole_offset,
+                f"a record of {size} bytes does not end in a file of {file.size}",
+            )
+
+    def rewind(self) -> None:
+        """Forget what is there of a record that is not whole."""
+        file = self._log.file
+        if file is not None and self.received_offset > self.whole_offset:
+            file.zero(file.write_position, self.received_offset - file.base_offset)
+        self.received_offset = self.whole_offset
+
+
+def _last_record(file: MappedFile, position: int, end: int) -> int | None:
+    """Return where the last record begins; None if the walk does not come to the end.
+
+    The place to begin at may have been found inside of a body.
+    """
+    last, status = None, RecordStatus.OK
+    while status is RecordStatus.OK and position < end:
+        status, position, records = walk_log(file, position, end, check_crc=False)
+        if records:
+            last = records[-1].physical_offset - file.base_offset
+    return last if status in (RecordStatus.OK, RecordStatus.BLANK) else None

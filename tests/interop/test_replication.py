@@ -1,0 +1,243 @@
+"""A master and its slave, of Java and of rmq: the copy is equal, and serves alone.
+
+Messages of all kinds go to the master over several files of the log, while both sides
+are killed and started again in turn.  At the end the logs are equal byte by byte, and
+so are the queues; then the slave is made the master, and serves everything once.
+Messages: RMQ_INTEROP_MESSAGES (20000); kills: RMQ_INTEROP_ROUNDS (4).
+"""
+
+import os
+import re
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.tools.store_files import StoreFiles
+from rmq.tools.verify import Verification
+
+from . import wire
+from .conftest import prepared
+from .drivers import eventually
+from .interchange import (
+    LOG_FILE_SIZE,
+    TOPICS,
+    Line,
+    Traffic,
+    assert_kept,
+    java_side,
+    rmq_side,
+)
+from .processes import free_port, serving
+from .test_interchange import make_topics
+from .toolchains import JavaServers
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
+
+MESSAGES = int(os.environ.get("RMQ_INTEROP_MESSAGES", "20000"))
+ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "4"))
+SIDES = {"Java": java_side, "rmq": rmq_side}
+MIXES = pytest.mark.parametrize(
+    ("master", "slave"), [("Java", "rmq"), ("rmq", "Java"), ("rmq", "rmq")]
+)
+CATCH_UP_S = 90
+QUICK = {
+    "haSendHeartbeatInterval": 1_000, "registerNameServerPeriod": 10_000,
+    "brokerIP2": "127.0.0.1",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def servers():
+    return prepared(JavaServers())
+
+
+class Group:
+    """The two brokers of a group, started and killed one by one."""
+
+    def __init__(self, folder, namesrv, kinds, **more):
+        self._folder = folder
+        self._kinds = kinds
+        self._starts = 0
+        self._settings = {"namesrvAddr": namesrv, "slaveReadEnable": "true"}
+        self._settings |= QUICK | more
+        self._open = {}
+        self._ports = {name: free_port() for name in kinds}
+        self.sides = {}
+
+    def store(self, name):
+        return self._folder / name
+
+    def start(self, name, role):
+        self._starts += 1
+        port = self._ports[name]  # its fast port, two below, is what Java asks
+        more = self._settings | {
+            "brokerRole": role, "brokerId": 1 if role == "SLAVE" else 0,
+            "listenPort": port, "haListenPort": port - 1,
+        }  # fmt: skip
+        opened = ExitStack()
+        home = self._folder / f"home{self._starts}"
+        side = SIDES[self._kinds[name]]
+        self.sides[name] = opened.enter_context(side(self.store(name), home, **more))
+        self._open[name] = opened
+
+    def address(self, name):
+        return self.sides[name].address
+
+    def kill(self, name):
+        self.sides.pop(name).kill()
+        self._open.pop(name).close()
+
+    def stop(self, name):
+        self.sides.pop(name)
+        self._open.pop(name).close()
+
+    def close(self):
+        for name in list(self._open):
+            self.stop(name)
+
+
+@pytest.fixture
+def group(request, tmp_path, master, slave):
+    more = getattr(request, "param", {})
+    with serving("namesrv", "--set", "listenPort=0") as namesrv:
+        group = Group(
+            tmp_path, namesrv.namesrv, {"master": master, "slave": slave}, **more
+        )
+        try:
+            yield group
+        finally:
+            group.close()
+
+
+def end_of(address):
+    """Where its log ends; -1 if a broker of Java's cannot say that yet."""
+    answer = wire.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    found = re.search(rb'"commitLogMaxOffset":"(-?\d+)"', answer.body)
+    return int(found[1]) if found else -1
+
+
+def catch_up(group):
+    def is_equal():
+        return end_of(group.address("slave")) == end_of(group.address("master"))
+
+    eventually(is_equal, "the slave has caught up", CATCH_UP_S)
+
+
+def log_bytes(store, end):
+    files = sorted((store / "commitlog").iterdir())
+    data = b"".join(path.read_bytes() for path in files)
+    assert len(data) % LOG_FILE_SIZE == 0
+    return data[:end]
+
+
+def queue_entries(store, end):
+    """The entries of each queue for records before `end`."""
+    found = {}
+    for folder in sorted((store / "consumequeue").glob("*/*")):
+        data = b"".join(p.read_bytes() for p in sorted(folder.iterdir()))
+        entries = [data[at : at + 20] for at in range(0, len(data), 20)]
+        entries = [e for e in entries if any(e[8:12]) and int.from_bytes(e[:8]) < end]
+        if entries:
+            found[folder.parent.name, folder.name] = entries
+    return found
+
+
+@MIXES
+def test_the_copy_is_equal_and_serves_alone(tmp_path, group, master, slave):
+    traffic = Traffic()
+    group.start("master", "ASYNC_MASTER")
+    make_topics(group.address("master"))
+    part = MESSAGES // (2 * ROUNDS + 2)
+    if slave == "Java":  # an empty slave of Java's gets the newest file only
+        group.start("slave", "SLAVE")
+    traffic.run(group.address("master"), part)
+    if slave != "Java":
+        group.start("slave", "SLAVE")
+    catch_up(group)
+    for _ in range(ROUNDS):
+        group.kill("slave")
+        traffic.run(group.address("master"), part)
+        group.start("slave", "SLAVE")
+        catch_up(group)
+        group.kill("master")
+        group.start("master", "ASYNC_MASTER")
+        traffic.run(group.address("master"), part)
+        catch_up(group)
+    traffic.run(group.address("master"), part)
+    time.sleep(3)  # delays and retries
+    catch_up(group)
+    eventually(
+        lambda: topics_of(group.address("slave")) >= set(TOPICS),
+        "the slave has the topics",
+        120,
+    )
+    end = end_of(group.address("master"))
+    group.stop("master")
+    group.stop("slave")
+    assert end > 3 * LOG_FILE_SIZE
+    ours, theirs = (log_bytes(tmp_path / name, end) for name in ("slave", "master"))
+    assert ours == theirs
+    queues = queue_entries(tmp_path / "slave", end)
+    assert queues == queue_entries(tmp_path / "master", end)
+    verdict = Verification(StoreFiles(tmp_path / "slave")).run()
+    assert not verdict.damages, [str(damage) for damage in verdict.damages[:5]]
+    group.start("slave", "ASYNC_MASTER")
+    assert_kept(group.address("slave"), traffic)
+    print(
+        f"{master} -> {slave}: {len(traffic.plain)} plain messages, {2 * ROUNDS} kills,"
+        f" {end} bytes and {sum(map(len, queues.values()))} "
+        "queue entries equal"
+    )
+
+
+def topics_of(address):
+    answer = wire.call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    if answer.code != ResponseCode.SUCCESS:
+        return set()
+    return {name for name in TOPICS if f'"{name}":' in answer.body.decode()}
+
+
+def send_one(address, text="TAGS\x01a\x02", topic="SwapTx"):
+    line = Line(address)
+    try:
+        fields = {
+            "a": "PG", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0,
+            "g": int(time.time() * 1000), "h": 0, "i": text, "j": 0, "k": "false",
+        }  # fmt: skip
+        began = time.monotonic()
+        answer = line.call(RequestCode.SEND_MESSAGE_V2, fields, b"one")
+        return answer.code, time.monotonic() - began
+    finally:
+        line.close()
+
+
+@MIXES
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize(
+    "group", [{"inSyncReplicas": 2, "slaveTimeout": 3_000}], indirect=True
+)
+def test_a_sync_master_waits_for_its_slave(group, master, slave, flush):
+    group._settings["flushDiskType"] = flush
+    group.start("master", "SYNC_MASTER")
+    make_topics(group.address("master"))
+    code, took_s = send_one(group.address("master"))
+    assert code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    assert 2.8 < took_s < 3.5
+    code, took_s = send_one(group.address("master"), "TAGS\x01a\x02WAIT\x01false\x02")
+    assert code == ResponseCode.SUCCESS
+    assert took_s < 1
+    group.start("slave", "SLAVE")
+    catch_up(group)
+    times = []
+    for _ in range(50):
+        code, took_s = send_one(group.address("master"))
+        times.append(took_s)
+        assert code == ResponseCode.SUCCESS, code
+        assert end_of(group.address("slave")) == end_of(group.address("master"))
+    group.kill("slave")
+    code, took_s = send_one(group.address("master"))
+    assert code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    assert 2.8 < took_s < 3.5
+    print(f"{master} -> {slave}, {flush}: median {1000 * sorted(times)[25]:.1f} ms")
