@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from rmq.broker.config import BrokerConfig
-from rmq.cli.diagnosis import MAX_MAP_COUNT, Finding
+from rmq.cli.diagnosis import MAX_MAP_COUNT
+from rmq.cli.findings import Finding
 from rmq.config import build
 from rmq.errors import ConfigError
 from rmq.remoting.admission import TLS_DESCRIPTORS

@@ -295,7 +295,7 @@ class Recovery:
                 status, position, is_whole = self._walk_on(file, position)
                 if not is_whole:  # begin again, with what comes before
                     file, position, status = self._files.files[0], 0, RecordStatus.OK
-                    self._know_queues()
+                    self._dispatch.learn()
                 self._report_progress(file.base_offset + position)
             if status not in _GOES_ON:
                 self.report.end_offset = file.base_offset + position

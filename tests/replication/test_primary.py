@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import pytest
 import trio
 
 from rmq._fastpath import Watermark
@@ -95,6 +96,7 @@ async def test_a_silent_pair_says_that_it_is_there(store):
             assert await peer.frame() == (end, b"")
 
 
+@pytest.mark.slow
 async def test_a_peer_that_does_not_read_keeps_nobody_waiting(store):
     async with serving(store) as (primary, port), peer_of(port) as deaf:
         await deaf.report(1)
