@@ -142,7 +142,7 @@ def main() -> int:
             result["brokers"][kind] = follow(
                 clients, Path(name), namesrv, server, options
             )
-        print(f"  {kind}", flush=True)
+        print(f"  {kind}: {result['brokers'][kind]}", flush=True)
     result["when"] = time.strftime("%Y-%m-%d", time.gmtime())
     path = run.write_result("listeners", result)
     print(side_by_side.table_text("Listeners", HEAD, list(rows(result))))

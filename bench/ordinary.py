@@ -98,7 +98,7 @@ def start(part: str, server: run.Server, *options: str) -> subprocess.Popen[str]
 
 def result_of(process: subprocess.Popen[str], seconds: float) -> dict:
     """Wait for a part that takes so long; what it measured."""
-    output, _ = process.communicate(timeout=seconds + LATE_S)
+    output, _ = process.communicate(timeout=2 * seconds + LATE_S)
     if process.returncode:
         raise SystemExit(f"{process.args} ended with {process.returncode}")
     return json.loads(output.splitlines()[-1])
