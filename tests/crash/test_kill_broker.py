@@ -17,6 +17,8 @@ from tests.crash.laboratory import (
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 ROUNDS_OF_A_STORE = 10
+QUEUES = 9_800
+"""Of two each: a client may create 5,000 topics at once."""
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -56,3 +58,29 @@ def test_a_killed_broker_keeps_its_word(tmp_path, flush):
         f"{acknowledged} acknowledged, 0 lost, 0 repeated"
     )
     assert acknowledged > 100 * killed
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_killed_broker_keeps_its_word_to_thousands_of_queues(tmp_path, flush):
+    chance, root = dice(), tmp_path / "store"
+    load = Load(topics=QUEUES // 2, run_length=2)
+    for number in range(rounds(4)):
+        with broker(root, flush, mappedFileSizeCommitLog=1 << 24) as (child, address):
+            while load.next_number < QUEUES:
+                load.run(address, 1)
+            load.run(
+                address,
+                chance.uniform(0.02, 1),
+                lambda: child.send_signal(signal.SIGKILL),
+            )
+            child.wait(20)
+        assert not load.refused
+        store = open_copy(root, tmp_path / "copy" / str(number))
+        try:
+            assert len(store.queues) == QUEUES
+            found = messages_of(store)
+        finally:
+            store.close()
+        assert lost_and_repeated(found, load.acknowledged) == ([], [])
+        assert not damages_of(store.directory.root)
+    print(f"{flush}: {len(load.acknowledged)} acknowledged, 0 lost")  # noqa: T201
