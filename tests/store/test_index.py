@@ -259,6 +259,7 @@ def test_records_are_served_as_stored(open_store, put_keyed):
     assert decode_record(store.reads.record_at(offset)).body == b"text"
 
 
+@pytest.mark.usefixtures("without_ring")  # what is in a ring is read at once
 def test_a_query_far_ahead_of_the_index_yields_what_takes_long(
     open_store, put_keyed, monkeypatch
 ):

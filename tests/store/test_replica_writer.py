@@ -51,7 +51,7 @@ def bytes_of(store, start=0):
     while start < store.log.end_offset:
         file = store.log.files.find(start)
         end = min(file.base_offset + file.size, store.log.end_offset)
-        yield start, file.read(start - file.base_offset, end - start)
+        yield start, bytes(store.log.read(start, end - start))
         start = end
 
 
