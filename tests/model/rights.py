@@ -6,7 +6,7 @@ asks it about each request that was answered with anything but a refusal.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 RETRY = "%RETRY%"
@@ -229,9 +229,14 @@ def _assignment(data: dict) -> Iterator[Need]:
     yield from _sub(group_key(data["consumerGroup"]), topic_key(data["topic"]))
 
 
-def _created(kind: str, items: Sequence[dict], name: str) -> Iterator[Need]:
-    for item in items:
-        yield Need(f"{kind}:{item[name]}", frozenset({"Create"}))
+def _created(keys: Iterable[str]) -> Iterator[Need]:
+    for key in keys:
+        yield Need(key, frozenset({"Create"}))
+
+
+def _groups_created(items: Sequence[dict]) -> Iterator[Need]:
+    """A group with the name of a retry topic is a matter of that topic's group."""
+    return _created(group_key(item["groupName"]) for item in items)
 
 
 _BY_BODY = {
@@ -240,9 +245,11 @@ _BY_BODY = {
     42: _locks,
     46: _check_client,
     400: _assignment,
-    18: lambda data: _created("Topic", data["topicConfigList"], "topicName"),
-    200: lambda data: _created("Group", [data], "groupName"),
-    225: lambda data: _created("Group", data["groupConfigList"], "groupName"),
+    18: lambda data: _created(
+        f"Topic:{item['topicName']}" for item in data["topicConfigList"]
+    ),
+    200: lambda data: _groups_created([data]),
+    225: lambda data: _groups_created(data["groupConfigList"]),
 }
 
 

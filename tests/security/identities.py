@@ -124,7 +124,8 @@ class Identities:
             is_forbidden = may_not(user, request)
         if is_forbidden:
             self.forbidden += 1
-            self._remember(f"{request.code} to {to} of {sender} {fields!r:.500}")
+            body = f"{request.body!r:.500}"
+            self._remember(f"{request.code} to {to} of {sender} {fields!r:.500} {body}")
 
     def _remember(self, request: str) -> None:
         self._waiting[self._opaque] = request
