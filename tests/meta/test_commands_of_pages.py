@@ -53,10 +53,11 @@ def test_there_are_many():
     assert len(set(commands())) > 100
 
 
-@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+@pytest.mark.parametrize(
+    ("page", "line"),
+    sorted(found for found in set(commands()) if not PLACEHOLDER.search(found[1])),
+)
 def test_click_takes_it(page, line):
-    if PLACEHOLDER.search(line):
-        pytest.skip("a part is left out")
     words = shlex.split(line)
     try:
         parse(words)
