@@ -42,6 +42,7 @@ class TopicHandler:
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
         self._topics = broker.topics
+        self._name_servers = broker.name_servers
         self._offsets = broker.offsets
         self._store = broker.store
         self._statistics = broker.statistics
@@ -55,7 +56,7 @@ class TopicHandler:
         is_system = "true" if self._topics.is_system(header.topic) else "false"
         with self._statistics.topic_creations.timed(is_system=is_system):
             self._update(header)
-        return self._topics.kept(request.reply())
+        return self._known(request.reply())
 
     def _update(self, header: CreateTopicRequestHeader) -> None:
         if header.topic_filter_type not in FILTER_TYPES:
@@ -91,7 +92,7 @@ class TopicHandler:
                     step(config)
                     if number % TOPICS_OF_A_TURN == 0:
                         await self._next_turn()
-        return await self._topics.kept(request.reply())
+        return await self._known(request.reply())
 
     def _complete(self, config: TopicConfig) -> None:
         """Check a topic of a list, and merge its attributes with the present ones."""
@@ -114,7 +115,11 @@ class TopicHandler:
         self._offsets.remove_topic(name)
         self._store.delete_topic(name)
         self._statistics.forget_topic(name)
-        return self._topics.kept(request.reply())
+        return self._known(request.reply())
+
+    async def _known(self, answer: Command) -> Command:
+        """Return the answer when the change is kept, and the name servers know it."""
+        return await self._name_servers.told(await self._topics.kept(answer))
 
     async def all(self, request: Command, connection: Connection) -> Command:
         """Answer the table of topics, or the page of it that the header asks for."""

@@ -29,6 +29,7 @@ class SendAnswers:
         }
         self._store = broker.store
         self._topics = broker.topics
+        self._name_servers = broker.name_servers
         self._is_sync_flush = broker.store_config.is_sync_flush
         illegal = (
             ResponseCode.MESSAGE_ILLEGAL,
@@ -50,8 +51,11 @@ class SendAnswers:
             ),
         }
 
-    def is_durable(self, topic: str) -> bool:
-        """Whether the topic is as durable as its acknowledged messages."""
+    def is_settled(self, topic: str) -> bool:
+        """Whether the topic is as durable as its messages, and name servers know it."""
+        return self._is_durable(topic) and self._name_servers.is_told(topic)
+
+    def _is_durable(self, topic: str) -> bool:
         return not self._is_sync_flush or not self._topics.is_unsaved(topic)
 
     def stored(
@@ -64,17 +68,23 @@ class SendAnswers:
     ) -> Command | Held | Later:
         """Answer a stored message; when disk and replicas have it, if these count.
 
-        Its topic must be durable, too, because a send may have created it. `wait` is
-        the message's property WAIT: whether to wait at all.
+        A send may have created its topic, which must be durable and known, too. `wait`
+        is the message's property WAIT: whether to wait for disk and replicas.
         """
-        answer = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
+        done = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
+        answer: Command | Held = done
         durability = self._store.durability
         is_unwaited = wait is not None and wait.lower() != "true"
-        if not durability.senders_wait or is_unwaited:
-            return answer
-        assert result.end_offset > 0, "a stored message ends somewhere"
-        held = Held(answer, result.end_offset, None, durability.ack_timeout_ms)
-        return held if self.is_durable(topic) else self._topics.kept(held)
+        if durability.senders_wait and not is_unwaited:
+            assert result.end_offset > 0, "a stored message ends somewhere"
+            timeout_ms = durability.ack_timeout_ms
+            answer = Held(done, result.end_offset, None, timeout_ms)
+        return answer if self.is_settled(topic) else self._settled(topic, answer)
+
+    async def _settled(self, topic: str, answer: Command | Held) -> Command | Held:
+        if isinstance(answer, Held) and not self._is_durable(topic):
+            answer = await self._topics.kept(answer)
+        return await self._name_servers.told(answer)
 
     def refused(self, request: Command, code: int, remark: str) -> Command:
         """Answer a send that failed a check."""

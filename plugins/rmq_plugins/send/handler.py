@@ -115,7 +115,7 @@ class SendHandler:
         """Let compiled code serve this queue, after a message was put into it."""
         name = config.topic_name
         assert name is not None, "a topic in the table has a name"
-        if self._natives is not None and self._answers.is_durable(name):
+        if self._natives is not None and self._answers.is_settled(name):
             self._natives.show(name, config, queue_id)
 
     def _message(

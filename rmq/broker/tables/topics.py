@@ -135,6 +135,10 @@ class TopicTable(JsonTable):
             topics.append(_topic(config.trace_topic_name, 1))
         return topics
 
+    def __len__(self) -> int:
+        """Return the number of topics."""
+        return len(self._topics)
+
     def all(self) -> dict[str, TopicConfig]:
         """Return every topic by name."""
         return dict(self._topics)
