@@ -1,126 +1,55 @@
 """Compiled leaves: bytes, addresses, descriptors. The rest of rmq imports from here.
 
-Only `columns` is not here: Spark reads with it, a broker has no use for it.
+A module is loaded when one of its names is first asked for. So a client loads nothing
+of what serves a broker, and runs where that cannot be compiled. Only `columns` is not
+here: Spark reads with it, a broker has no use for it.
 """
 
-from rmq._fastpath.append import RecordEncoder, record_size
-from rmq._fastpath.checksum import body_crc, crc32
-from rmq._fastpath.commit_path import CommitPath
-from rmq._fastpath.commit_table import CommitTable
-from rmq._fastpath.connections import Connections, EventKind
-from rmq._fastpath.decode import (
-    Record,
-    RecordStatus,
-    RecordView,
-    check_record,
-    decode_record,
-)
-from rmq._fastpath.dispatch import Dispatched, QueueDispatcher
-from rmq._fastpath.extent import Extent
-from rmq._fastpath.grants import Grants
-from rmq._fastpath.hashing import java_hash, tags_code
-from rmq._fastpath.heartbeat_path import HeartbeatPath
-from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
-from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
-from rmq._fastpath.inner_loop import InnerLoop
-from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
-from rmq._fastpath.log_reader import LogReader
-from rmq._fastpath.log_writer import LogWriter
-from rmq._fastpath.mapped_file import MappedFile
-from rmq._fastpath.native import NativeHandler
-from rmq._fastpath.properties import decode_properties, encode_properties
-from rmq._fastpath.pull_path import PullPath
-from rmq._fastpath.pull_table import PullTable, PullView
-from rmq._fastpath.queue_file import (
-    clear_entries,
-    find_entries_end,
-    read_entry_at,
-    write_entries,
-)
-from rmq._fastpath.queue_tail import SIZE_BOUNDS, QueueTail, TailSet
-from rmq._fastpath.reactor import Reactor, ReactorStatistics
-from rmq._fastpath.rpc_times import RPC_BOUNDS_MS, RpcTime, RpcTimes
-from rmq._fastpath.scan import (
-    QueueScan,
-    ScanStop,
-    WalkedRecord,
-    read_entry,
-    scan_queue,
-    survey_log,
-    topic_hash,
-    walk_log,
-)
-from rmq._fastpath.send_path import SendPath
-from rmq._fastpath.send_table import SendTable
-from rmq._fastpath.tail import LogTail
-from rmq._fastpath.tail_ring import TailRing
-from rmq._fastpath.unique_keys import UniqueKeys
-from rmq._fastpath.watermark import Watermark
+import importlib
 
-__all__ = [
-    "RPC_BOUNDS_MS",
-    "SIZE_BOUNDS",
-    "CommitPath",
-    "CommitTable",
-    "Connections",
-    "Dispatched",
-    "EventKind",
-    "Extent",
-    "Grants",
-    "HeartbeatPath",
-    "HeldPullCounts",
-    "IndexTable",
-    "InnerLoop",
-    "LogReader",
-    "LogTail",
-    "LogWriter",
-    "MappedFile",
-    "NativeHandler",
-    "PullPath",
-    "PullTable",
-    "PullView",
-    "QueueDispatcher",
-    "QueueEntryLayout",
-    "QueueScan",
-    "QueueTail",
-    "Reactor",
-    "ReactorStatistics",
-    "Record",
-    "RecordEncoder",
-    "RecordFlag",
-    "RecordLayout",
-    "RecordMagic",
-    "RecordStatus",
-    "RecordView",
-    "ReturnedPull",
-    "RpcTime",
-    "RpcTimes",
-    "ScanStop",
-    "SendPath",
-    "SendTable",
-    "TailRing",
-    "TailSet",
-    "UniqueKeys",
-    "WalkedRecord",
-    "Watermark",
-    "body_crc",
-    "check_record",
-    "clear_entries",
-    "crc32",
-    "decode_properties",
-    "decode_record",
-    "encode_properties",
-    "find_entries_end",
-    "find_in_log",
-    "index_file_size",
-    "java_hash",
-    "read_entry",
-    "read_entry_at",
-    "record_size",
-    "scan_queue",
-    "survey_log",
-    "tags_code",
-    "topic_hash",
-    "walk_log",
-    "write_entries",
-]
+_NAMES = {
+    "append": "RecordEncoder record_size",
+    "checksum": "body_crc crc32",
+    "commit_path": "CommitPath",
+    "commit_table": "CommitTable",
+    "connections": "Connections EventKind",
+    "decode": "Record RecordStatus RecordView check_record decode_record",
+    "dispatch": "Dispatched QueueDispatcher",
+    "extent": "Extent",
+    "grants": "Grants",
+    "hashing": "java_hash tags_code",
+    "heartbeat_path": "HeartbeatPath",
+    "held_pulls": "HeldPullCounts ReturnedPull",
+    "index_table": "IndexTable find_in_log index_file_size",
+    "inner_loop": "InnerLoop",
+    "layout": "QueueEntryLayout RecordFlag RecordLayout RecordMagic",
+    "log_reader": "LogReader",
+    "log_writer": "LogWriter",
+    "mapped_file": "MappedFile",
+    "native": "NativeHandler",
+    "properties": "decode_properties encode_properties",
+    "pull_path": "PullPath",
+    "pull_table": "PullTable PullView",
+    "queue_file": "clear_entries find_entries_end read_entry_at write_entries",
+    "queue_tail": "SIZE_BOUNDS QueueTail TailSet",
+    "reactor": "Reactor ReactorStatistics",
+    "rpc_times": "RPC_BOUNDS_MS RpcTime RpcTimes",
+    "scan": "QueueScan ScanStop WalkedRecord read_entry scan_queue survey_log "
+    "topic_hash walk_log",
+    "send_path": "SendPath",
+    "send_table": "SendTable",
+    "tail": "LogTail",
+    "tail_ring": "TailRing",
+    "unique_keys": "UniqueKeys",
+    "watermark": "Watermark",
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    value: object = getattr(module, name)
+    globals()[name] = value
+    return value

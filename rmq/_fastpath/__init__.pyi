@@ -1,0 +1,121 @@
+from rmq._fastpath.append import RecordEncoder, record_size
+from rmq._fastpath.checksum import body_crc, crc32
+from rmq._fastpath.commit_path import CommitPath
+from rmq._fastpath.commit_table import CommitTable
+from rmq._fastpath.connections import Connections, EventKind
+from rmq._fastpath.decode import (
+    Record,
+    RecordStatus,
+    RecordView,
+    check_record,
+    decode_record,
+)
+from rmq._fastpath.dispatch import Dispatched, QueueDispatcher
+from rmq._fastpath.extent import Extent
+from rmq._fastpath.grants import Grants
+from rmq._fastpath.hashing import java_hash, tags_code
+from rmq._fastpath.heartbeat_path import HeartbeatPath
+from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
+from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.inner_loop import InnerLoop
+from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
+from rmq._fastpath.log_reader import LogReader
+from rmq._fastpath.log_writer import LogWriter
+from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.properties import decode_properties, encode_properties
+from rmq._fastpath.pull_path import PullPath
+from rmq._fastpath.pull_table import PullTable, PullView
+from rmq._fastpath.queue_file import (
+    clear_entries,
+    find_entries_end,
+    read_entry_at,
+    write_entries,
+)
+from rmq._fastpath.queue_tail import SIZE_BOUNDS, QueueTail, TailSet
+from rmq._fastpath.reactor import Reactor, ReactorStatistics
+from rmq._fastpath.rpc_times import RPC_BOUNDS_MS, RpcTime, RpcTimes
+from rmq._fastpath.scan import (
+    QueueScan,
+    ScanStop,
+    WalkedRecord,
+    read_entry,
+    scan_queue,
+    survey_log,
+    topic_hash,
+    walk_log,
+)
+from rmq._fastpath.send_path import SendPath
+from rmq._fastpath.send_table import SendTable
+from rmq._fastpath.tail import LogTail
+from rmq._fastpath.tail_ring import TailRing
+from rmq._fastpath.unique_keys import UniqueKeys
+from rmq._fastpath.watermark import Watermark
+
+__all__ = [
+    "RPC_BOUNDS_MS",
+    "SIZE_BOUNDS",
+    "CommitPath",
+    "CommitTable",
+    "Connections",
+    "Dispatched",
+    "EventKind",
+    "Extent",
+    "Grants",
+    "HeartbeatPath",
+    "HeldPullCounts",
+    "IndexTable",
+    "InnerLoop",
+    "LogReader",
+    "LogTail",
+    "LogWriter",
+    "MappedFile",
+    "NativeHandler",
+    "PullPath",
+    "PullTable",
+    "PullView",
+    "QueueDispatcher",
+    "QueueEntryLayout",
+    "QueueScan",
+    "QueueTail",
+    "Reactor",
+    "ReactorStatistics",
+    "Record",
+    "RecordEncoder",
+    "RecordFlag",
+    "RecordLayout",
+    "RecordMagic",
+    "RecordStatus",
+    "RecordView",
+    "ReturnedPull",
+    "RpcTime",
+    "RpcTimes",
+    "ScanStop",
+    "SendPath",
+    "SendTable",
+    "TailRing",
+    "TailSet",
+    "UniqueKeys",
+    "WalkedRecord",
+    "Watermark",
+    "body_crc",
+    "check_record",
+    "clear_entries",
+    "crc32",
+    "decode_properties",
+    "decode_record",
+    "encode_properties",
+    "find_entries_end",
+    "find_in_log",
+    "index_file_size",
+    "java_hash",
+    "read_entry",
+    "read_entry_at",
+    "record_size",
+    "scan_queue",
+    "survey_log",
+    "tags_code",
+    "topic_hash",
+    "walk_log",
+    "write_entries",
+]
