@@ -35,7 +35,7 @@ from rmq._fastpath.syscalls cimport (
 cdef enum:
     PATIENCE_NS = 1_000_000_000     # what Python need not hear of at once waits so long
     LOADED_PATIENCE_NS = 20_000_000     # after TELL_BYTES
-    TELL_BYTES = 64 * 1024
+    TELL_BYTES = 1024 * 1024
     TIMEOUT_LIMIT_S = 3_600
     MILLISECOND_NS = 1_000_000
 
