@@ -17,7 +17,7 @@ from rmq.protocol.bodies.heartbeat import (
     ProducerData,
     SubscriptionData,
 )
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import encode_properties
 from rmq.testing import RawClient, running_node
@@ -139,13 +139,17 @@ async def test_a_broker_that_may_not_be_written_refuses_orders_at_once(caller):
 async def test_topics_and_groups_come_by_themselves_only_if_they_may(caller):
     await caller.make_topic("T")
     await caller.change(autoCreateTopicEnable="false")
-    assert (await caller.send("New")).code == 17
+    assert (await caller.send("New")).code == ResponseCode.TOPIC_NOT_EXIST
     await caller.change(autoCreateSubscriptionGroup="false")
-    assert (await caller.pull("T", "NewGroup")).code == 26
+    assert (
+        await caller.pull("T", "NewGroup")
+    ).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     await caller.change(autoCreateTopicEnable="true")
     await caller.change(autoCreateSubscriptionGroup="true")
     assert (await caller.send("New")).code == 0
-    assert (await caller.pull("T", "NewGroup", flags=SUBSCRIBES)).code == 19
+    assert (
+        await caller.pull("T", "NewGroup", flags=SUBSCRIBES)
+    ).code == ResponseCode.PULL_NOT_FOUND
 
 
 async def test_transactions_are_refused_when_told(caller):
@@ -186,14 +190,14 @@ async def test_pulls_are_held_as_long_as_the_new_keys_say(tmp_path):
         await caller.change(longPollingEnable="false", shortPollingTimeMills=1)
         with trio.fail_after(1):
             answer = await caller.pull("T", flags=SUSPENDS | SUBSCRIBES)
-        assert answer.code == 19
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
 
 
 async def test_selectors_are_taken_from_now_on(caller):
     await caller.send("T", a="1")
     select = {"subscription": "a = '1'", "expressionType": "SQL92"}
     refused = await caller.pull("T", **select)
-    assert refused.code == 1
+    assert refused.code == ResponseCode.SYSTEM_ERROR
     await caller.change(enablePropertyFilter="true")
     assert (await caller.pull("T", **select)).code == 0
 
@@ -278,7 +282,9 @@ async def test_the_log_is_flushed_by_the_new_limits(tmp_path):
 async def test_the_name_server_reads_its_keys_from_the_settings_of_its_broker(tmp_path):
     async with calling(tmp_path, enableTopicList="false") as caller:
         lists = {"cluster": "DefaultCluster"}
-        assert (await caller.ask(224, to="namesrv", **lists)).code == 1
+        assert (
+            await caller.ask(224, to="namesrv", **lists)
+        ).code == ResponseCode.SYSTEM_ERROR
         await caller.change("namesrv", enableTopicList="true")
         assert (await caller.ask(224, to="namesrv", **lists)).code == 0
 
@@ -289,7 +295,7 @@ async def test_keys_of_both_are_kept_in_one_file(tmp_path):
     async with calling(tmp_path / "s", brokerConfigPath=str(path)) as caller:
         await caller.change("namesrv", enableAllTopicList="false")
         await caller.change(brokerPermission=4)
-        assert (await caller.ask(206, to="namesrv")).code == 1
+        assert (await caller.ask(206, to="namesrv")).code == ResponseCode.SYSTEM_ERROR
     lines = path.read_text().splitlines()
     assert lines == ["# mine", "enableAllTopicList=false", "brokerPermission=4"]
 

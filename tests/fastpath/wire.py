@@ -5,6 +5,7 @@ import socket
 import struct
 
 from rmq._fastpath import Reactor
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 
@@ -43,7 +44,7 @@ class Wire:
 
 
 def frame(size=0, opaque=0):
-    command = Command.request(105, body=bytes(size))
+    command = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=bytes(size))
     command.opaque = opaque
     return encode(command)
 

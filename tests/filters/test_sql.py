@@ -4,6 +4,7 @@ import pytest
 
 from rmq.filters.sql import MAX_LENGTH, SelectorError, compile_selector
 from rmq.filters.values import MAX_DEPTH
+from rmq.protocol.codes import ResponseCode
 
 P = {
     "a": "5",
@@ -94,7 +95,7 @@ def test_refusals_say_why(expression, remark):
     with pytest.raises(SelectorError) as caught:
         compile_selector(expression)
     assert remark in caught.value.remark
-    assert caught.value.code == 23
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 @pytest.mark.parametrize("depth", [1_000, 2_000])

@@ -16,7 +16,7 @@ import trio
 from rmq.protocol import fastjson
 from rmq.protocol.batch import decode_batch
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, decode, encode
 from rmq.protocol.headers.send import decode_send_header
@@ -184,7 +184,10 @@ def topics_before(rows: list[Row], answers: dict[int, Row]) -> dict[str, int]:
         if topic is None or place not in answers:
             continue
         answer = answers[place].command
-        if topic not in decided and row.command.code != 17:
+        if (
+            topic not in decided
+            and row.command.code != RequestCode.UPDATE_AND_CREATE_TOPIC
+        ):
             decided.add(topic)
             if answer.code in STATE:
                 found[topic] = 1
@@ -196,7 +199,7 @@ def topics_before(rows: list[Row], answers: dict[int, Row]) -> dict[str, int]:
 
 
 def queues_seen(request: Command, answer: Command) -> int:
-    if request.code == 105 and answer.code == 0:
+    if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and answer.code == 0:
         data = fastjson.loads(answer.body)["queueDatas"]
         return max((each["readQueueNums"] for each in data), default=1)
     name = "e" if request.code in (310, 320) else "queueId"
@@ -222,12 +225,15 @@ def messages_before(
             queue = (topic or "", int(fields["queueId"]))
             before.setdefault(queue, int(fields["queueOffset"]) - sent[queue])
             header = decode_send_header(request.code, request.ext_fields)
-            is_batch = header.batch or request.code == 320
+            is_batch = header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE
             sent[queue] += len(decode_batch(request.body)) if is_batch else 1
         elif request.code in PULLS and "maxOffset" in fields:
             queue = (topic or "", int(request.ext_fields["queueId"]))
             before.setdefault(queue, int(fields["maxOffset"]) - sent[queue])
-        elif request.code == RequestCode.QUERY_CONSUMER_OFFSET and answer.code == 22:
+        elif (
+            request.code == RequestCode.QUERY_CONSUMER_OFFSET
+            and answer.code == ResponseCode.QUERY_NOT_FOUND
+        ):
             before.setdefault((topic or "", int(request.ext_fields["queueId"])), 0)
         elif request.code == RequestCode.GET_MAX_OFFSET and "offset" in fields:
             queue = (topic or "", int(request.ext_fields["queueId"]))

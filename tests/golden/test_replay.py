@@ -323,7 +323,11 @@ def is_early(request: Command, answer: Command | None, java: Command) -> bool:
 def compare(
     name: str, request: Command, answer: Command | None, java: Command, report: Report
 ) -> None:
-    if answer is not None and answer.code == 3 and java.code != 3:
+    if (
+        answer is not None
+        and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        and java.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    ):
         report.not_yet[request.code] += 1
         return
     text = difference(answer, java)

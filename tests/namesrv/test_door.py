@@ -131,7 +131,7 @@ def test_without_access_control_changes_come_from_admins(tables, host, peer, may
 
 def test_a_refusal_says_what_to_do(tables):
     with pytest.raises(RequestRejected, match=r"rmq\.namesrv\.adminFrom") as refused:
-        tables.door().check(request(318), Connected())
+        tables.door().check(request(RequestCode.UPDATE_NAMESRV_CONFIG), Connected())
     assert FAR in refused.value.remark
 
 
@@ -153,7 +153,7 @@ def test_with_access_control_nothing_unsigned_passes_but_routes(tables, code):
         for host in (FAR, "127.0.0.1"):
             with pytest.raises(RequestRejected, match="16"):
                 door.check(wanted, Connected(host))
-    door.check(request(105), Connected())
+    door.check(request(RequestCode.GET_ROUTEINFO_BY_TOPIC), Connected())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_users_need_rights_on_the_cluster(tables, actions, may):
     kinds = {kind for kind in Kind if passes(door, kind, user="ann")}
     assert kinds - {Kind.ROUTE} == may
     tables.door({"authentication_enabled": True}).check(
-        request(318, "ann"), Connected()
+        request(RequestCode.UPDATE_NAMESRV_CONFIG, "ann"), Connected()
     )
 
 

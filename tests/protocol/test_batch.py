@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rmq.errors import RequestRejected
 from rmq.protocol.batch import BatchItem, decode_batch, encode_batch
+from rmq.protocol.codes import ResponseCode
 
 items = st.lists(
     st.builds(
@@ -62,7 +63,7 @@ def item(size=None, body_size=None, properties_size=None, body=b"xy", properties
 def test_lengths_that_lie(body):
     with pytest.raises(RequestRejected) as caught:
         decode_batch(body)
-    assert caught.value.code == 13
+    assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
     assert "batch item at byte" in caught.value.remark
 
 

@@ -37,11 +37,15 @@ def test_reply_takes_number_and_serialisation_of_its_request():
 
 
 def test_reply_to_a_oneway_request_is_an_ordinary_response():
-    assert not Command.request(15, oneway=True).reply().is_oneway
+    assert (
+        not Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, oneway=True)
+        .reply()
+        .is_oneway
+    )
 
 
 def test_extra_fields_of_a_reply_come_after_those_of_its_header():
-    reply = Command.request(30).reply(
+    reply = Command.request(RequestCode.GET_MAX_OFFSET).reply(
         header=GetMaxOffsetResponseHeader(offset=9),
         ext_fields={"TRACE_ON": "true", "offset": "10"},
     )
@@ -49,13 +53,15 @@ def test_extra_fields_of_a_reply_come_after_those_of_its_header():
 
 
 def test_refusal():
-    reply = Command.request(30).reply(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+    reply = Command.request(RequestCode.GET_MAX_OFFSET).reply(
+        ResponseCode.TOPIC_NOT_EXIST, "no such topic"
+    )
     assert (reply.code, reply.remark, reply.ext_fields) == (17, "no such topic", {})
 
 
 def test_responses_are_not_answered():
     with pytest.raises(AssertionError):
-        Command.request(30).reply().reply()
+        Command.request(RequestCode.GET_MAX_OFFSET).reply().reply()
 
 
 def test_typed_header():

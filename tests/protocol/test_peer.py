@@ -5,7 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rmq.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol import peer as peer_module
-from rmq.protocol.codes import SerializeType
+from rmq.protocol.codes import RequestCode, SerializeType
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 from rmq.protocol.peer import (
@@ -34,7 +34,7 @@ def server(clock):
 
 
 def test_there_and_back(client, server):
-    asked = Command.request(30, body=b"question")
+    asked = Command.request(RequestCode.GET_MAX_OFFSET, body=b"question")
     (event,) = server.receive(client.request(asked, 2000))
     assert isinstance(event, RequestReceived)
     assert event.command.body == b"question"
@@ -47,8 +47,10 @@ def test_there_and_back(client, server):
 
 
 def test_numbers_of_both_directions_do_not_mix(client, server):
-    from_client = client.request(Command.request(10), 2000)
-    from_server = server.request(Command.request(40), 2000)
+    from_client = client.request(Command.request(RequestCode.SEND_MESSAGE), 2000)
+    from_server = server.request(
+        Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED), 2000
+    )
     assert decode(from_client).opaque == decode(from_server).opaque
     assert isinstance(client.receive(from_server)[0], RequestReceived)
     assert isinstance(server.receive(from_client)[0], RequestReceived)
@@ -65,7 +67,7 @@ def test_answers_in_another_order(client):
 
 
 def test_an_answer_is_in_the_serialisation_of_its_request(client, server):
-    asked = Command.request(30)
+    asked = Command.request(RequestCode.GET_MAX_OFFSET)
     asked.serialize_type = SerializeType.ROCKETMQ
     (event,) = server.receive(client.request(asked, 2000))
     answer = decode(server.respond(event.command.reply()))
@@ -73,7 +75,9 @@ def test_an_answer_is_in_the_serialisation_of_its_request(client, server):
 
 
 def test_oneway_requests_are_not_pending(client, server):
-    (event,) = server.receive(client.oneway(Command.request(15)))
+    (event,) = server.receive(
+        client.oneway(Command.request(RequestCode.UPDATE_CONSUMER_OFFSET))
+    )
     assert event.command.is_oneway
     assert client.statistics().pending_count == 0
 
@@ -116,7 +120,7 @@ def test_pending_requests_are_bounded(clock):
 
 
 def test_a_request_that_cannot_be_written_is_not_pending(client):
-    asked = Command.request(200_050)
+    asked = Command.request(RequestCode.POP_MESSAGE)
     asked.serialize_type = SerializeType.ROCKETMQ
     with pytest.raises(LocalProtocolError):
         client.request(asked, 2000)

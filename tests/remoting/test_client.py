@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.remoting.channel import OUTBOX_FRAMES, Channel
@@ -146,7 +147,10 @@ async def test_requests_of_the_server_are_not_answered(server, client, nursery):
     call = Call(nursery, client.invoke, server.address, Command.request(CODE), 5_000)
     peer = await server.accept()
     request = await peer.next()
-    await peer.send(Command.request(40), request.reply(remark="mine"))
+    await peer.send(
+        Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED),
+        request.reply(remark="mine"),
+    )
     assert (await call.end()).remark == "mine"
     oneway = Call(nursery, client.oneway, server.address, Command.request(7), 5_000)
     arrived = await peer.next()

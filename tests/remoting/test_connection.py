@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from rmq.errors import InvokeTimeout, LocalProtocolError, PeerClosed
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, FrameDecoder, encode
 from rmq.remoting.dispatch import HandlerTable
@@ -138,7 +139,7 @@ async def test_requests_that_wait_are_limited(server, client, monkeypatch):
 
 async def test_a_notice_is_sent_as_a_oneway_request(server, client):
     connection = server.only_connection()
-    connection.send_nowait(Command.request(40))
+    connection.send_nowait(Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED))
     notice = await Answers(client).next()
     assert (notice.code, notice.is_oneway, notice.is_response) == (40, True, False)
     assert connection.take_response(notice.reply()) is None

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.testing import RawClient, running_node
 
@@ -65,16 +66,20 @@ async def test_every_frame_of_a_scenario_came_through_the_reactor(
         main, fast = node.broker.port, node.broker.fast_port
         before = node.server.statistics().reactor
         calls = [
-            request(34, body=HEARTBEAT),
-            request(10, SEND, b"hello"),
-            request(11, PULL),
-            request(15, {**OFFSET, "commitOffset": 1}),
-            request(14, OFFSET),
+            request(RequestCode.HEART_BEAT, body=HEARTBEAT),
+            request(RequestCode.SEND_MESSAGE, SEND, b"hello"),
+            request(RequestCode.PULL_MESSAGE, PULL),
+            request(RequestCode.UPDATE_CONSUMER_OFFSET, {**OFFSET, "commitOffset": 1}),
+            request(RequestCode.QUERY_CONSUMER_OFFSET, OFFSET),
         ]
         codes = []
         for port in (main, fast):
             async with RawClient.connect(f"{host}:{port}") as client:
-                served = [call for call in calls if port == main or call.code != 11]
+                served = [
+                    call
+                    for call in calls
+                    if port == main or call.code != RequestCode.PULL_MESSAGE
+                ]
                 codes += [(await client.call(call)).code for call in served]
         after = node.server.statistics()
         ports = {main, fast, node.name_server.port}

@@ -383,7 +383,9 @@ async def test_a_compiled_answer_that_the_disk_delays_is_told_so(
             await trio.lowlevel.checkpoint()
         assert node.server.statistics().requests == before
         mock_clock.jump(2.9)
-        assert (await client.call(request_of(9_999))).code == 3
+        assert (
+            await client.call(request_of(9_999))
+        ).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert not client.pushed
         mock_clock.jump(0.7)
         while not client.pushed:

@@ -33,8 +33,9 @@ def request(code, user=None, body=b"", **fields):
 
 
 async def is_routed(link, topic):
+    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
     with trio.fail_after(10):
-        while (await link.call(request(105, topic=topic))).code:  # noqa: ASYNC110
+        while (await link.call(request(code, topic=topic))).code:  # noqa: ASYNC110
             await trio.sleep(0.01)
 
 
@@ -69,10 +70,10 @@ async def test_nothing_unsigned_is_stored_changed_or_told(tmp_path):
                 )
                 assert (answer.code, answer.body) == (16, b""), code
         assert state_of(node, tmp_path) == before
-        put = await link.call(request(100, "root"))
+        put = await link.call(request(RequestCode.PUT_KV_CONFIG, "root"))
         assert put.code == 0, put.remark
         assert node.name_server.kv_config.get("N", "k") == "v"
-        shown = await link.call(request(319, "root"))
+        shown = await link.call(request(RequestCode.GET_NAMESRV_CONFIG, "root"))
         assert shown.code == 0
         assert b"Secret" not in shown.body
 
@@ -110,4 +111,6 @@ async def test_without_access_control_changes_come_from_loopback(
         host, _, port = names.name_servers[0].rpartition(":")
         async with await trio.open_tcp_stream(host, int(port)) as stream:
             await stream.send_all(f"PROXY TCP4 {source} 127.0.0.1 1 2\r\n".encode())
-            assert (await RawClient(stream).call(request(100))).code == code
+            assert (
+                await RawClient(stream).call(request(RequestCode.PUT_KV_CONFIG))
+            ).code == code

@@ -6,6 +6,7 @@ way that may.
 
 import pytest
 
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.records import decode_stored
 from tests.pages import drop_pages
 
@@ -45,7 +46,9 @@ def waits(cold_caller, monkeypatch):
 def read_all(caller, **more):
     """Pull from the beginning to the end; the bodies."""
     offset, bodies = 0, []
-    while (answer := caller.pull(offset=offset, **more)).code != 19:
+    while (
+        answer := caller.pull(offset=offset, **more)
+    ).code != ResponseCode.PULL_NOT_FOUND:
         assert answer.code in (0, 20), answer
         bodies += [record.body for record in decode_stored(answer.body)]
         offset = int(answer.ext_fields["nextBeginOffset"])

@@ -6,6 +6,7 @@ import time
 import pytest
 import trio
 
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.records import decode_stored
@@ -58,7 +59,10 @@ def test_pull_waits_for_a_message(caller, held, arrive):
 
 
 def test_no_waiting_without_the_flag(caller, held):
-    assert caller.pull(sysFlag=4, suspendTimeoutMillis=15_000).code == 19
+    assert (
+        caller.pull(sysFlag=4, suspendTimeoutMillis=15_000).code
+        == ResponseCode.PULL_NOT_FOUND
+    )
     assert held.statistics().waiting == 0
 
 
@@ -70,7 +74,7 @@ def test_no_waiting_for_a_oneway_pull(caller, held):
 @pytest.mark.parametrize("offset", [5, -1])
 def test_wrong_offsets_do_not_wait(caller, held, offset):
     caller.send()
-    assert caller.pull(offset=offset, **SUSPEND).code == 21
+    assert caller.pull(offset=offset, **SUSPEND).code == ResponseCode.PULL_OFFSET_MOVED
     assert held.statistics().waiting == 0
 
 
@@ -113,7 +117,7 @@ def test_time_over_answers_not_found_with_offsets_of_now(caller, clock, held):
     clock.ms += 1
     held.sweep()
     (answer,) = caller.connection.sent
-    assert answer.code == 19
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert answer.ext_fields["maxOffset"] == "0"
     assert held.statistics().expired == 1
 
@@ -162,7 +166,7 @@ def test_stop_answers_all_of_them(caller, held):
         end()
     assert [answer.code for answer in caller.connection.sent] == [19, 19]
     assert held.statistics().waiting == 0
-    assert caller.pull(**SUSPEND).code == 2
+    assert caller.pull(**SUSPEND).code == ResponseCode.SYSTEM_BUSY
 
 
 def test_full_queue_is_refused(make_caller):
@@ -171,7 +175,7 @@ def test_full_queue_is_refused(make_caller):
     caller.pull(**SUSPEND)
     caller.pull(**SUSPEND)
     answer = caller.pull(**SUSPEND)
-    assert answer.code == 2
+    assert answer.code == ResponseCode.SYSTEM_BUSY
     assert answer.remark.startswith("[OVERLOAD]system busy")
     assert "T queue 0" in answer.remark
     assert caller.pull(queueId=1, **SUSPEND) is None
@@ -186,14 +190,14 @@ def test_full_table_is_refused(make_caller, option):
     caller = make_caller(**{option: 1})
     held = caller.find(PullHandler).held
     caller.pull(**SUSPEND)
-    assert caller.pull(queueId=1, **SUSPEND).code == 2
+    assert caller.pull(queueId=1, **SUSPEND).code == ResponseCode.SYSTEM_BUSY
     assert held.statistics() == (1, 1, 1, 1, 0, 0, 0)
 
 
 def test_heavy_pulls_are_refused(caller, held, monkeypatch):
     monkeypatch.setattr(held_pulls, "MAX_SIZE", 10_000)
     assert caller.pull(nonsense="x" * 9_000, **SUSPEND) is None
-    assert caller.pull(nonsense="x" * 9_000, **SUSPEND).code == 2
+    assert caller.pull(nonsense="x" * 9_000, **SUSPEND).code == ResponseCode.SYSTEM_BUSY
     held.drop(caller.connection)
     assert caller.pull(nonsense="x" * 9_000, **SUSPEND) is None
 
@@ -224,9 +228,9 @@ def test_one_connection_or_group_leaves_places_to_others(make_caller, make_conne
     caller = make_caller(max_held_pulls_per_connection=2, max_held_pulls_per_group=3)
     other = make_connection()
     assert [caller.pull(**SUSPEND) for _ in range(2)] == [None, None]
-    assert caller.pull(**SUSPEND).code == 2
+    assert caller.pull(**SUSPEND).code == ResponseCode.SYSTEM_BUSY
     assert caller.pull(**SUSPEND, connection=other) is None
-    assert caller.pull(**SUSPEND, connection=other).code == 2
+    assert caller.pull(**SUSPEND, connection=other).code == ResponseCode.SYSTEM_BUSY
     assert caller.pull(**SUSPEND, connection=other, consumerGroup="H") is None
     for forget in caller.registered.on_close:
         forget(caller.connection)

@@ -4,6 +4,7 @@ import pytest
 
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.store.results import GetResult, GetStatus
 
@@ -183,13 +184,13 @@ def test_refused(caller, fields, code, remark):
 
 
 def test_group_is_created_by_its_first_pull(caller):
-    assert caller.pull(consumerGroup="New").code == 19
+    assert caller.pull(consumerGroup="New").code == ResponseCode.PULL_NOT_FOUND
     assert caller.broker.groups.get("New") is not None
 
 
 def test_unknown_group_without_creation(make_caller):
     caller = make_caller(auto_create_subscription_group=False)
-    assert caller.pull().code == 26
+    assert caller.pull().code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 def test_forbidden_broker(make_caller):
@@ -201,7 +202,7 @@ def test_forbidden_lite_pull(make_caller):
     caller = make_caller(lite_pull_message_enable=False)
     answer = caller.pull(code=361)
     assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "1"})
-    assert caller.pull().code == 19
+    assert caller.pull().code == ResponseCode.PULL_NOT_FOUND
 
 
 def test_forbidden_group(caller):
@@ -244,7 +245,7 @@ def test_subscription_of_the_heartbeat_filters(caller):
 def test_subscription_of_another_topic(caller):
     subscribe(caller, SubscriptionData(topic="Other", sub_string="*"))
     answer = caller.pull(sysFlag=0)
-    assert answer.code == 24
+    assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
     assert "subscription not exist" in answer.remark
 
 
@@ -257,9 +258,12 @@ def test_tags_newer_than_the_heartbeat_are_served_unfiltered(caller):
 def test_sql_newer_than_the_heartbeat_must_wait(caller):
     sql = SubscriptionData(topic="T", sub_string="a > 1", expression_type="SQL92")
     subscribe(caller, sql)
-    assert caller.pull(sysFlag=0, subVersion=1).code == 25
+    assert (
+        caller.pull(sysFlag=0, subVersion=1).code
+        == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    )
     caller.broker.filters.register("G", [sql])
-    assert caller.pull(sysFlag=0, subVersion=0).code == 1
+    assert caller.pull(sysFlag=0, subVersion=0).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_pull_commits_the_offset_it_carries(caller):
@@ -280,7 +284,7 @@ def test_pull_that_commits_nothing(caller, fields):
 def test_closed_store_is_a_system_error(caller):
     caller.broker.store.close()
     answer = caller.pull()
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark.startswith("store getMessage return null")
 
 
@@ -314,7 +318,7 @@ def test_sql_that_is_none_is_refused_with_its_reason(make_caller):
     caller = make_caller(enable_property_filter=True)
     caller.send()
     answer = caller.pull(expressionType="SQL92", subscription="n > 'x'")
-    assert answer.code == 23
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert "Value ''x'' cannot be compared." in answer.remark
 
 
@@ -326,7 +330,7 @@ def test_sql_of_the_heartbeat_is_used_when_the_pull_has_none(make_caller):
     )
     subscribe(caller, wanted)
     own = {"sysFlag": 0, "subscription": None, "subVersion": 1}
-    assert caller.pull(**own).code == 27
+    assert caller.pull(**own).code == ResponseCode.FILTER_DATA_NOT_EXIST
     caller.broker.filters.register("G", [wanted])
     assert bodies(caller.pull(**own)) == [b"B"]
 

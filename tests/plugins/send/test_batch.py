@@ -4,6 +4,7 @@ import pytest
 
 from rmq.plugin import Held
 from rmq.protocol.batch import BatchItem, encode_batch
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq.store.results import BatchPutResult, PutStatus
@@ -79,7 +80,7 @@ def test_refused_batch_stores_nothing(caller, fields, body, code, remark):
 def test_one_message_too_large_refuses_all(make_caller):
     caller = make_caller(store={"max_message_size": 2_000})
     body = encode_batch([BatchItem(0, b"x", ""), BatchItem(0, b"y" * 1_990, "")])
-    assert batch(caller, body).code == 13
+    assert batch(caller, body).code == ResponseCode.MESSAGE_ILLEGAL
     assert caller.broker.store.log.end_offset == 0
 
 
@@ -92,7 +93,7 @@ def test_failed_put_is_answered(caller, broker):
     result = BatchPutResult(PutStatus.CREATE_MAPPED_FILE_FAILED)
     handler = caller.handlers[320].__self__
     handler._batch._put_batch = lambda *_given: result
-    assert batch(caller).code == 1
+    assert batch(caller).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_sync_flush_holds_the_answer(make_caller):

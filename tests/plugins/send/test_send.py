@@ -4,6 +4,7 @@ import pytest
 
 from rmq.plugin import Held
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.properties import decode_properties
 from rmq.protocol.records import decode_stored
@@ -175,7 +176,7 @@ def test_what_no_plugin_serves_is_refused(caller, properties, code, remark):
 )
 def test_bad_header_field_is_named(caller, fields, field):
     answer = caller.send(**fields)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert field in answer.remark
     assert caller.broker.store.log.end_offset == 0
 
@@ -188,7 +189,7 @@ def test_empty_body(caller):
 def test_body_over_the_limit(caller):
     assert caller.send(body=bytes(4 << 20)).code == 0
     answer = caller.send(body=bytes((4 << 20) + 1))
-    assert answer.code == 13
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "msg body length limit 4194304B" in answer.remark
 
 
@@ -209,24 +210,24 @@ def test_topic_is_created_from_the_default_topic(caller):
     config = caller.broker.topics.get("Fresh")
     assert (config.write_queue_nums, config.perm) == (4, 6)
     refused = caller.send("Fresh2", defaultTopicQueueNums=4, queueId=4)
-    assert refused.code == 29
+    assert refused.code == ResponseCode.INVALID_PARAMETER
 
 
 def test_no_creation_if_switched_off(make_caller):
     caller = make_caller(auto_create_topic_enable=False)
-    assert caller.send("Fresh").code == 17
+    assert caller.send("Fresh").code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_broker_without_write_permission_refuses_order_topics_only(make_caller):
     caller = make_caller(broker_permission=4)
     caller.topic("O", order=True)
-    assert caller.send("O").code == 16
+    assert caller.send("O").code == ResponseCode.NO_PERMISSION
     assert caller.send("T").code == 0
 
 
 def test_not_before_the_configured_time(make_caller, clock):
     caller = make_caller(start_accept_send_request_time_stamp=clock.ms + 1)
-    assert caller.send().code == 1
+    assert caller.send().code == ResponseCode.SYSTEM_ERROR
     clock.ms += 1
     assert caller.send().code == 0
 
@@ -286,7 +287,10 @@ def test_what_a_plugin_serves_goes_to_the_pipeline(caller):
 def test_transactions_may_be_refused_by_configuration(make_caller):
     caller = make_caller(reject_transaction_message=True)
     caller.broker.put.triggers.add("TRAN_MSG")
-    assert caller.send(properties="TRAN_MSG\x01true\x02").code == 16
+    assert (
+        caller.send(properties="TRAN_MSG\x01true\x02").code
+        == ResponseCode.NO_PERMISSION
+    )
 
 
 @pytest.mark.parametrize(
@@ -313,7 +317,7 @@ def test_refusal_of_the_store_names_the_cause(caller):
         RefusalKind.FLUSH_FAILED, "flushing 000 failed: no space"
     )
     answer = caller.send()
-    assert answer.code == 14
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert answer.remark == "service not available now. flushing 000 failed: no space"
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from rmq.broker.put import PutInterceptor
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import decode_properties
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
@@ -128,39 +129,39 @@ def test_the_retry_topic_has_the_queues_of_its_group(caller, sent):
 @pytest.mark.parametrize("offset", [-1, 1, 2**40, 2**63 - 1])
 def test_offsets_without_a_message(caller, sent, offset):
     answer = give_back(caller, offset)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"look message by offset failed, {offset}"
 
 
 def test_unknown_group(make_caller):
     caller = make_caller(auto_create_subscription_group=False)
     answer = give_back(caller, 0)
-    assert answer.code == 26
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert answer.remark.startswith("subscription group not exist, G")
 
 
 def test_broker_that_may_not_be_written(make_caller):
     caller = make_caller(broker_permission=4)
-    assert give_back(caller, 0).code == 16
+    assert give_back(caller, 0).code == ResponseCode.NO_PERMISSION
 
 
 def test_retry_topic_that_may_not_be_written(caller, sent):
     caller.topic("%RETRY%G", queues=1, perm=4)
     answer = give_back(caller, sent)
-    assert answer.code == 16
+    assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "the topic[%RETRY%G] sending message is forbidden"
 
 
 def test_a_name_that_would_become_a_path(caller, sent):
     answer = caller.call(36, {"offset": sent, "group": "../../x", "delayLevel": 0})
-    assert answer.code == 26
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert caller.broker.topics.get("%RETRY%../../x") is None
 
 
 def test_without_the_schedule_plugin_nothing_comes_too_soon(caller, sent):
     caller.broker.put.intercept([PutInterceptor(frozenset({"X"}), lambda _: None)])
     answer = give_back(caller, sent)
-    assert answer.code == 1
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "schedule" in answer.remark
     assert caller.broker.store.reads.max_offset("%RETRY%G", 0) == 0
 

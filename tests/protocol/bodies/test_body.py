@@ -13,6 +13,7 @@ from rmq.protocol.bodies.queues import (
     LockBatchResponseBody,
 )
 from rmq.protocol.bodies.topics import TopicConfig, TopicOffset, TopicStatsTable
+from rmq.protocol.codes import ResponseCode
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=1)
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -78,7 +79,7 @@ def test_what_is_not_set_is_left_out():
 def test_other_shapes_are_rejected(text):
     with pytest.raises(RequestRejected, match="KVTable") as caught:
         KVTable.decode(text)
-    assert caught.value.code == 1
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, '"many"', 1.5])

@@ -14,6 +14,7 @@ from rmq.protocol.bodies.topics import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
+from rmq.protocol.codes import ResponseCode
 
 WRAPPER = TopicConfigAndMappingSerializeWrapper(
     data_version=DataVersion(counter=3, timestamp=5),
@@ -91,7 +92,7 @@ def test_an_empty_body_registers_nothing():
 def test_what_is_malformed(data):
     with pytest.raises(RequestRejected, match="RegisterBrokerBody") as caught:
         RegisterBrokerBody.decode(data)
-    assert caught.value.code == 1
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_output_is_capped(monkeypatch):
