@@ -173,10 +173,14 @@ class ProducerTable:
         """Return the connection over which a producer registered last."""
         return self._connections.get(client_id)
 
+    def group_names(self) -> list[str]:
+        """Return the groups that are online."""
+        return list(self._groups)
+
     def all(self) -> Iterator[tuple[str, Connection, Member]]:
         """Yield every producer with its group."""
-        for group, members in list(self._groups.items()):
-            for connection, member in list(members.items()):
+        for group in self.group_names():
+            for connection, member in self.members(group).items():
                 yield group, connection, member
 
 
@@ -335,11 +339,20 @@ class ConsumerTable:
         """Return the group if it is online."""
         return self._groups.get(name)
 
+    def group_names(self) -> list[str]:
+        """Return the groups that are online."""
+        return list(self._groups)
+
+    def members(self, name: str) -> dict[Connection, Member]:
+        """Return the consumers of a group."""
+        group = self._groups.get(name)
+        return {} if group is None else dict(group.members)
+
     def all(self) -> Iterator[tuple[str, Connection, Member]]:
         """Yield every consumer with its group."""
-        for group in list(self._groups.values()):
-            for connection, member in list(group.members.items()):
-                yield group.name, connection, member
+        for group in self.group_names():
+            for connection, member in self.members(group).items():
+                yield group, connection, member
 
     def _subscriptions_changed(self, group: str) -> None:
         """Notify the callbacks that a group's subscriptions or settings changed."""

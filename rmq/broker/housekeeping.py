@@ -10,6 +10,9 @@ from rmq.clock import Clock
 from rmq.json_table import JsonTable
 
 SCAN_INTERVAL_S = 10.0
+SCAN_PER_TURN = 1_000
+"""Members, in whole groups, that are looked at before other tasks run: 0.3 ms."""
+
 SAVE_INTERVAL_S = 0.2
 """Least time between two saves of topics or groups; a later change is saved at once."""
 
@@ -34,11 +37,17 @@ async def evict_idle_clients(
         await trio.sleep(SCAN_INTERVAL_S)
         before = clock.now_ms() - timeout_ms
         for table in (producers, consumers):
-            for _, connection, member in table.all():
-                if member.last_heartbeat_ms < before:
-                    connection.close("no heartbeat for too long")
-                    producers.on_close(connection)
-                    consumers.on_close(connection)
+            looked_at = 0
+            for group in table.group_names():
+                for connection, member in table.members(group).items():
+                    looked_at += 1
+                    if member.last_heartbeat_ms < before:
+                        connection.close("no heartbeat for too long")
+                        producers.on_close(connection)
+                        consumers.on_close(connection)
+                if looked_at >= SCAN_PER_TURN:
+                    looked_at = 0
+                    await trio.lowlevel.checkpoint()
 
 
 async def save_changes(table: JsonTable, interval_s: float) -> None:

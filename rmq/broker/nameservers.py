@@ -345,22 +345,20 @@ class NameServers:
 
         Name servers read the topics of a version once: each part has its own version.
         """
-        members = await self._all_encoded()
-        for part, first in enumerate(range(0, len(members), TOPICS_AT_ONCE)):
-            some = members[first : first + TOPICS_AT_ONCE]
-            if not await self._register(address, some, self._version(part)):
+        for part, members in enumerate(await self._all_encoded()):
+            if not await self._register(address, members, self._version(part)):
                 return False
         return True
 
-    async def _all_encoded(self) -> list[bytes]:
-        """Return all topics as members of a registration."""
+    async def _all_encoded(self) -> list[list[bytes]]:
+        """Return all topics as members of one or more registrations."""
         if self._config.broker_permission & PERM_READ_WRITE == PERM_READ_WRITE:
-            return await self._topics.encoded()
+            return await self._topics.encoded(TOPICS_AT_ONCE)
         members: EncodedMembers[TopicConfig] = EncodedMembers()
         for name, topic in self._topics.all().items():
             members.put(name, self._permitted(topic))
         await encode_in_turns(members)
-        return members.texts()
+        return members.parts(TOPICS_AT_ONCE)
 
     def _encoded(self, name: str, topic: TopicConfig) -> list[bytes]:
         """Return one topic as the only member of a registration."""

@@ -20,6 +20,7 @@ import ipaddress
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from rmq.access.config import AuthConfig
@@ -34,6 +35,9 @@ from rmq.namesrv.registration import Caller
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection
+
+ADDRESSES: Final = 256
+"""Addresses that stay parsed: to parse one costs as much as the rest of the check."""
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -166,7 +170,14 @@ def _is_from(connection: Connection, networks: tuple[Network, ...]) -> bool:
 
 
 def _is_within(host: str, network: Network) -> bool:
+    address = _address(host)
+    return address is not None and address in network
+
+
+@lru_cache(ADDRESSES)
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an address, without its zone; None for another text."""
     try:
-        return ipaddress.ip_address(host.partition("%")[0]) in network
+        return ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return False
+        return None

@@ -12,10 +12,10 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.config_changes import apply_changes, as_properties, read_changes
 from rmq.errors import ConfigError, RequestRejected
-from rmq.logs import Foreign
+from rmq.logs import Foreign, SparseLog
 from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
+from rmq.namesrv.kv_config import MAX_WAITING, ORDER_TOPIC_CONFIG, KVConfig
 from rmq.namesrv.registration import (
     DEFAULT_TIMEOUT_MS,
     Caller,
@@ -42,6 +42,7 @@ from rmq.remoting.dispatch import Handler, HandlerTable
 from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 T = TypeVar("T")
 
@@ -115,9 +116,7 @@ class NameServerHandlers:
         """Return code to handler."""
         table = HandlerTable()
         for code, handler in (
-            (RequestCode.PUT_KV_CONFIG, self.put_kv),
             (RequestCode.GET_KV_CONFIG, self.get_kv),
-            (RequestCode.DELETE_KV_CONFIG, self.delete_kv),
             (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
             (RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route),
             (RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info),
@@ -142,6 +141,11 @@ class NameServerHandlers:
             (RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat),
         ):
             table.register(code, self._told(code, handler))
+        for code, change in (
+            (RequestCode.PUT_KV_CONFIG, self.put_kv),
+            (RequestCode.DELETE_KV_CONFIG, self.delete_kv),
+        ):
+            table.register(code, self._told(code, change), max_running=MAX_WAITING)
         table.register(
             RequestCode.REGISTER_BROKER,
             self.register_broker,

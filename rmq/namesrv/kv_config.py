@@ -8,8 +8,10 @@ next one waits for 4 s.
 """
 
 import time
+from bisect import insort
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -20,8 +22,14 @@ from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers
 
+T = TypeVar("T")
+
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 MAX_ENTRIES = 100_000
+MAX_NAMESPACES = 1_000
+MAX_WAITING: Final = 64
+"""Changes that wait until the file holds them: they share its next write."""
+
 MAX_NAME_SIZE = 255
 """Characters of a namespace or a key, as of a topic: topics are the usual keys."""
 
@@ -36,77 +44,109 @@ PAUSE_FACTOR = 4
 """Pause after a write, in multiples of its time: a fifth of a core is the most."""
 
 
+class _Namespace:
+    """Entries, and their text in the file."""
+
+    __slots__ = ("entries", "texts", "written")
+
+    def __init__(self, name: str) -> None:
+        self.entries: dict[str, str] = {}
+        self.written = fastjson.dumps(name)
+        self.texts: EncodedMembers[str] = EncodedMembers(line=_LINE + b"\t")
+
+    def put(self, key: str, value: str) -> None:
+        self.entries[key] = value
+        self.texts.put(key, value)
+
+    def pieces(self) -> list[bytes]:
+        """Return the namespace as a member of the table, with a comma before it."""
+        first, *others = self.texts.texts()
+        return [b",", _LINE, self.written, b":{", first[1:], *others, _LINE, b"}"]
+
+
 class KVConfig(JsonTable):
     """Known in Java as `KVConfigManager`."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__(path, clock)
-        self._table: dict[str, dict[str, str]] = {}
-        self._texts: dict[str, EncodedMembers[str]] = {}
+        self._table: dict[str, _Namespace] = {}
+        self._sorted: list[_Namespace] = []
+        """In the order of the file."""
+
         self._count = 0
         self._size = 0
+        self._waiting = 0
         self._rest_until_s = 0.0
         self._pausing = trio.Lock()
 
     def _read(self, value: dict[str, Any]) -> None:
-        self._table = {
+        table = {
             str(name): {str(key): str(text) for key, text in entries.items()}
             for name, entries in (value.get("configTable") or {}).items()
         }
-        self._texts = {}
-        for name, entries in self._table.items():
+        self._table, self._sorted, self._count, self._size = {}, [], 0, 0
+        for name, entries in table.items():
             for key, text in entries.items():
-                self._encoded(name).put(key, text)
-        self._count = sum(map(len, self._table.values()))
-        self._size = sum(
-            _size(key, text)
-            for entries in self._table.values()
-            for key, text in entries.items()
-        )
+                self._add(name, key, text)
 
     def _content(self) -> object:
-        return {"configTable": self._table}
+        table = {name: namespace.entries for name, namespace in self._table.items()}
+        return {"configTable": table}
 
-    def _encoded(self, namespace: str) -> EncodedMembers[str]:
-        """Return the texts of a namespace's entries, as the file has them."""
-        if namespace not in self._texts:
-            self._texts[namespace] = EncodedMembers(line=_LINE + b"\t")
-        return self._texts[namespace]
+    def _add(self, name: str, key: str, value: str) -> None:
+        namespace = self._table.get(name)
+        if namespace is None:
+            namespace = self._table[name] = _Namespace(name)
+            insort(self._sorted, namespace, key=attrgetter("written"))
+        namespace.put(key, value)
+        self._count += 1
+        self._size += _size(key, value)
 
     def snapshot(self) -> list[bytes]:
         """Return the text to save in pieces; from then on the table is clean."""
         self.changed = trio.Event()
-        pieces, comma = [b'{\n\t"configTable":{'], b""
-        for name, members in sorted(self._texts.items(), key=_written):
-            first, *others = members.texts()
-            pieces += [comma + _LINE + fastjson.dumps(name) + b":{", first[1:]]
-            pieces += [*others, _LINE + b"}"]
-            comma = b","
-        return [*pieces, b"\n\t}\n}" if comma else b"}\n}"]
+        pieces = [b'{\n\t"configTable":{']
+        for namespace in self._sorted:
+            pieces += namespace.pieces()
+        if not self._sorted:
+            return [*pieces, b"}\n}"]
+        pieces[1] = b""  # the first comma
+        return [*pieces, b"\n\t}\n}"]
 
     async def _encode(self) -> None:
-        for members in list(self._texts.values()):
-            await encode_in_turns(members)
+        for namespace in list(self._sorted):
+            await encode_in_turns(namespace.texts)
 
-    def get(self, namespace: str, key: str) -> str | None:
+    def get(self, name: str, key: str) -> str | None:
         """Return a value."""
-        return self._table.get(namespace, {}).get(key)
+        namespace = self._table.get(name)
+        return None if namespace is None else namespace.entries.get(key)
 
-    def namespace(self, namespace: str) -> dict[str, str]:
+    def namespace(self, name: str) -> dict[str, str]:
         """Return all entries of a namespace."""
-        return dict(self._table.get(namespace, {}))
+        namespace = self._table.get(name)
+        return {} if namespace is None else dict(namespace.entries)
 
-    def put(self, namespace: str, key: str, value: str) -> None:
+    def put(self, name: str, key: str, value: str) -> None:
         """Add or replace a value."""
-        if not namespace or not key:
+        if not name or not key:
             raise _refused("namespace or key is null")
-        self._check_room(namespace, key, value)
-        self._remove(namespace, key)
-        self._table.setdefault(namespace, {})[key] = value
-        self._encoded(namespace).put(key, value)
-        self._count += 1
-        self._size += _size(key, value)
+        self._check_waiting()
+        self._check_room(name, key, value)
+        before = self.get(name, key)
+        if before is not None:
+            self._count -= 1
+            self._size -= _size(key, before)
+        self._add(name, key, value)
         self.changed.set()
+
+    def _check_waiting(self) -> None:
+        if self._waiting >= MAX_WAITING:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"{MAX_WAITING} changes wait until {self.file_name} holds them, "
+                "try again later",
+            )
 
     def _check_room(self, namespace: str, key: str, value: str) -> None:
         if len(namespace) > MAX_NAME_SIZE or len(key) > MAX_NAME_SIZE:
@@ -121,24 +161,31 @@ class KVConfig(JsonTable):
                 f"the table has at most {MAX_ENTRIES} entries "
                 f"and {MAX_TABLE_SIZE} characters"
             )
+        if namespace not in self._table and len(self._table) >= MAX_NAMESPACES:
+            raise _refused(f"the table has at most {MAX_NAMESPACES} namespaces")
 
-    def delete(self, namespace: str, key: str) -> None:
+    def delete(self, name: str, key: str) -> None:
         """Remove a value."""
-        if not self._remove(namespace, key):
+        self._check_waiting()
+        namespace = self._table.get(name)
+        if namespace is None or key not in namespace.entries:
             return
-        self._encoded(namespace).remove(key)
-        if not self._table[namespace]:
-            del self._table[namespace], self._texts[namespace]
+        self._count -= 1
+        self._size -= _size(key, namespace.entries.pop(key))
+        assert self._count >= 0, name
+        namespace.texts.remove(key)
+        if not namespace.entries:
+            del self._table[name]
+            self._sorted.remove(namespace)
         self.changed.set()
 
-    def _remove(self, namespace: str, key: str) -> bool:
-        before = self._table.get(namespace, {}).pop(key, None)
-        if before is None:
-            return False
-        self._count -= 1
-        self._size -= _size(key, before)
-        assert self._count >= 0, namespace
-        return True
+    async def kept(self, answer: T) -> T:
+        """Return the answer to a change when the file holds it, see `JsonTable`."""
+        self._waiting += 1
+        try:
+            return await super().kept(answer)
+        finally:
+            self._waiting -= 1
 
     async def save(self) -> float:
         """Return when the file holds the present table; many callers share a write.
@@ -155,10 +202,6 @@ class KVConfig(JsonTable):
             ended_s = time.perf_counter()
             self._rest_until_s = ended_s + (ended_s - began_s) * PAUSE_FACTOR
         return blocked_s
-
-
-def _written(entry: tuple[str, object]) -> bytes:
-    return fastjson.dumps(entry[0])
 
 
 def _size(key: str, value: str) -> int:

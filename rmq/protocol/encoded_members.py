@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from rmq.protocol import fastjson
+from rmq.protocol.sorted_texts import SortedTexts
 
 V = TypeVar("V")
 
 PER_TURN: Final = 16
-"""Entries that are encoded before other tasks run: 0.4 ms at most."""
+TURN_SIZE: Final = 16 * 1024
+"""Entries, and bytes of them, that are encoded before other tasks run: 0.4 ms."""
 
 FILE_LINE: Final = b"\n\t\t"
 """Starts a member of an object that is a member of a file's document."""
@@ -38,48 +40,57 @@ class EncodedMembers(Generic[V]):
         self._line = line
         self._encode = encode or (lambda value: fastjson.dumps_part(value, line))
         self._separator = b"," + (line or b"")
-        self._texts: dict[bytes, bytes] = {}
-        self._is_sorted = True
+        self._texts = SortedTexts()
         self._stale: dict[str, V] = {}
 
     def put(self, name: str, value: V) -> None:
         """Add or replace a member; it is encoded when its text is needed."""
-        if name not in self._stale:
-            written = _written(name)
-            if written not in self._texts:
-                self._texts[written] = b""
-                self._is_sorted = False
         self._stale[name] = value
 
     def remove(self, name: str) -> None:
         """Remove a member."""
-        del self._texts[_written(name)]
         self._stale.pop(name, None)
+        self._texts.discard(_written(name))
 
-    def __len__(self) -> int:
-        """Return the number of members."""
-        return len(self._texts)
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no member."""
+        return not self._texts and not self._stale
 
     @property
     def stale(self) -> int:
         """How many members wait to be encoded."""
         return len(self._stale)
 
-    def encode_some(self, count: int = PER_TURN) -> None:
-        """Encode up to `count` members that changed."""
-        for _ in range(min(count, len(self._stale))):
-            name, value = self._stale.popitem()
-            written = _written(name)
-            self._texts[written] = self._separator + written + self._encode(value)
+    def encode_some(self) -> None:
+        """Encode members that changed, for one turn."""
+        size = 0
+        for _ in range(min(PER_TURN, len(self._stale))):
+            size += self._encode_one()
+            if size > TURN_SIZE:
+                break
+
+    def _encode_one(self) -> int:
+        """Encode a member that changed; return its size."""
+        name, value = self._stale.popitem()
+        written = _written(name)
+        text = self._separator + written + self._encode(value)
+        self._texts.put(written, text)
+        return len(text)
+
+    def _encode_all(self) -> None:
+        while self._stale:
+            self._encode_one()
 
     def texts(self) -> list[bytes]:
-        """Return the text of every member, with its separator before it."""
-        self.encode_some(len(self._stale))
-        if not self._is_sorted:
-            names = sorted(self._texts)  # nearly sorted since the last time: cheap
-            self._texts = {name: self._texts[name] for name in names}
-            self._is_sorted = True
-        return list(self._texts.values())
+        """Return the texts of the members, each with its separator, some joined."""
+        self._encode_all()
+        return self._texts.texts()
+
+    def parts(self, limit: int) -> list[list[bytes]]:
+        """Return the texts of up to `limit` members at a time, see `texts`."""
+        self._encode_all()
+        return list(self._texts.parts(limit))
 
     def fill(self, text: bytes, name: str) -> list[bytes]:
         """Return a document in which `name` leads to these members, in pieces.
@@ -96,7 +107,7 @@ def _written(name: str) -> bytes:
 def fill(
     text: bytes, name: str, members: list[bytes], line: bytes | None = None
 ) -> list[bytes]:
-    """Return a document in which `name` leads to `members`, see `EncodedMembers`."""
+    """Return a document in which `name` leads to these texts of `EncodedMembers`."""
     if not members:
         return [text]
     head, found, tail = text.rpartition(b'"%s":{}' % name.encode())

@@ -134,7 +134,7 @@ def test_many_changes_share_a_write_and_each_is_kept(path, monkeypatch):
 
     async def all_at_once():
         async with trio.open_nursery() as nursery:
-            for number in range(100):
+            for number in range(module.MAX_WAITING):
                 nursery.start_soon(put, number)
 
     trio.run(all_at_once)
@@ -169,3 +169,33 @@ def test_what_cannot_be_written_is_said_and_tried_again(path, monkeypatch):
 
 def fail(text):
     raise OSError(28, "No space left on device")
+
+
+async def test_a_change_that_cannot_wait_is_refused_and_not_made(path):
+    """It was made, and then answered as refused."""
+    config = KVConfig(path, ManualClock())
+    async with trio.open_nursery() as nursery:
+        for number in range(module.MAX_WAITING):
+            config.put("N", f"k{number}", "v")
+            nursery.start_soon(config.kept, None)
+        for _ in range(2):  # tasks of one turn run in any order
+            await trio.lowlevel.checkpoint()
+        for change in (
+            lambda: config.put("N", "one more", "v"),
+            lambda: config.delete("N", "k0"),
+        ):
+            with pytest.raises(RequestRejected, match="2: 64 changes wait until"):
+                change()
+    assert sorted(loaded(path)) == sorted(f"k{n}" for n in range(module.MAX_WAITING))
+    config.delete("N", "k0")
+
+
+def test_a_namespace_more_than_the_limit_is_refused(path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_NAMESPACES", 2)
+    config = KVConfig(path, ManualClock())
+    for name in "AB":
+        config.put(name, "k", "v")
+    with pytest.raises(RequestRejected, match="at most 2 namespaces"):
+        config.put("C", "k", "v")
+    config.delete("A", "k")
+    config.put("C", "k", "v")

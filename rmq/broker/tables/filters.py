@@ -218,7 +218,7 @@ class FilterTable(JsonTable):
             del self._topics_of[group]
         groups = self._groups_of[topic]
         groups.remove(group)
-        if groups:
+        if not groups.is_empty:
             self._texts.put(topic, (topic, groups))
         else:
             del self._groups_of[topic]

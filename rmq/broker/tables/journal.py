@@ -10,8 +10,9 @@ Crash contract: the line is written before the change is answered, so that a kil
 process loses no new topic.  Only a power cut before the next save may lose one:
 therefore sends under SYNC_FLUSH wait for that save.  Lines up to the counter of
 `topics.json` are obsolete.  A line that is not whole ends its file.
-When a save begins, new lines go to the other file, whose old lines are all obsolete by
-then: the files never hold more than the changes during two saves.
+When a save begins and the other file is empty, new lines go there.  When a save is
+done, its thread removes the other file if also the backup of `topics.json` has all its
+lines: the files never hold more than the changes during three saves.
 """
 
 import io
@@ -80,10 +81,19 @@ class TopicJournal:
             path.unlink(missing_ok=True)
             self._last[index] = 0
 
-    def begin_save(self, saved_counter: int) -> None:
-        """Write to the other file from now on, if `topics.json` has all its lines."""
+    def begin_save(self) -> None:
+        """Write to the other file from now on, if that is empty."""
         other = 1 - self._current
-        if not self._last[self._current] or self._last[other] > saved_counter:
+        if self._last[self._current] and not self._last[other]:
+            self._current = other
+
+    def end_save(self, backup_counter: int) -> None:
+        """Remove the other file if the backup of `topics.json` has all its lines.
+
+        It blocks: call it from the worker thread that saved.
+        """
+        other = 1 - self._current
+        if not 0 < self._last[other] <= backup_counter:
             return
         try:
             self._files[other].unlink(missing_ok=True)
@@ -91,7 +101,6 @@ class TopicJournal:
             logger.error("%s: %s", self._files[other], error.strerror)
             return
         self._last[other] = 0
-        self._current = other
 
 
 def _open(path: Path) -> io.FileIO:

@@ -78,7 +78,7 @@ class TopicTable(JsonTable):
 
     def snapshot(self) -> list[bytes]:
         """Return the text to save in pieces, see `JsonTable`."""
-        self._journal.begin_save(self._saved)
+        self._journal.begin_save()
         self._in_snapshot = self.data_version.counter
         self._unsaved = {n: c for n, c in self._unsaved.items() if c > self._saved}
         return super().snapshot()
@@ -86,7 +86,8 @@ class TopicTable(JsonTable):
     def write(self, pieces: Iterable[bytes]) -> None:
         """Save a text, see `JsonTable`."""
         super().write(pieces)
-        self._saved = self._in_snapshot
+        before, self._saved = self._saved, self._in_snapshot
+        self._journal.end_save(before)
 
     def _read(self, value: dict[str, Any]) -> None:
         wrapper = TopicConfigSerializeWrapper.from_value(value)
@@ -143,10 +144,13 @@ class TopicTable(JsonTable):
         """Return every topic by name."""
         return dict(self._topics)
 
-    async def encoded(self) -> list[bytes]:
-        """Return every topic as a member of a JSON object, see `EncodedMembers`."""
+    async def encoded(self, limit: int) -> list[list[bytes]]:
+        """Return all topics as members of JSON objects of up to `limit` topics each.
+
+        See `EncodedMembers`.
+        """
         await encode_in_turns(self._texts.in_request)
-        return self._texts.in_request.texts()
+        return self._texts.in_request.parts(limit)
 
     def is_system(self, name: str) -> bool:
         """Return whether users may neither create nor delete the topic."""
