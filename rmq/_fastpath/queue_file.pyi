@@ -23,4 +23,4 @@ def read_entry_at(path: bytes, file_size: int, position: int) -> tuple[int, int]
     """(physical offset, size) of the entry at `position`; size 0 without one."""
 
 def clear_entries(path: bytes, file_size: int, position: int) -> None:
-    """Make zeros of all bytes from `position` on."""
+    """Make zeros of all bytes from `position` on, durably."""

@@ -419,10 +419,12 @@ def read_entry_at(bytes path not None, int64_t file_size, int64_t position):
 
 
 def clear_entries(bytes path not None, int64_t file_size, int64_t position):
-    """Make zeros of all bytes from `position` on."""
+    """Make zeros of all bytes from `position` on, durably: they must not come back
+    when the log has grown past their records."""
     cdef Look look
     cdef uint8_t zeros[PART_SIZE]
     cdef int64_t at = position, size
+    cdef bint is_changed = False
     cdef const uint8_t *name = path
     memset(zeros, 0, PART_SIZE)
     _look_at(path, file_size, O_RDWR, &look)
@@ -435,5 +437,8 @@ def clear_entries(bytes path not None, int64_t file_size, int64_t position):
             size = min(<int64_t>PART_SIZE, file_size - at)
             look.error = _put(look.fd, zeros, size, at)
             at += size
+            is_changed = True
+        if is_changed and look.error == 0:
+            look.error = _sync(look.fd)
     _check(path, &look)
     close(look.fd)

@@ -3,7 +3,9 @@
 A broker comes through here when it starts, and so do the tests of plugins.
 """
 
+import logging
 from collections.abc import Mapping
+from functools import partial
 
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
@@ -30,6 +32,8 @@ from rmq.remoting.server import RemotingServer
 from rmq.replication.config import ReplicationConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
+
+logger = logging.getLogger(__name__)
 
 OFFSETS_PAUSE_S = 5.0
 """Committed offsets change all the time."""
@@ -59,7 +63,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     filters = FilterTable(folder, clock, config)
     offsets = OffsetTable(folder, clock, config.consumer_offset_update_version_step)
     audit = AuditTable(folder, clock)
-    _load(topics, groups, filters, offsets, audit)
+    _load(store, offsets, topics, groups, filters, audit)
     role = Role(config, store.config)
     names = NameServers(config, role, topics, client, credentials)
     names.addresses, names.address = name_servers, address
@@ -97,14 +101,36 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     return _served_through(server, context)
 
 
-def _load(*tables: JsonTable) -> None:
-    for table in tables:
+def _load(store: MessageStore, offsets: OffsetTable, *tables: JsonTable) -> None:
+    for table in (offsets, *tables):
         table.load()
+    if not store.recovery.was_clean:
+        _clip(offsets, store)
+
+
+def _clip(offsets: OffsetTable, store: MessageStore) -> None:
+    """Lower committed offsets to the ends of queues that lost messages."""
+
+    def end_of(topic: str, queue_id: int) -> int | None:
+        queue = store.queues.get(topic, queue_id)
+        return None if queue is None else int(queue.next_offset)
+
+    count = offsets.clip(end_of)
+    if count:
+        logger.warning(
+            "%d committed offsets were beyond the ends of their queues, which lost "
+            "messages: they were lowered",
+            count,
+        )
 
 
 def _follow_master(context: BrokerContext) -> None:
     """Let a slave copy log and tables from its master."""
-    context.replication.become_replica(context.arrivals.flush)
+    context.replication.become_replica(
+        context.store_service,
+        context.arrivals.flush,
+        partial(_clip, context.offsets, context.store),
+    )
 
     def copy_topics(body: bytes) -> None:
         for name in context.topics.copy(body):

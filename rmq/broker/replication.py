@@ -6,30 +6,24 @@ master (`Replica`) and copies its tables (`copied_tables.py`).
 
 import logging
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import trio
 
 from rmq.broker.copied_tables import CopiedTables
 from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
-from rmq.errors import ConnectFailed, RequestRejected
-from rmq.protocol.bodies.common import KVTable
-from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq.protocol.command import Command
+from rmq.broker.upstream import MasterUpstream
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.primary import Primary
-from rmq.replication.replica import Bounds, Replica
+from rmq.replication.replica import Replica
 from rmq.store.config import BrokerRole
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
+from rmq.store.service import StoreService
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
-
-ASK_TIMEOUT_MS = 3_000
-LOOK_UP_PAUSE_S = 1.0
-LOOK_UP_LIMIT_S = 30.0
-"""A slave without a master asks the name servers at such a pause, which doubles."""
 
 
 class Replication:
@@ -48,10 +42,6 @@ class Replication:
         self.replica: Replica | None = None
         self._store = store
         self._name_servers = name_servers
-        self._master_found = trio.Event()
-        role.on_change.append(self._master_found.set)
-        self._look_up_s = LOOK_UP_PAUSE_S
-        self._tried_s = self._asked_s = -LOOK_UP_LIMIT_S
         needed = 0
         replicated = None
         if role.kind is BrokerRole.SYNC_MASTER:
@@ -80,61 +70,39 @@ class Replication:
                 nursery.start_soon(self.replica.run)
                 nursery.start_soon(self.tables.run)
 
-    def become_replica(self, on_append: Callable[[], None]) -> None:
+    def become_replica(
+        self,
+        service: StoreService,
+        on_append: Callable[[], None],
+        on_cut: Callable[[], None],
+    ) -> None:
         """Have `run` follow the master; `on_append` wakes those who wait for messages.
 
-        The store is open.
+        The store is open; `on_cut` is called when its log has become shorter.
         """
         is_sync = self._store.config.is_sync_flush
+        writer = ReplicaWriter(self._store)
+
+        async def cut(end: int) -> Sequence[object]:
+            with trio.CancelScope(shield=True):
+                async with service.paused():
+                    for step in writer.cut_steps(end):
+                        await in_thread(step)
+            self.primary.leave_all()
+            on_cut()
+            return writer.cuts
+
         self.replica = Replica(
             self.config,
-            ReplicaWriter(self._store),
-            find_master=self._find_master,
-            ask_bounds=self._ask_bounds,
+            writer,
+            MasterUpstream(self.config, self.role, self._name_servers),
             on_append=on_append,
             durable=self._store.durability.durable if is_sync else None,
+            cut=cut,
         )
-
-    # -- what they ask others
 
     async def _members(self) -> Collection[str]:
         """Return the addresses of the other brokers of the group."""
-        return await self._name_servers.group_members()
-
-    async def _find_master(self) -> str:
-        """Return the HA address of the master, as far as it is known.
-
-        It is asked for again as long as it cannot be followed.
-        """
-        if not self.config.ha_master_address and not self.role.master_ha_address:
-            with trio.move_on_after(LOOK_UP_PAUSE_S):
-                await self._master_found.wait()
-        self._look_up()
-        return self.config.ha_master_address or self.role.master_ha_address
-
-    def _look_up(self) -> None:
-        """Register soon, as the answer names the master, but ever less often."""
-        now = trio.current_time()
-        if now - self._tried_s > LOOK_UP_LIMIT_S:  # a start, or it has followed
-            self._look_up_s, self._asked_s = LOOK_UP_PAUSE_S, now
-        self._tried_s = now
-        if now - self._asked_s >= self._look_up_s:
-            self._asked_s = now
-            self._look_up_s = min(2 * self._look_up_s, LOOK_UP_LIMIT_S)
-            self._name_servers.register_soon()
-
-    async def _ask_bounds(self) -> Bounds:
-        """Ask the master where its log begins and ends."""
+        members = await self._name_servers.group_members()
         master = self.role.master_address
-        if not master:
-            raise ConnectFailed("no name server names the master")
-        request = Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
-        answer = await self._name_servers.ask(master, request, ASK_TIMEOUT_MS)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ConnectFailed(f"it answers {answer.code}: {answer.remark}")
-        try:
-            facts = KVTable.decode(answer.body).table
-            oldest = int(facts["commitLogMinOffset"])
-            return Bounds(max(0, oldest), int(facts["commitLogMaxOffset"]))
-        except (KeyError, ValueError, RequestRejected) as error:
-            raise ConnectFailed(f"it does not tell the bounds: {error}") from error
+        return [*members, master] if master and master not in members else members

@@ -2,6 +2,10 @@
 
 No I/O, no clock.  What a replica reports is checked here: it cannot have what it was
 not sent, and what it had it has.
+
+The first report of a connection counts for nobody: it asks where to begin.  Whether the
+replica has the log before that is proven only by what it reports later, because a
+replica reports more than it asked for when it has compared its last record.
 """
 
 from collections.abc import Hashable
@@ -17,6 +21,8 @@ class Acks:
         assert needed >= 0, needed
         self._needed = needed
         self._offsets: dict[Hashable, int] = {}
+        self._proven: dict[Hashable, int] = {}
+        """Of those that have reported again."""
 
     def report(self, replica: Hashable, offset: int, *, sent: int) -> None:
         """Take a replica's report; RemoteProtocolError if it cannot be true.
@@ -30,14 +36,17 @@ class Acks:
             )
         if offset < known:
             raise RemoteProtocolError(f"it reported {offset} after {known}")
+        if replica in self._offsets:
+            self._proven[replica] = offset
         self._offsets[replica] = offset
 
     def leave(self, replica: Hashable) -> None:
         """Forget a replica that is no longer connected."""
         self._offsets.pop(replica, None)
+        self._proven.pop(replica, None)
 
     def of(self, replica: Hashable) -> int:
-        """Return what a replica has acknowledged; -1 if it has not reported yet."""
+        """Return what a replica reported last; -1 if it has not reported yet."""
         return self._offsets.get(replica, -1)
 
     def replicated(self) -> int:
@@ -46,9 +55,9 @@ class Acks:
         It falls when one leaves; what enough had, enough had: the watermark that it
         moves does not fall.
         """
-        if self._needed > len(self._offsets) or not self._needed:
+        if self._needed > len(self._proven) or not self._needed:
             return 0
-        return sorted(self._offsets.values(), reverse=True)[self._needed - 1]
+        return sorted(self._proven.values(), reverse=True)[self._needed - 1]
 
     def in_sync(self, end: int, gap: int) -> int:
         """Count the replicas that lack less than `gap` bytes of the log."""

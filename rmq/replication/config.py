@@ -72,6 +72,20 @@ class ReplicationConfig(Configuration):
         high=LONG_MAX,
         doc="a replica that lacks fewer bytes than this is shown as in sync",
     )
+    cut_limit: int = option(
+        256 << 20,
+        key="maxSlaveResendLength",
+        low=0,
+        high=LONG_MAX,
+        doc="a slave whose log went on differently from its master's cuts at most so "
+        "many bytes, and gets the master's instead",
+    )
+    may_discard: bool = option(
+        False,
+        key="rmq.replicaMayDiscard",
+        doc="a slave cuts messages, too, that may have been acknowledged, and keeps "
+        "them in cut/: set it for one start, when you have decided",
+    )
     ha_peers: str = option(
         "",
         key="rmq.haPeers",

@@ -84,6 +84,8 @@ class Follower:
             if not data:
                 return
             reports = reader.feed(data)
+            if reports and self.next_offset < 0:
+                self._take_report(reports.pop(0))
             if reports:
                 self._take_report(reports[-1])
 

@@ -120,6 +120,11 @@ class Primary:
                 self.push()
                 await trio.sleep(SETTLE_PAUSE_S)
 
+    def leave_all(self) -> None:
+        """Close all connections: the log has become shorter."""
+        for scope in self._followers.values():
+            scope.cancel()
+
     def statuses(self) -> list[FollowerStatus]:
         """Return the connected replicas."""
         end, gap = self._log.end_offset, self._config.in_sync_gap

@@ -12,9 +12,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
 
 import trio
 
@@ -22,10 +22,13 @@ from rmq._fastpath import Watermark
 from rmq.errors import Diverged, PeerError, RemoteProtocolError, RmqError
 from rmq.logs import Foreign
 from rmq.replication.config import ReplicationConfig
+from rmq.replication.fork import Fork, equal_count
 from rmq.replication.prefix import Overlap
 from rmq.replication.rate import ByteRate
-from rmq.replication.wire import FrameReader, encode_report
+from rmq.replication.upstream import Bounds, Upstream
+from rmq.replication.wire import WHOLE_LOG, FrameReader, encode_report
 from rmq.store.replica_writer import ReplicaWriter
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -36,22 +39,24 @@ FIRST_RETRY_S = 0.1
 """Pause before the next attempt; it doubles up to RETRY_S, as long as all fail."""
 
 
-class Bounds(NamedTuple):
-    """Begin and end of the master's log."""
-
-    oldest: int
-    end: int
-
-
-FindMaster = Callable[[], Awaitable[str]]
-"""Returns the HA address of the master; empty while nobody knows one."""
-
-AskBounds = Callable[[], Awaitable[Bounds]]
-"""Returns the bounds of the master's log; PeerError if it does not answer."""
+Cut = Callable[[int], Awaitable[Sequence[object]]]
+"""Ends the log at an offset; returns a sentence for each copy of what was there."""
 
 
 class Ended(PeerError):
     """A connection to the master has ended; the text is the reason."""
+
+
+class Parted(Diverged):
+    """The two logs have parted, and nothing was cut; the text says what to do."""
+
+    def __init__(self, offset: int, text: str) -> None:
+        super().__init__(offset, text)
+        self.text = text
+
+    def __str__(self) -> str:
+        """The sentence alone."""
+        return self.text
 
 
 class Replica:
@@ -61,15 +66,16 @@ class Replica:
         self,
         config: ReplicationConfig,
         writer: ReplicaWriter,
+        upstream: Upstream,
         *,
-        find_master: FindMaster,
-        ask_bounds: AskBounds,
         on_append: Callable[[], None],
         durable: Watermark | None = None,
+        cut: Cut | None = None,
     ) -> None:
         """`on_append` is called after bytes were appended.
 
-        With `durable` only what it has passed is reported.
+        With `durable` only what it has passed is reported.  Without `cut` nothing is
+        ever cut.
         """
         self.state = "no master is known"
         self.is_following = False
@@ -85,11 +91,12 @@ class Replica:
         self.rate = ByteRate()
         self._config = config
         self._writer = writer
-        self._find_master = find_master
-        self._ask_bounds = ask_bounds
+        self._upstream = upstream
         self._on_append = on_append
+        self._cut = cut
         self._durable = durable
         self._reported = -1
+        self._fork_found: Fork | None = None
         self._sending = trio.Lock()
 
     @property
@@ -122,7 +129,7 @@ class Replica:
     def _note(self, error: Exception) -> None:
         """Keep why the connection ended; log a reason once."""
         text = str(error)
-        if isinstance(error, Diverged):
+        if isinstance(error, Diverged) and not isinstance(error, Parted):
             self.is_copy = False
             text = f"this log is not the beginning of the master's: {error}"
         where = f"master {self.master}: " if self.master else ""
@@ -131,19 +138,30 @@ class Replica:
         self.state = where + text
 
     async def _follow_once(self) -> None:
-        self.master = await self._find_master()
+        self.master = await self._upstream.find()
         if not self.master:
             raise Ended("no master is known; name servers have none for this group")
+        tail = self._writer.tail()
+        if tail is not None and await self._has_surely_parted(*tail):
+            await self._settle("the master does not have the end of this log")
         overlap = await self._overlap()
+        try:
+            async with await self._connect() as stream:
+                await self._follow(stream, overlap)
+        except Diverged as error:
+            if tail is None or self.is_following:
+                raise
+            await self._settle(
+                f"this log is not the beginning of the master's: {error}"
+            )
+
+    async def _connect(self) -> trio.SocketStream:
         host, _, port = self.master.rpartition(":")
         if not host or not port.isdecimal():
             raise Ended("its HA address is no host:port")
-        with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
-            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
-        if scope.cancelled_caught:
-            raise Ended(f"it took no connection within {CONNECT_TIMEOUT_S:g} s")
-        async with stream:
-            await self._follow(stream, overlap)
+        with trio.move_on_after(CONNECT_TIMEOUT_S):
+            return await trio.open_tcp_stream(host.strip("[]"), int(port))
+        raise Ended(f"it took no connection within {CONNECT_TIMEOUT_S:g} s")
 
     async def _overlap(self) -> Overlap:
         """Return what to ask for first."""
@@ -151,7 +169,7 @@ class Replica:
         if tail is not None:
             return Overlap(tail)
         try:
-            oldest = (await self._ask_bounds()).oldest
+            oldest = (await self._upstream.bounds()).oldest
         except PeerError:
             if not self._config.ha_master_address:
                 raise
@@ -194,7 +212,9 @@ class Replica:
             if scope.cancelled_caught:
                 raise Ended(f"it was silent for {silence_s:g} s")
             if not count:
-                raise Ended(await self._why_it_closed())
+                if self.is_following:
+                    raise Ended("it closed the connection")
+                raise Ended(await self._compared("it closed the connection"))
             self.last_read_ms = int(time.time() * 1000)
             self.rate.add(count)
             try:
@@ -209,41 +229,117 @@ class Replica:
     async def _take(self, offset: int, piece: memoryview, overlap: Overlap) -> None:
         if not piece:
             if not overlap.is_proven:
-                raise Ended(await self._why_it_has_nothing())
+                what = "it does not have the last record of this log"
+                raise Ended(await self._compared(what))
             return
         offset, new = overlap.take(offset, piece)
         if overlap.is_proven and not self.is_following:
             self._begin_to_follow()
         self._writer.append(offset, new)
 
-    async def _why_it_closed(self) -> str:
-        if self.is_following:
-            return "it closed the connection"
-        return await self._compared("it closed the connection")
-
-    async def _why_it_has_nothing(self) -> str:
-        return await self._compared("it does not have the last record of this log")
-
     async def _compared(self, what: str) -> str:
-        """Explain what the master did by the bounds of its log."""
+        """Add to what the master did the bounds of the two logs."""
         try:
-            bounds = await self._ask_bounds()
+            bounds = await self._upstream.bounds()
         except PeerError as error:
             return f"{what}; the bounds of its log are unknown: {error}"
         end = self._writer.whole_offset
-        self.is_copy &= bounds.oldest <= end <= bounds.end
-        if bounds.end < end:
-            return (
-                f"{what}: this log ends at {end}, the master's at {bounds.end}, so "
-                "that this broker has what the master lost: make it the master, or "
-                "begin with an empty log here"
-            )
-        if end < bounds.oldest:
-            return (
-                f"{what}: this log ends at {end}, the oldest message of the master is "
-                f"at {bounds.oldest}: begin with an empty log here"
-            )
         return f"{what}; its log has {bounds.oldest} to {bounds.end}, this one to {end}"
+
+    # -- where the logs part
+
+    async def _has_surely_parted(self, start: int, data: bytes) -> bool:
+        """Whether the master is known not to have the last record of this log.
+
+        Java counts every report as an acknowledgement, also that with which a replica
+        asks for its last record: so Java is asked for the record before.
+        """
+        try:
+            bounds = await self._upstream.bounds()
+            if bounds.end < start + len(data) or start < bounds.oldest:
+                return True
+            if not bounds.tells_records:
+                return False
+            record = await self._upstream.record_at(start)
+        except PeerError:
+            return False  # the log itself will tell
+        return record is None or not data.startswith(record)
+
+    async def _settle(self, what: str) -> None:
+        """Find where the logs part, and cut this one if it may be cut.
+
+        Parted with the reason, if not.
+        """
+        try:
+            fork = await self._fork()
+        except PeerError as error:
+            self.is_copy = False
+            raise Parted(-1, f"{what}; where they part is unknown: {error}") from error
+        self.is_copy &= fork.offset == fork.bounds.end
+        try:
+            is_promised = await self._upstream.waits_for_replicas()
+        except PeerError:
+            is_promised = True  # who knows
+        may_discard = self._config.may_discard
+        refusal = fork.refusal(is_promised=is_promised, may_discard=may_discard)
+        if refusal or self._cut is None:
+            text = refusal or f"the logs part at {fork.offset}, and this one is not cut"
+            raise Parted(fork.offset, text)
+        logger.warning(
+            "the logs of master %s and of this broker part at %d: %d bytes are cut",
+            Foreign(self.master),
+            fork.offset,
+            fork.end - fork.offset,
+        )
+        self.state = f"cutting this log at {fork.offset}"
+        self._fork_found = None
+        for sentence in await self._cut(fork.offset):
+            logger.warning("%s", sentence)
+
+    async def _fork(self) -> Fork:
+        """Compare records with the master's, from file to file by halves."""
+        bounds = await self._upstream.bounds()
+        end = self._writer.whole_offset
+        known = self._fork_found
+        if known is not None and known.end == end and known.goes_on(bounds):
+            return known._replace(bounds=bounds)
+        searched = min(self._config.cut_limit, end)
+        self.state = f"looking for where this log and that of {self.master} part"
+        records = await in_thread(partial(self._writer.records, end - searched))
+        search = equal_count(len(records))
+        try:
+            number = next(search)
+            while True:
+                offset, size = records[number]
+                is_equal = await self._master_has(bounds, offset, size)
+                number = search.send(is_equal)
+        except StopIteration as found:
+            count = found.value
+        offset = sum(records[count - 1]) if count else -1
+        self._fork_found = Fork(offset, end, bounds, searched)
+        return self._fork_found
+
+    async def _master_has(self, bounds: Bounds, offset: int, size: int) -> bool:
+        """Whether the master has this log's record at the offset."""
+        if not bounds.oldest <= offset <= bounds.end - size:
+            return False
+        record = self._writer.read(offset, size)
+        if bounds.tells_records:
+            return await self._upstream.record_at(offset) == record
+        overlap = Overlap((offset, record))
+        async with await self._connect() as stream:
+            await stream.send_all(encode_report(overlap.report))
+            reader = FrameReader()
+            with trio.move_on_after(CONNECT_TIMEOUT_S):
+                while data := await stream.receive_some(RECEIVE_SIZE):
+                    try:
+                        for at, piece in reader.feed(memoryview(data)):
+                            overlap.take(at, piece)
+                    except Diverged:
+                        return False
+                    if overlap.is_proven:
+                        return True
+        raise Ended(f"it does not send the record at {offset}, which it should have")
 
     # -- what goes
 
@@ -276,4 +372,7 @@ class Replica:
         interval_s = self._config.ha_heartbeat_interval_ms / 1000
         while True:
             await trio.sleep(interval_s)
-            await self._report(stream, self._reported)
+            # before the proof a second report would count, and so would bytes that
+            # are not safe yet
+            if self.is_following and self._reported <= max(self.safe_offset, WHOLE_LOG):
+                await self._report(stream, self._reported)

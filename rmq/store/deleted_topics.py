@@ -40,4 +40,13 @@ class DeletedTopics:
         assert start <= end, self._path
         known = {**self.ends, **dict.fromkeys(topics, end)}
         self.ends = {topic: at for topic, at in known.items() if at > start}
+        self._save()
+
+    def lower(self, end: int) -> None:
+        """Say nothing about records after the log's new `end`."""
+        if any(at > end for at in self.ends.values()):
+            self.ends = {topic: min(at, end) for topic, at in self.ends.items()}
+            self._save()
+
+    def _save(self) -> None:
         replace_file(self._path, fastjson.dumps({"deletedTopics": self.ends}))

@@ -141,6 +141,23 @@ class MessageIndex:
                 start += self._log.record_size_at(start)
         self.next_offset = start
 
+    def cut(self, end: int) -> list[MappedFile]:
+        """Forget the files with records at or after `end`, where the log ends now.
+
+        Returns them, to be unlinked; their other records are indexed again.  Nobody
+        builds meanwhile.
+        """
+        taken = []
+        while self.tables and self.tables[-1].end_offset >= end:
+            taken.append(self.tables.pop().file)
+        self.full_end_ms = min(self.full_end_ms, self._full_end())
+        self._done = 0
+        self._find_start(was_clean=False)
+        return taken
+
+    def _full_end(self) -> int:
+        return max((table.end_ms for table in self.tables if table.is_full), default=0)
+
     # -- build, in the worker
 
     @property

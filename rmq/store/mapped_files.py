@@ -124,13 +124,21 @@ class MappedFileQueue:
                 self.folder, base_offset, self.file_size
             )
 
+    def take_prepared(self) -> list[MappedFile]:
+        """Remove and return the file that was prepared ahead, if it was never used."""
+        file, self._next = self._next, None
+        if file is None:
+            return []
+        if any(used.base_offset == file.base_offset for used in self.files):
+            file.close()
+            return []
+        return [file]
+
     def close(self) -> None:
         """Unmap everything; remove a file that was prepared ahead but never used."""
-        if self._next is not None:
-            if all(file.base_offset != self._next.base_offset for file in self.files):
-                self._next.unlink()
-            self._next.close()
-            self._next = None
+        for file in self.take_prepared():
+            file.unlink()
+            file.close()
         for file in self.files:
             file.close()
         self.files.clear()

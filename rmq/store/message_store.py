@@ -24,6 +24,7 @@ from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queues import ConsumeQueues, Step
+from rmq.store.cut import CutMark, finish_cut
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.descriptors import DescriptorReserve
@@ -95,8 +96,10 @@ class MessageStore:
         return store
 
     def _load(self) -> None:
-        was_clean = not self.directory.abort.is_set
         notes: list[str] = []
+        mark = CutMark(self.directory.root)
+        cut_at = mark.load()
+        was_clean = not self.directory.abort.is_set and cut_at is None
         left = None if was_clean else LeftRing.find(self.directory, notes)
         if left is None:
             self.directory.abort.set()
@@ -104,6 +107,9 @@ class MessageStore:
         self.deleted_topics.load()
         path = self.directory.checkpoint
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
+        if cut_at is not None:
+            parts = checkpoint, self.directory, self.deleted_topics
+            notes.append(finish_cut(self.log.files, cut_at, *parts))
         durable = checkpoint.logics_physical_offset
         if durable > self.log.files.end_offset:
             durable = 0
@@ -137,6 +143,8 @@ class MessageStore:
             f"{path} is no queue and stays untouched" for path in foreign
         ]
         self.recovery.notes += self.directory.foreign.notes
+        if cut_at is not None:
+            mark.clear()
 
     def _start_ring(self) -> None:
         """Append to a ring from now on, if the configuration has one.

@@ -8,7 +8,6 @@ deletes it. It runs before any other part uses the store.
 """
 
 import logging
-import os
 import time
 
 import msgspec
@@ -27,19 +26,16 @@ from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.cut import Cut, set_aside
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.left_ring import LeftRing
 from rmq.store.queue_ends import QueueEnds
-from rmq.store.salvage import data_end, next_record, whole_records
+from rmq.store.salvage import next_record
 from rmq.store.tags import TagsCodes
 
-_COPY_SIZE = 1 << 20
 _GOES_ON = (RecordStatus.OK, RecordStatus.BLANK)
-_ZEROS_OF_A_RECORD = 2
-"""A record without properties ends with their length, 0."""
-
 UNFLUSHED_ENTRIES = 2_000_000
 """New entries that stay in memory, 40 MB, before they are written to their files."""
 
@@ -50,30 +46,6 @@ CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
 
 logger = logging.getLogger(__name__)
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """A place where recovery ended the log, and the copy of the data after it."""
-
-    path: str
-    offset: int
-    reason: str
-    kept_aside: str
-    byte_count: int
-    record_count: int = 0
-
-    def __str__(self) -> str:
-        """One sentence for people."""
-        text = (
-            f"{self.path}: cut at offset {self.offset} ({self.reason}); "
-            f"{self.byte_count} bytes after it were saved in {self.kept_aside}"
-        )
-        if self.record_count:
-            text += (
-                f", among them {self.record_count} complete records: stop the broker "
-                "and run `rmq store repair --restore` to store these again"
-            )
-        return text
 
 
 class RecoveryReport(msgspec.Struct):
@@ -435,31 +407,7 @@ class Recovery:
 
     def _set_aside(self, file: MappedFile, position: int, status: RecordStatus) -> None:
         """Copy the data of [position, end of file), if there is any."""
-        end = data_end(file, position)
-        if end <= position:
-            return
-        count = 0
-        reach = min(file.size, end + _ZEROS_OF_A_RECORD)
-        for record in whole_records(file, position, reach):
-            count += 1
-            end = max(end, record.physical_offset + record.size - file.base_offset)
-        self._cut_folder.mkdir(exist_ok=True)
-        offset = file.base_offset + position
-        target = self._cut_folder / f"{offset:020d}"
-        with target.open("wb") as copy:
-            for start in range(position, end, _COPY_SIZE):
-                copy.write(file.read(start, min(_COPY_SIZE, end - start)))
-            copy.flush()
-            os.fsync(copy.fileno())
-        sync_directory(self._cut_folder)
         reason = RecordStatus(status).name.lower().replace("_", " ")
-        self.report.cuts.append(
-            Cut(
-                file.path,
-                offset,
-                reason,
-                str(target),
-                end - position,
-                count,
-            )
-        )
+        cut = set_aside(file, position, self._cut_folder, reason)
+        if cut is not None:
+            self.report.cuts.append(cut)

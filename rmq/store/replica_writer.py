@@ -11,9 +11,22 @@ Belongs to the trio thread.
 """
 
 import logging
+import time
+from collections.abc import Iterator
+from functools import partial
 
 from rmq._fastpath import MappedFile, RecordStatus, RecordView, walk_log
 from rmq.errors import DiskFull, Diverged
+from rmq.files import sync_directory
+from rmq.store.consume_queues import Step
+from rmq.store.cut import (
+    Cut,
+    CutMark,
+    end_last_file,
+    lower,
+    set_aside,
+    take_files_after,
+)
 from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.durability import RefusalKind
 from rmq.store.message_store import MessageStore
@@ -26,6 +39,11 @@ HEAD_SIZE = 8
 
 TAIL_SIZE = 8 << 20
 """Bytes at the end of a log in which its last record usually begins."""
+
+RECORDS_AT_ONCE = 1_000
+HOLD_LIMIT_S = 2.0
+HOLD_PAUSE_S = 0.005
+"""How long a cut waits for readers that are being sent what it removes."""
 
 
 class ReplicaWriter:
@@ -46,6 +64,8 @@ class ReplicaWriter:
         )
         self._dispatch.learn()
         self.received_offset = store.log.end_offset
+        self.cuts: list[Cut] = []
+        """What the last cut removed, and where the copies are."""
 
     @property
     def whole_offset(self) -> int:
@@ -73,6 +93,31 @@ class ReplicaWriter:
             last = _last_record(file, 0, end)
         assert last is not None, f"{file.path} has no record"
         return file.base_offset + last, file.read(last, end - last)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a record that `records` named."""
+        data = self._log.read(offset, size)
+        assert data is not None, f"the log has no record at {offset}"
+        return data
+
+    def records(self, start: int) -> list[tuple[int, int]]:
+        """Return offset and size of all records from about `start` on.
+
+        For a worker: it reads that part of the log, which nobody cuts meanwhile.
+        """
+        found: list[tuple[int, int]] = []
+        for file in list(self._files.files):
+            end = file.write_position
+            position: int | None = max(0, start - file.base_offset)
+            if position:
+                position = next_record(file, min(position, end), end)
+            status = RecordStatus.OK
+            while status is RecordStatus.OK and position is not None and position < end:
+                status, position, records = walk_log(
+                    file, position, end, check_crc=False, limit=RECORDS_AT_ONCE
+                )
+                found += [(record.physical_offset, record.size) for record in records]
+        return found
 
     def append(self, offset: int, data: bytes | memoryview) -> None:
         """Write what the master has at `offset`; check and dispatch what is whole.
@@ -197,6 +242,64 @@ class ReplicaWriter:
         if file is not None and self.received_offset > self.whole_offset:
             file.zero(file.write_position, self.received_offset - file.base_offset)
         self.received_offset = self.whole_offset
+
+    # -- the end of the log moves back
+
+    def cut_steps(self, end: int) -> Iterator[Step]:
+        """End the log at `end`, where a record ends, and keep the rest in `cut/`.
+
+        Yields what blocks, for a worker; the parts between are for the trio thread.
+        Nobody else works on the store meanwhile: no flush, no index, no cleaner.
+        What was cut is in `cuts`.
+        """
+        store, files = self._store, self._files
+        assert files.min_offset < end <= self.whole_offset, end
+        self.rewind()
+        mark = CutMark(store.directory.root)
+        yield partial(self._set_aside, end)
+        yield partial(mark.save, end)
+        taken = take_files_after(files, end)
+        file = files.files[-1]
+        file.write_position = min(end - file.base_offset, file.size)
+        self._log.file = file
+        store.durability.durable.reset(min(end, store.durability.durable.value))
+        for queue in list(store.queues):
+            if queue.truncate(end):
+                yield _nothing  # others run between two waits for the disk
+        taken += store.index.cut(end)
+        yield partial(self._remove, taken, end)
+        tail = self.tail()
+        store_ms = 0 if tail is None else self._log.store_ms_at(tail[0])
+        self._log.last_store_ms = store.durability.durable_ms = store_ms
+        parts = store.checkpoint, store.directory, store.deleted_topics
+        yield partial(lower, end, store_ms, *parts)
+        yield mark.clear
+        self.received_offset = end
+        self._dispatch.learn()
+
+    def _set_aside(self, end: int) -> None:
+        """Copy all after `end`; in a worker."""
+        self.cuts = []
+        for file in self._files.files:
+            position = max(0, end - file.base_offset)
+            if position < file.write_position:
+                folder = self._store.directory.cut
+                cut = set_aside(file, position, folder, "the master has other records")
+                self.cuts += [] if cut is None else [cut]
+
+    def _remove(self, taken: list[MappedFile], end: int) -> None:
+        """Remove files and bytes after `end`; in a worker."""
+        self._store.cleaner.discard(taken)
+        sync_directory(self._files.folder)
+        file = self._files.files[-1]
+        deadline = time.monotonic() + HOLD_LIMIT_S
+        while file.holders and time.monotonic() < deadline:
+            time.sleep(HOLD_PAUSE_S)  # a reader is being sent what goes now
+        end_last_file(self._files, end)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _last_record(file: MappedFile, position: int, end: int) -> int | None:

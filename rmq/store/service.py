@@ -4,6 +4,9 @@ The loops that follow the log (flushes, look-ahead, index) sleep until
 messages are stored.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 
 from rmq.store import flush
@@ -26,13 +29,40 @@ class StoreService:
         self._new_messages = trio.Event()
         self._look_ahead_wanted = trio.Event()
         self._index_lags = trio.Event()
+        self._loops: trio.CancelScope | None = None
+        self._rest: trio.Event | None = None
+        self._resume = trio.Event()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Run every loop until cancelled; LogFailed if the log cannot be written."""
+        while True:
+            await self._run_loops(task_status)
+            task_status = trio.TASK_STATUS_IGNORED
+            assert self._rest is not None, "loops end when somebody wants a pause"
+            self._resume = trio.Event()
+            self._rest.set()
+            await self._resume.wait()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Let nothing work on the store meanwhile; the loops begin again after it."""
+        assert self._rest is None, "one pause at a time"
+        rest = self._rest = trio.Event()
+        if self._loops is not None:
+            self._loops.cancel()
+            await rest.wait()
+        try:
+            yield
+        finally:
+            self._rest = None
+            self._resume.set()
+
+    async def _run_loops(self, task_status: trio.TaskStatus[None]) -> None:
         store, wait = self._store, self._wait_for_messages
         async with trio.open_nursery() as nursery:
+            self._loops = nursery.cancel_scope
             store.writes.on_new_messages = self._note_new_messages
             if store.log.writer is not None:
                 await nursery.start(flush.write_ring, store)

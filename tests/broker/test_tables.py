@@ -466,3 +466,16 @@ async def test_many_changes_are_encoded_in_turns(tmp_path, clock):
     assert turns >= 1_000 // PER_TURN
     again = offsets(tmp_path, clock)
     assert again.all() == table.all()
+
+
+def test_offsets_beyond_the_end_of_their_queue_are_lowered(tmp_path, clock):
+    table = OffsetTable(tmp_path, clock, 1)
+    table.load()
+    for topic, queue_id, offset in (("A", 0, 5), ("A", 1, 9), ("B", 0, 7), ("C", 0, 8)):
+        table.commit("test", "g", topic, queue_id, offset)
+    ends = {("A", 0): 5, ("A", 1): 6, ("B", 0): 0}
+    assert table.clip(lambda topic, queue_id: ends.get((topic, queue_id))) == 2
+    assert table.queues("g", "A") == {0: 5, 1: 6}
+    assert table.queues("g", "B") == {0: 0}
+    assert table.queues("g", "C") == {0: 8}  # nothing is known about it
+    assert not table.clip(lambda topic, queue_id: ends.get((topic, queue_id)))

@@ -11,7 +11,8 @@ from rmq.protocol.message import Message
 from rmq.remoting.listener import open_listener
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.primary import Primary
-from rmq.replication.replica import Bounds, Replica
+from rmq.replication.replica import Replica
+from rmq.replication.upstream import Bounds
 from rmq.store.config import BrokerRole, StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
@@ -154,24 +155,50 @@ async def until(condition):
             await trio.sleep(0.002)
 
 
+class FixedUpstream:
+    """A master at a port; its log ends far away unless `bounds` says where."""
+
+    def __init__(self, port, bounds=None, is_promised=True, records=None):
+        self._port = port
+        self._bounds = bounds
+        self._is_promised = is_promised
+        self._records = records
+        self.asked = 0
+
+    async def find(self):
+        return f"{LOCAL}:{self._port}"
+
+    async def bounds(self):
+        return self._bounds() if self._bounds else Bounds(0, 1 << 62)
+
+    async def record_at(self, offset):
+        self.asked += 1
+        return self._records(offset)
+
+    async def waits_for_replicas(self):
+        return self._is_promised
+
+
 @asynccontextmanager
-async def following(store, port, bounds=None, durable=None, **keys):
+async def following(
+    store, port, bounds=None, durable=None, *, upstream=None, cuts=False, **keys
+):
     """A replica of whoever listens on a port; yields it."""
     keys = {"ha_heartbeat_interval_ms": 100, "ha_silence_limit_ms": 60_000, **keys}
+    writer = ReplicaWriter(store)
 
-    async def find_master():
-        return f"{LOCAL}:{port}"
-
-    async def ask_bounds():
-        return bounds() if bounds else Bounds(0, 0)
+    async def cut(end):
+        for step in writer.cut_steps(end):
+            step()
+        return writer.cuts
 
     replica = Replica(
         ReplicationConfig(**keys),
-        ReplicaWriter(store),
-        find_master=find_master,
-        ask_bounds=ask_bounds,
+        writer,
+        upstream or FixedUpstream(port, bounds),
         on_append=store.writes.end_batch,
         durable=durable,
+        cut=cut if cuts else None,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replica.run)

@@ -14,21 +14,24 @@ STEPS = st.lists(
 
 @given(needed=st.integers(0, 3), steps=STEPS)
 def test_enough_replicas_have_what_is_replicated(needed, steps):
-    acks, model = Acks(needed), {}
+    acks, model, proven = Acks(needed), {}, {}
     for replica, offset in steps:
         if offset is None:
             acks.leave(replica)
             model.pop(replica, None)
+            proven.pop(replica, None)
         elif offset < model.get(replica, 0):
             with pytest.raises(RemoteProtocolError):
                 acks.report(replica, offset, sent=9)
         else:
             acks.report(replica, offset, sent=9)
+            if replica in model:  # the first report asks where to begin
+                proven[replica] = offset
             model[replica] = offset
         reached = [
             offset
             for offset in range(10)
-            if sum(has >= offset for has in model.values()) >= needed > 0
+            if sum(has >= offset for has in proven.values()) >= needed > 0
         ]
         assert acks.replicated() == max(reached, default=0)
         for replica in "abc":
@@ -46,6 +49,7 @@ def test_a_replica_cannot_have_what_it_was_not_sent():
 def test_a_report_never_sinks():
     acks = Acks(1)
     acks.report("a", 50, sent=100)
+    acks.report("a", 50, sent=100)
     with pytest.raises(RemoteProtocolError, match="reported 49 after 50"):
         acks.report("a", 49, sent=100)
     assert acks.replicated() == 50
@@ -55,4 +59,16 @@ def test_one_replica_counts_once_however_often_it_reports():
     acks = Acks(2)
     for offset in (10, 20, 30):
         acks.report("a", offset, sent=100)
+    assert acks.replicated() == 0
+
+
+def test_the_first_report_of_a_connection_counts_for_nobody():
+    """A forked replica asks for its last record, which the master does not have."""
+    acks = Acks(1)
+    acks.report("a", 50, sent=50)
+    assert (acks.of("a"), acks.replicated()) == (50, 0)
+    acks.report("a", 60, sent=100)
+    assert acks.replicated() == 60
+    acks.leave("a")
+    acks.report("a", 60, sent=100)
     assert acks.replicated() == 0

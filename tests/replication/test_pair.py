@@ -292,6 +292,46 @@ def test_a_slave_becomes_the_master(tmp_path):
         assert context_of(master).store.recovery.was_clean
 
 
+@pytest.mark.slow
+def test_an_old_master_comes_back_as_a_slave_without_what_it_alone_had(
+    tmp_path, caplog
+):
+    group = "cluster", "T"
+    with NameServerThread(tmp_path / "namesrv") as namesrv:
+        settings = QUICK | {"namesrvAddr": namesrv.address}
+        as_slave = settings | {"brokerRole": "SLAVE", "brokerId": "1"}
+        with BrokerThread(tmp_path / "a", settings) as old:
+            with BrokerThread(tmp_path / "b", as_slave) as slave:
+                for number in range(20):
+                    send(old, body=b"both %d" % number)
+                end = context_of(old).store.log.end_offset
+                until(lambda: context_of(slave).store.log.end_offset == end)
+            for number in range(10):
+                send(old, body=b"alone %d" % number)
+            context_of(old).offsets.commit("test", *group, 0, 30)
+        with BrokerThread(tmp_path / "b", settings) as master:
+            for number in range(5):
+                send(master, body=b"new %d" % number)
+            with BrokerThread(tmp_path / "a", as_slave) as copy:
+                new_end = context_of(master).store.log.end_offset
+                replica = context_of(copy).replication.replica
+                until(lambda: replica.is_following, 20)
+                until(lambda: context_of(copy).store.log.end_offset == new_end)
+                assert context_of(copy).offsets.query(*group, 0) == 20
+                send(master, body=b"newer")
+                new_end = context_of(master).store.log.end_offset
+                until(lambda: context_of(copy).store.log.end_offset == new_end)
+                assert [m.body for m in copy.messages("T")] == [
+                    m.body for m in master.messages("T")
+                ]
+    assert log_of(tmp_path / "a", new_end) == log_of(tmp_path / "b", new_end)
+    assert "1 committed offsets were beyond" in caplog.text
+    assert "among them 10 complete records" in caplog.text
+    with BrokerThread(tmp_path / "a", settings) as master:
+        assert len(master.messages("T")) == 26
+        assert context_of(master).store.recovery.was_clean
+
+
 def test_doctor_checks_both_ends(tmp_path):
     settings = SYNC | {"inSyncReplicas": "3", "slaveReadEnable": "true"}
     with BrokerThread(tmp_path / "master", settings) as master:

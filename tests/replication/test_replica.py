@@ -5,11 +5,12 @@ from functools import partial
 import pytest
 import trio
 
-from rmq.replication.replica import Bounds
+from rmq.replication.upstream import Bounds
 from rmq.store.replica_writer import ReplicaWriter
 from tests.replication.conftest import (
     HEAD,
     LOCAL,
+    FixedUpstream,
     bytes_of,
     following,
     put,
@@ -107,34 +108,167 @@ async def test_it_reports_what_is_durable_under_sync_flush(store, slave_store):
         await until(lambda: primary.statuses()[0].acknowledged == end)
 
 
-async def test_a_master_that_lost_the_end_is_not_followed(store, slave_store, caplog):
+# -- logs that have parted
+
+
+def forked(store, slave_store, count, more=40):
+    """Let the slave have `count` messages of the master, and others after it."""
+    at = put(store, count) if count else 0
+    writer = ReplicaWriter(slave_store)
+    writer.append(0, bytes_of(store))
+    end = put(store, 30)
+    writer.append(at, bytes_of(store, at))
+    truncate(store, at)
+    return at, end, put(store, more, seed="fork")
+
+
+def truncate(store, end):
+    """Lose the end of a log in one file, as a power cut does."""
+    file = store.log.file
+    file.zero(end, file.size)
+    file.write_position = end
+    for queue in store.queues:
+        queue.truncate(end)
+
+
+def bounds_of(store):
+    return lambda: Bounds(store.log.min_offset, store.log.end_offset)
+
+
+def records_of(store):
+    """What Java answers: the record at an offset, whatever it is."""
+
+    def record_at(offset):
+        data = bytes_of(store, offset, min(offset + 4, store.log.end_offset))
+        size = int.from_bytes(data, "big")
+        is_inside = 0 < size <= store.log.end_offset - offset
+        return bytes_of(store, offset, offset + size) if is_inside else None
+
+    return record_at
+
+
+def java(store, port, **more):
+    """An upstream that answers with any record."""
+
+    def bounds():
+        return bounds_of(store)()._replace(tells_records=True)
+
+    return FixedUpstream(port, bounds, records=records_of(store), **more)
+
+
+@pytest.mark.parametrize("of_java", [False, True])
+async def test_a_master_that_lost_the_end_is_not_followed(
+    store, slave_store, caplog, of_java
+):
     end = put(store, 20)
     writer = ReplicaWriter(slave_store)
     writer.append(0, bytes_of(store))
     more = put(store, 5)
     writer.append(end, bytes_of(store, end))
-    store.log.file.write_position = end  # a power cut took it
-    async with (
-        serving(store) as (_, port),
-        following(slave_store, port, lambda: Bounds(0, end)) as copy,
-    ):
-        await until(lambda: "has what the master lost" in copy.state)
-        assert f"this log ends at {more}, the master's at {end}" in copy.state
-        assert not copy.is_following
+    truncate(store, end)
+    async with serving(store) as (_, port):
+        upstream = java(store, port, is_promised=False) if of_java else None
+        async with following(
+            slave_store, port, bounds_of(store), upstream=upstream, cuts=True
+        ) as copy:
+            await until(lambda: "has what the master lost" in copy.state)
+            assert f"this log ends at {more}, the master's at {end}" in copy.state
+            assert not copy.is_following
     assert slave_store.log.end_offset == more
     assert caplog.text.count("has what the master lost") == 1
 
 
-async def test_a_fork_is_not_followed_and_nothing_is_cut(store, slave_store):
-    end = put(store, 20)
-    ReplicaWriter(slave_store).append(0, bytes_of(store))
-    store.log.file.write_position = 0
-    put(store, 40, seed="fork")
+async def test_without_permission_a_promised_fork_is_not_cut(store, slave_store):
+    at, end, _ = forked(store, slave_store, 20)
     before = bytes_of(slave_store)
-    async with serving(store) as (primary, port), following(slave_store, port) as copy:
-        await until(lambda: "not the beginning of the master's" in copy.state)
-        assert primary.acks.replicated() < end
+    async with (
+        serving(store) as (primary, port),
+        following(slave_store, port, bounds_of(store), cuts=True) as copy,
+    ):
+        await until(lambda: f"the logs part at {at}" in copy.state)
+        assert f"{end - at} bytes after it are here only" in copy.state
+        assert "rmq.replicaMayDiscard=true" in copy.state
+        assert primary.acks.replicated() == 0
     assert bytes_of(slave_store) == before
+
+
+@pytest.mark.parametrize("of_java", [False, True])
+@pytest.mark.parametrize("more", [1, 30, 60])
+async def test_a_fork_that_nobody_was_promised_is_cut(
+    store, slave_store, caplog, more, of_java
+):
+    at, end, new_end = forked(store, slave_store, 20, more)
+    async with serving(store) as (_, port):
+        upstream = FixedUpstream(port, bounds_of(store), is_promised=False)
+        if of_java:
+            upstream = java(store, port, is_promised=False)
+        async with following(slave_store, port, upstream=upstream, cuts=True) as copy:
+            await until(lambda: copy.is_following and copy.end_offset == new_end)
+    assert bytes_of(slave_store) == bytes_of(store)
+    assert f"part at {at}: {end - at} bytes are cut" in caplog.text
+    [kept] = slave_store.directory.cut.iterdir()
+    assert int(kept.name) == at
+    assert f"saved in {kept}, among them 30 complete records" in caplog.text
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+async def test_the_operator_may_decide_to_cut(store, slave_store, is_ahead):
+    if is_ahead:
+        end = put(store, 20)
+        writer = ReplicaWriter(slave_store)
+        writer.append(0, bytes_of(store))
+        put(store, 5)
+        writer.append(end, bytes_of(store, end))
+        truncate(store, end)
+    else:
+        forked(store, slave_store, 20)
+    async with (
+        serving(store) as (_, port),
+        following(
+            slave_store, port, bounds_of(store), cuts=True, may_discard=True
+        ) as copy,
+    ):
+        end = store.log.end_offset
+        await until(lambda: copy.is_following and copy.end_offset == end)
+    assert bytes_of(slave_store) == bytes_of(store)
+
+
+@pytest.mark.parametrize("limit", [1, 2_000, 1 << 30])
+async def test_a_log_with_nothing_in_common_is_never_cut(store, slave_store, limit):
+    forked(store, slave_store, 0)
+    before = bytes_of(slave_store)
+    async with (
+        serving(store) as (_, port),
+        following(
+            slave_store, port, bounds_of(store),
+            cuts=True, may_discard=True, cut_limit=limit,
+        ) as copy,
+    ):  # fmt: skip
+        await until(lambda: "no record of the master's log" in copy.state)
+    assert bytes_of(slave_store) == before
+
+
+async def test_more_than_the_limit_is_not_cut(store, slave_store):
+    forked(store, slave_store, 20)
+    async with serving(store) as (_, port):
+        upstream = FixedUpstream(port, bounds_of(store), is_promised=False)
+        async with following(
+            slave_store, port, upstream=upstream, cuts=True, cut_limit=500
+        ) as copy:
+            await until(lambda: "the last 500 bytes have no record" in copy.state)
+
+
+async def test_a_fork_is_looked_for_once(store, slave_store):
+    forked(store, slave_store, 20)
+    async with serving(store) as (_, port):
+        upstream = java(store, port)
+        async with following(slave_store, port, upstream=upstream) as copy:
+            await until(lambda: "the logs part" in copy.state)
+            asked = upstream.asked
+            assert 2 <= asked < 10
+            put(store, 5)
+            await trio.sleep(1)
+            assert upstream.asked - asked <= 4  # the last record, at each attempt
 
 
 async def test_a_log_older_than_the_oldest_file_is_explained(store, slave_store):

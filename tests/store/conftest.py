@@ -90,11 +90,8 @@ class Watch:
 
 
 @pytest.fixture
-def run_for(monkeypatch):
-    """Run the service of a store for so many seconds that pass at once.
-
-    Such a clock does not wait for threads, so their work is done in the loop.
-    """
+def works_in_loop(monkeypatch):
+    """A clock that jumps does not wait for threads: do their work in the loop."""
 
     async def in_loop(_self, work):
         if (
@@ -103,6 +100,11 @@ def run_for(monkeypatch):
             work()
 
     monkeypatch.setattr(Worker, "run", in_loop)
+
+
+@pytest.fixture
+def run_for(monkeypatch, works_in_loop):
+    """Run the service of a store for so many seconds that pass at once."""
 
     async def run(store, seconds, *, at=None):
         watch = Watch(store, monkeypatch)

@@ -2,7 +2,8 @@
 
 import trio
 
-from rmq.store.service import DISK_CHECK_INTERVAL_S
+from rmq.store.service import DISK_CHECK_INTERVAL_S, StoreService
+from tests.store.conftest import Watch
 
 
 async def test_disk_is_looked_at_from_the_start(open_store, run_for, autojump_clock):
@@ -45,3 +46,25 @@ async def test_an_idle_store_looks_at_the_disk_only(
     await run_for(store, 160.5)
     assert not store.index.lag
     assert set(naps) == {DISK_CHECK_INTERVAL_S}
+
+
+async def test_nothing_works_on_the_store_during_a_pause(
+    open_store, make_message, monkeypatch, works_in_loop, autojump_clock, nursery
+):
+    store = open_store(disk_warning_ratio=100)
+    service = StoreService(store)
+    watch = Watch(store, monkeypatch)
+    await nursery.start(service.run)
+    for _ in range(2):
+        store.writes.put(make_message())
+        store.writes.end_batch()
+        await trio.sleep(20)
+        async with service.paused():
+            before = list(watch.calls)
+            store.writes.put(make_message())
+            store.writes.end_batch()
+            await trio.sleep(60)
+            assert watch.calls == before
+        await trio.sleep(20)
+        assert {name for name, _ in watch.calls[len(before) :]} >= {"check", "flush"}
+    nursery.cancel_scope.cancel()

@@ -189,7 +189,9 @@ class RuntimeInfo:
 
     def _replication_facts(self) -> dict[str, str]:
         """Return what a slave does, and whom this broker let not follow."""
-        facts = {}
+        facts = {
+            "rmq.replica.followers": str(len(self._replication.primary.statuses()))
+        }
         if self._replication.replica is not None:
             facts["rmq.replica.state"] = self._replication.replica.state
         for number, refusal in enumerate(self._replication.primary.refusals):

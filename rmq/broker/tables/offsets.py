@@ -187,6 +187,29 @@ class OffsetTable(JsonTable):
             self.compiled.forget_all()
             self.adopt(document.data_version)
 
+    def clip(self, end_of: Callable[[str, int], int | None]) -> int:
+        """Lower offsets that are beyond the end of their queue; return their number.
+
+        The log has lost its end, and other messages will get these offsets: a group
+        would never see them.  `end_of` returns None for a queue that is not there.
+        """
+        count = 0
+        for key, queues in self._offsets.items():
+            topic, _, _ = key.partition(SEPARATOR)
+            beyond = {
+                queue_id: end
+                for queue_id, offset in queues.items()
+                if (end := end_of(topic, queue_id)) is not None and offset > end
+            }
+            if beyond:
+                queues |= beyond
+                self._texts.put(key, queues)
+                count += len(beyond)
+        if count:
+            self.compiled.forget_all()
+            self.touch()
+        return count
+
     def all(self) -> dict[str, dict[int, int]]:
         """Return every offset by `topic@group` and queue id."""
         return {key: dict(queues) for key, queues in self._offsets.items()}

@@ -1,0 +1,159 @@
+"""Cut: ends a log before data that it has, durably, and keeps a copy of these.
+
+Recovery cuts where no record is.  A replica cuts records, of which its master knows
+nothing: these are whole, and a kill must not bring some of them back.  So their copies
+are durable first, then `cutOffset`, a file with the end in 20 digits; then the log, its
+queues and the checkpoint are cut, in any order, and the file is removed last.
+Crash contract: with the file, a start cuts the log before it reads it (`finish_cut`);
+without it, nothing was removed.
+Copies are in `cut/`, named by their offsets, for `rmq store repair --restore`.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from rmq._fastpath import MappedFile
+from rmq.files import replace_file, sync_directory
+from rmq.store.checkpoint import Checkpoint
+from rmq.store.data_dir import DataDirectory
+from rmq.store.deleted_topics import DeletedTopics
+from rmq.store.mapped_files import NAME_DIGITS, MappedFileQueue
+from rmq.store.queue_ends import QueueEnds
+from rmq.store.salvage import data_end, whole_records
+
+COPY_SIZE = 1 << 20
+_ZEROS_OF_A_RECORD = 2
+"""A record without properties ends with their length, 0."""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A place where the log was ended, and the copy of the data after it."""
+
+    path: str
+    offset: int
+    reason: str
+    kept_aside: str
+    byte_count: int
+    record_count: int = 0
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        text = (
+            f"{self.path}: cut at offset {self.offset} ({self.reason}); "
+            f"{self.byte_count} bytes after it were saved in {self.kept_aside}"
+        )
+        if self.record_count:
+            text += (
+                f", among them {self.record_count} complete records: stop the broker "
+                "and run `rmq store repair --restore` to store these again"
+            )
+        return text
+
+
+def set_aside(file: MappedFile, position: int, folder: Path, reason: str) -> Cut | None:
+    """Copy the data of [position, end of file); None if there is none."""
+    end = data_end(file, position)
+    if end <= position:
+        return None
+    count = 0
+    reach = min(file.size, end + _ZEROS_OF_A_RECORD)
+    for record in whole_records(file, position, reach):
+        count += 1
+        end = max(end, record.physical_offset + record.size - file.base_offset)
+    folder.mkdir(exist_ok=True)
+    offset = file.base_offset + position
+    target = folder / f"{offset:0{NAME_DIGITS}d}"
+    with target.open("wb") as copy:
+        for start in range(position, end, COPY_SIZE):
+            copy.write(file.read(start, min(COPY_SIZE, end - start)))
+        copy.flush()
+        os.fsync(copy.fileno())
+    sync_directory(folder)
+    return Cut(file.path, offset, reason, str(target), end - position, count)
+
+
+class CutMark:
+    """The file `cutOffset`: a cut has begun, and must be finished."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / "cutOffset"
+
+    def load(self) -> int | None:
+        """Return where the log has to end; None if no cut has begun."""
+        try:
+            return int(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def save(self, end: int) -> None:
+        """Begin a cut; durable at the return."""
+        assert end >= 0, end
+        replace_file(self._path, b"%020d" % end)
+
+    def clear(self) -> None:
+        """End it; durable at the return."""
+        self._path.unlink(missing_ok=True)
+        sync_directory(self._path.parent)
+
+
+def take_files_after(files: MappedFileQueue, end: int) -> list[MappedFile]:
+    """Remove and return the files that begin at or after `end`, the newest first."""
+    taken = files.take_prepared()
+    while files.files and files.files[-1].base_offset >= end:
+        taken.append(files.files.pop())
+    return taken
+
+
+def end_last_file(files: MappedFileQueue, end: int) -> None:
+    """End the last file: zeros after `end`, durably."""
+    if not files.files:
+        return
+    last = files.files[-1]
+    position = min(end - last.base_offset, last.size)
+    last.zero(position, last.size)
+    last.write_position = position
+    last.flush()
+    last.assume_flushed(position)
+
+
+def lower(
+    end: int,
+    store_ms: int,
+    checkpoint: Checkpoint,
+    directory: DataDirectory,
+    deleted_topics: DeletedTopics,
+) -> None:
+    """Let nothing promise what comes after `end`; the record before is of `store_ms`.
+
+    Times, too: a record of the new master may be older than the last of the old one.
+    """
+    checkpoint.logics_physical_offset = min(checkpoint.logics_physical_offset, end)
+    checkpoint.confirm_offset = min(checkpoint.confirm_offset, end)
+    checkpoint.physic_msg_ms = min(checkpoint.physic_msg_ms, store_ms)
+    checkpoint.logics_msg_ms = min(checkpoint.logics_msg_ms, store_ms)
+    checkpoint.index_msg_ms = min(checkpoint.index_msg_ms, store_ms)
+    checkpoint.save(directory.checkpoint)
+    deleted_topics.lower(end)
+    QueueEnds.forget(directory.config)
+
+
+def finish_cut(
+    files: MappedFileQueue,
+    end: int,
+    checkpoint: Checkpoint,
+    directory: DataDirectory,
+    deleted_topics: DeletedTopics,
+) -> str:
+    """Cut the log that a start has found with a mark, before anybody has read it.
+
+    Recovery cuts the queues to the log's end.  Returns a sentence for the report.
+    """
+    for file in take_files_after(files, end):
+        file.unlink()
+        file.close()
+    end_last_file(files, end)
+    sync_directory(files.folder)
+    lower(end, 0, checkpoint, directory, deleted_topics)
+    return f"the log was cut at offset {end}, which an earlier run had begun"
