@@ -24,7 +24,9 @@ from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.audit import audited
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
+from rmq.broker.nameservers import asking
 from rmq.broker.register import PORTS, PluginService, Registrations
+from rmq.broker.take_back import TakeBack
 from rmq.clock import Clock
 from rmq.config import build
 from rmq.errors import PluginError, StoreError
@@ -83,11 +85,19 @@ async def open_broker(
     with ports.replicas:
         host, _, port = ports.advertised.address.rpartition(":")
         store_host = host_bytes(_numeric(host), int(port))
-        store = MessageStore.open(store_config, clock=clock, store_host=store_host)
+        take_back = TakeBack(config, replication, name_servers)
+        is_copy = take_back.is_wanted(store_config)
+        store = MessageStore.open(
+            store_config, clock=clock, store_host=store_host, is_copy=is_copy
+        )
         for line in store.recovery.lines():
             logger.warning("%s", line)
         saved: list[JsonTable] = []
         try:
+            credentials = build(AuthConfig, values).inner_credentials()
+            if is_copy:
+                ask = asking(client, credentials)
+                await take_back.run(store, ask, ports.advertised.address)
             context = assemble(
                 config,
                 store,
@@ -96,7 +106,7 @@ async def open_broker(
                 address=ports.advertised.address,
                 store_host=store_host,
                 name_servers=name_servers,
-                credentials=build(AuthConfig, values).inner_credentials(),
+                credentials=credentials,
                 server=server,
                 replication=replication,
             )

@@ -8,11 +8,12 @@ Known in Java as `SlaveSynchronize`, which begins after a minute.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 import trio
 
+from rmq.broker.nameservers import Ask
 from rmq.broker.role import Role
 from rmq.errors import RmqError
 from rmq.logs import Foreign
@@ -25,9 +26,6 @@ ASK_TIMEOUT_MS = 30_000
 LEAST_PAUSE_S = 1.0
 LARGEST_PAUSE_S = 60.0
 COST_FACTOR = 20
-
-Ask = Callable[[str, Command, int], Awaitable[Command]]
-"""Sends a request to an address, and returns its answer; PeerError if there is none."""
 
 Apply = Callable[[bytes], object]
 """Takes the body of the master's answer; RequestRejected if it is none of its kind."""

@@ -18,7 +18,7 @@ Known in Java as `BrokerOuterAPI`.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -84,6 +84,10 @@ TOLD_AT_ONCE: Final = 1_000
 this to the next period: a table of 30,000 costs 0.2 s."""
 
 T = TypeVar("T")
+
+
+Ask = Callable[[str, Command, int], Awaitable[Command]]
+"""Sends a request to an address, and returns its answer; PeerError if there is none."""
 
 
 class NameServerStatus(NamedTuple):
@@ -441,30 +445,49 @@ class NameServers:
     async def group_members(self) -> list[str]:
         """Ask for the addresses of the other brokers of this group.
 
-        PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
+        PeerError if no name server answers.
         """
-        failure: PeerError = ConnectFailed("there is no name server")
-        for address in self.addresses:
-            request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-            timeout_ms = self._config.register_broker_timeout_ms
-            try:
-                answer = await self.ask(address, request, timeout_ms)
-                if answer.code != ResponseCode.SUCCESS:
-                    raise ConnectFailed(f"{address} answers {answer.code}")
-                brokers = ClusterInfo.decode(answer.body).broker_addr_table
-            except (PeerError, RequestRejected) as error:
-                failure = ConnectFailed(str(error))
-                continue
-            group = brokers.get(self._config.broker_name)
-            if group is None or group.cluster != self._config.broker_cluster_name:
-                return []
-            return [
-                each for each in group.broker_addrs.values() if each != self.address
-            ]
-        raise failure
+        found = await group_addresses(self.ask, self.addresses, self._config)
+        return [address for address in found.values() if address != self.address]
 
     async def ask(self, address: str, request: Command, timeout_ms: int) -> Command:
         """Send a request as this broker, signed if it has credentials."""
-        if self._credentials is not None:
-            sign(request, *self._credentials)
-        return await self._client.invoke(address, request, timeout_ms)
+        return await asking(self._client, self._credentials)(
+            address, request, timeout_ms
+        )
+
+
+def asking(client: RemotingClient, credentials: tuple[str, str] | None) -> Ask:
+    """Return what sends requests, signed with these credentials if there are any."""
+
+    async def ask(address: str, request: Command, timeout_ms: int) -> Command:
+        if credentials is not None:
+            sign(request, *credentials)
+        return await client.invoke(address, request, timeout_ms)
+
+    return ask
+
+
+async def group_addresses(
+    ask: Ask, name_servers: Collection[str], config: BrokerConfig
+) -> Mapping[int, str]:
+    """Ask for the brokers of the group in `config`, by their ids.
+
+    PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
+    """
+    failure: PeerError = ConnectFailed("there is no name server")
+    for address in name_servers:
+        request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        try:
+            answer = await ask(address, request, config.register_broker_timeout_ms)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ConnectFailed(f"{address} answers {answer.code}")
+            brokers = ClusterInfo.decode(answer.body).broker_addr_table
+        except (PeerError, RequestRejected) as error:
+            failure = ConnectFailed(str(error))
+            continue
+        group = brokers.get(config.broker_name)
+        if group is None or group.cluster != config.broker_cluster_name:
+            return {}
+        return {int(id_): each for id_, each in group.broker_addrs.items()}
+    raise failure

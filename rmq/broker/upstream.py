@@ -3,11 +3,9 @@
 `RemoteBroker` is any broker that is asked; a master is found by the name servers.
 """
 
-from collections.abc import Awaitable, Callable
-
 import trio
 
-from rmq.broker.nameservers import NameServers
+from rmq.broker.nameservers import Ask, NameServers
 from rmq.broker.role import Role
 from rmq.errors import ConnectFailed, RequestRejected
 from rmq.protocol.bodies.common import KVTable
@@ -25,7 +23,8 @@ LOOK_UP_LIMIT_S = 30.0
 OWN_FACTS = "rmq."
 """Names of facts about a running broker that only rmq has begin so."""
 
-Ask = Callable[[str, Command, int], Awaitable[Command]]
+LOG_ADDRESS = f"{OWN_FACTS}replica.address"
+"""The fact that tells where rmq serves its log."""
 
 
 class RemoteBroker:
@@ -66,6 +65,20 @@ class RemoteBroker:
         lines = answer.body.decode(errors="replace").splitlines()
         pairs = (line.partition("=") for line in lines)
         return {key.strip(): value.strip() for key, _, value in pairs}
+
+    async def log_address(self) -> str:
+        """Ask where it serves its log; Java's keys name a port only."""
+        answer = await self._needed(RequestCode.GET_BROKER_RUNTIME_INFO)
+        try:
+            known = KVTable.decode(answer.body).table.get(LOG_ADDRESS)
+        except RequestRejected as error:
+            raise ConnectFailed(f"it does not tell its state: {error}") from error
+        if known:
+            return known
+        host, _, port = self.address.rpartition(":")
+        settings = await self.settings()
+        ha_port = settings.get("haListenPort", "0")
+        return f"{host}:{ha_port if int(ha_port) > 0 else int(port) + 1}"
 
     async def waits_for_replicas(self) -> bool:
         """Whether it acknowledges only what replicas have; 4.9 has one key for it."""

@@ -1,9 +1,18 @@
 """ReplicationConfig: the keys of replication, with Java's names and defaults."""
 
+import enum
 import ipaddress
 
 from rmq.config import DAY_MS, LONG_MAX, Configuration, option
 from rmq.errors import ConfigError
+
+
+class RecoverFromReplicas(enum.Enum):
+    """Whether a SYNC_MASTER takes back what it lost."""
+
+    ON = "ON"
+    OFF = "OFF"
+    REQUIRED = "REQUIRED"
 
 
 class ReplicationConfig(Configuration):
@@ -85,6 +94,12 @@ class ReplicationConfig(Configuration):
         key="rmq.replicaMayDiscard",
         doc="a slave cuts messages, too, that may have been acknowledged, and keeps "
         "them in cut/: set it for one start, when you have decided",
+    )
+    recover_from_replicas: RecoverFromReplicas = option(
+        RecoverFromReplicas.ON,
+        key="rmq.recoverFromReplicas",
+        doc="a SYNC_MASTER that waits for slaves gets from these what it has lost, "
+        "before it takes messages; REQUIRED: it takes none without them",
     )
     ha_peers: str = option(
         "",

@@ -59,8 +59,14 @@ class Durability:
     """The guarantees of one store."""
 
     def __init__(
-        self, log: CommitLog, config: StoreConfig, counters: StoreCounters
+        self,
+        log: CommitLog,
+        config: StoreConfig,
+        counters: StoreCounters,
+        *,
+        is_copy: bool,
     ) -> None:
+        """A store that is a copy takes messages from its master only."""
         self.durable = Watermark()
         self.replicated: Watermark | None = None
         """None: senders wait for no replica."""
@@ -76,7 +82,7 @@ class Durability:
         """Store time of a record at the end of the durable log."""
         self.is_open = False
         self.refusal: Refusal | None = None
-        self._is_replica = config.is_replica
+        self._is_replica = is_copy
         self._log = log
         self._counters = counters
         self._flush_lock = threading.Lock()
@@ -87,6 +93,11 @@ class Durability:
         self.durable.reset(self._log.end_offset)
         self.is_open = True
         self._log.is_writable = not self._is_replica
+
+    def become_master(self) -> None:
+        """Accept messages in a store that was opened as a copy."""
+        self._is_replica = False
+        self._log.is_writable = self.is_open and self.refusal is None
 
     def await_replicas(self, timeout_ms: int) -> Watermark:
         """Have senders wait for replicas from now on; return what replicas move.

@@ -50,7 +50,14 @@ written: 20 bytes for a record, so 190 MiB at most."""
 class MessageStore:
     """Known in Java as `DefaultMessageStore`."""
 
-    def __init__(self, config: StoreConfig, clock: Clock, store_host: bytes) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        clock: Clock,
+        store_host: bytes,
+        *,
+        is_copy: bool = False,
+    ) -> None:
         self.config = config
         self.directory = directory = DataDirectory(config)
         self.boot_ms = clock.now_ms()
@@ -62,7 +69,9 @@ class MessageStore:
             directory.consume_queue, config.queue_file_size, self.reserve
         )
         self._counters = counters = StoreCounters()
-        self.durability = durability = Durability(log, config, counters)
+        self.durability = durability = Durability(
+            log, config, counters, is_copy=is_copy or config.is_replica
+        )
         self.disk = Disk(config, directory.commit_log, durability)
         self.index = index = MessageIndex(
             directory.index, log, durability, config, clock
@@ -77,10 +86,18 @@ class MessageStore:
 
     @classmethod
     def open(
-        cls, config: StoreConfig, *, clock: Clock, store_host: bytes
+        cls,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host: bytes,
+        is_copy: bool = False,
     ) -> "MessageStore":
-        """Lock, recover and open the directory; StoreError names the problem."""
-        store = cls(config, clock, store_host)
+        """Lock, recover and open the directory; StoreError names the problem.
+
+        A copy takes no messages before `become_master`, also if it is none of a slave.
+        """
+        store = cls(config, clock, store_host, is_copy=is_copy)
         store.directory.acquire()
         with ExitStack() as undo:
             undo.callback(store.directory.release)
@@ -90,10 +107,16 @@ class MessageStore:
             undo.callback(store.queues.close)
             undo.callback(store.index.close)
             store._load()
-            store._start_ring()
+            if not is_copy:
+                store._start_ring()
             undo.pop_all()
         store.durability.open()
         return store
+
+    def become_master(self) -> None:
+        """Take messages from now on, in a store that was opened as a copy."""
+        self._start_ring()
+        self.durability.become_master()
 
     def _load(self) -> None:
         notes: list[str] = []

@@ -69,6 +69,7 @@ class RuntimeInfo:
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
         self._facts = broker.facts
         self._replication = broker.replication
+        self._name_servers = broker.name_servers
         self._rates = Rates(self._counts())
 
     def show(self, request: Command, connection: Connection) -> Command:
@@ -190,7 +191,8 @@ class RuntimeInfo:
     def _replication_facts(self) -> dict[str, str]:
         """Return what a slave does, and whom this broker let not follow."""
         facts = {
-            "rmq.replica.followers": str(len(self._replication.primary.statuses()))
+            "rmq.replica.address": self._name_servers.ha_address,
+            "rmq.replica.followers": str(len(self._replication.primary.statuses())),
         }
         if self._replication.replica is not None:
             facts["rmq.replica.state"] = self._replication.replica.state
