@@ -135,6 +135,24 @@ class BrokerConfig(Configuration):
         dynamic=True,
         doc="refuse transactional messages",
     )
+    recall_message_enable: bool = option(
+        False,
+        key="recallMessageEnable",
+        dynamic=True,
+        doc="let producers recall timed messages; 5.x clients need it",
+    )
+    recall_when_not_writable: bool = option(
+        True,
+        key="allowRecallWhenBrokerNotWriteable",
+        dynamic=True,
+        doc="also on a broker without the permission to write",
+    )
+    append_topic_for_timer_delete_key: bool = option(
+        False,
+        key="appendTopicForTimerDeleteKey",
+        dynamic=True,
+        doc="recalls name topic and key of a message, not the key alone",
+    )
     start_accept_send_request_time_stamp: int = option(
         0,
         key="startAcceptSendRequestTimeStamp",

@@ -25,6 +25,7 @@ from rmq.broker.statistics import (
 )
 from rmq.broker.timings import Timings
 from rmq.http.exposition import MAX_SAMPLES, Family, Sample, histogram
+from rmq.http.timer_metrics import timer_families
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
@@ -112,6 +113,9 @@ def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
         _lag_latency(broker),
     )
     yield from _hand_out_families(broker)
+    timer = broker.facts("timer")
+    if timer:
+        yield from timer_families(timer)
 
 
 def _gauge(name: str, text: str, value: float, **labels: str) -> Family:

@@ -226,6 +226,59 @@ class StoreConfig(Configuration):
     use_dledger: bool = option(
         False, key="enableDLegerCommitLog", doc="false; DLedger is not supported"
     )
+    timer_wheel_enable: bool = option(
+        True, key="timerWheelEnable", doc="deliver messages at a time of their own"
+    )
+    timer_log_file_size: int = option(
+        100 << 20,
+        key="mappedFileSizeTimerLog",
+        low=1 << 12,
+        high=(1 << 31) - 1,
+        doc="bytes of a timer-log file",
+    )
+    timer_precision_ms: int = option(
+        1_000,
+        key="timerPrecisionMs",
+        low=100,
+        high=60_000,
+        doc="messages are delivered at whole multiples of this time",
+    )
+    timer_flush_interval_ms: int = option(
+        1_000,
+        key="timerFlushIntervalMs",
+        dynamic=True,
+        low=100,
+        high=DAY_MS,
+        doc="pause between saves of the timer's progress",
+    )
+    timer_max_delay_s: int = option(
+        259_200,
+        key="timerMaxDelaySec",
+        dynamic=True,
+        low=1,
+        high=7 * 86_400,
+        doc="longest time until a timed message is delivered",
+    )
+    timer_roll_window: int = option(
+        172_800,
+        key="timerRollWindowSlot",
+        low=2,
+        high=604_740,
+        doc="messages that wait for more slots than this are stored again on the way",
+    )
+    timer_most_in_slot: int = option(
+        (1 << 31) - 1,
+        key="timerCongestNumEachSlot",
+        dynamic=True,
+        low=1,
+        doc="timed messages of a slot above which some are refused, above twice all",
+    )
+    timer_stop_enqueue: bool = option(
+        False, key="timerStopEnqueue", dynamic=True, doc="take no timed messages over"
+    )
+    timer_stop_dequeue: bool = option(
+        False, key="timerStopDequeue", dynamic=True, doc="deliver no timed messages"
+    )
     index_enabled: bool = option(
         True, key="messageIndexEnable", doc="index messages by key, id and tags"
     )

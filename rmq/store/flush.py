@@ -132,3 +132,17 @@ async def flush_queues_periodically(
             seen_offset = -1
         elif is_due:
             last = trio.current_time()
+
+
+async def flush_timer_periodically(store: MessageStore) -> None:
+    """Make the timer's progress durable while it makes some.
+
+    Known in Java as `TimerFlushService`.
+    """
+    worker, changed = Worker(), trio.Event()
+    store.timer.on_change = lambda: changed.set()
+    while True:
+        await changed.wait()
+        await trio.sleep(store.config.timer_flush_interval_ms / 1_000)
+        changed = trio.Event()
+        await worker.attempt_all("flushing the timer", store.timer.flush_steps())

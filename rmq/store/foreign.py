@@ -4,11 +4,10 @@ Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
 `consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
 (`dledger-*`), and queues whose type differs from `config/topics.json`.  Left untouched
 and not served: topics whose queues are BatchCQ or whose clean-up is compaction.
-Counted: timer and POP messages that wait.  `rocksdbstore/` is in every store since
+Counted: records of POP that wait.  `rocksdbstore/` is in every store since
 5.5.0 and has no meaning.  Reads only.
 """
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import msgspec
 from rmq._fastpath import QueueEntryLayout
 from rmq.errors import RemoteProtocolError
 from rmq.protocol import fastjson
-from rmq.protocol.topics import TIMER_TOPIC
 
 ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 ACCESS_TABLES = ("users", "acls")
@@ -25,8 +23,6 @@ ACCESS_TABLES = ("users", "acls")
 
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-_TIMER_QUEUE_OFFSET = struct.Struct(">16xq")
-"""lastTimerQueueOffset in `config/timercheck`."""
 
 
 class Foreign(msgspec.Struct):
@@ -103,7 +99,7 @@ def _attribute(attributes: dict[str, Any], name: str) -> str:
 
 
 def _count_waiting(root: Path, foreign: Foreign) -> None:
-    """Count the timer and POP messages that this version does not deliver."""
+    """Count the records of POP that this version does not deliver."""
     counts = {
         topic: int(entry.get("count", 0))
         for topic, entry in _table(
@@ -111,17 +107,10 @@ def _count_waiting(root: Path, foreign: Foreign) -> None:
         ).items()
     }
     pops = sum(n for topic, n in counts.items() if topic.startswith(REVIVE_PREFIX))
-    timers = sum(counts.values()) - pops
-    wheel_offset = _wheel_offset(root)
-    if wheel_offset is not None:
-        timer_queue = root / "consumequeue" / TIMER_TOPIC / "0"
-        timers += max(0, queue_end(timer_queue) - wheel_offset)
     offsets = _table(root / "config" / "consumerOffset.json", "offsetTable")
     for folder in sorted(root.glob(f"consumequeue/{REVIVE_PREFIX}*/*")):
         read = offsets.get(f"{folder.parent.name}@{REVIVE_GROUP}") or {}
         pops += max(0, queue_end(folder) - int(read.get(folder.name, 0)))
-    if timers:
-        foreign.waiting.append(f"{timers} timer messages wait for a later version")
     if pops:
         foreign.waiting.append(f"{pops} records of POP wait for a later version")
 
@@ -133,21 +122,6 @@ def queue_end(folder: Path) -> int:
         if used:
             return (int(path.name) + len(used) + ENTRY_SIZE - 1) // ENTRY_SIZE
     return 0
-
-
-def _wheel_offset(root: Path) -> int | None:
-    """Return the offset up to which the timer wheel has read; None without a wheel.
-
-    Without a wheel, a record in its queue is no timer: older brokers let clients send
-    there.
-    """
-    try:
-        data = (root / "config" / "timercheck").read_bytes()
-    except OSError:
-        return None
-    if len(data) < _TIMER_QUEUE_OFFSET.size:
-        return 0
-    return int(_TIMER_QUEUE_OFFSET.unpack_from(data)[0])
 
 
 def _table(path: Path, member: str) -> dict[str, dict[str, Any]]:

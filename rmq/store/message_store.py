@@ -38,6 +38,7 @@ from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
+from rmq.store.timer import TimerStore
 from rmq.store.writer import StoreWriter
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,9 @@ class MessageStore:
         )
         self.reads = StoreReader(config, log, queues, index, durability)
         self.cleaner = Cleaner(config, clock, log, queues, index, durability)
+        self.timer = TimerStore(
+            config, directory.root, clock, log, self.reads, durability
+        )
 
     @classmethod
     def open(
@@ -213,6 +217,10 @@ class MessageStore:
         """Topics that are in the store but not served, with the reason."""
         return self.directory.foreign.unserved
 
+    def open_timer(self) -> list[str]:
+        """Open the timer's files; return sentences about what was odd."""
+        return self.timer.open(was_clean=self.recovery.was_clean)
+
     # -- deletion
 
     def delete_topic(self, topic: str) -> int:
@@ -335,11 +343,13 @@ class MessageStore:
                 self._flush_all()
                 self._finish_index()
             is_clean = not (self.durability.keeps_abort or self.queues.has_unflushed)
+            self.timer.close(is_clean=is_clean)
             self._save_ends(is_clean=is_clean)
             if is_clean:
                 self.directory.ring.unlink(missing_ok=True)
                 self.directory.abort.clear()
         finally:
+            self.timer.close(is_clean=False)
             self.index.close()
             self.queues.close()
             self.log.close()

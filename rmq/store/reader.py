@@ -293,6 +293,13 @@ class StoreReader:
             )
         )
 
+    def physical_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
+        """Offset in the log of a message; -1 if it is not there."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+            return -1
+        return queue.entry(offset)[0]
+
     def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
         """Store time of a message in milliseconds; -1 if it is not there."""
         queue = self._queues.get(topic, queue_id)

@@ -76,6 +76,8 @@ class StoreService:
             nursery.start_soon(follow_log, store.index, wait, self._wait_for_lag)
             nursery.start_soon(self._watch_disk)
             nursery.start_soon(clean_periodically, store)
+            if store.timer.is_open:
+                nursery.start_soon(flush.flush_timer_periodically, store)
             task_status.started()
 
     def _note_new_messages(self) -> None:

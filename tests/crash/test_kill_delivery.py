@@ -1,8 +1,8 @@
-"""kill -9 inside send-backs, delayed deliveries and ends of transactions.
+"""kill -9 inside send-backs, delayed and timed deliveries and ends of transactions.
 
 Nothing that was acknowledged is lost, nothing that was rolled back is served, and no
 transaction is committed twice. A delivery whose progress was not saved is repeated:
-delayed messages and retries are delivered at least once, and how often is counted.
+delayed, timed messages and retries come at least once, and how often is counted.
 """
 
 import signal
@@ -30,6 +30,8 @@ from tests.crash.laboratory import (
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 
 PLAIN, DELAYED, COMMITTED, RETRIED = "Plain", "Delayed", "Committed", "%RETRY%G"
+TIMED = "Timed"
+TOPICS = PLAIN, DELAYED, COMMITTED, RETRIED, TIMED
 SETTINGS = {"messageDelayLevel": "1s", "flushDelayOffsetInterval": 200}
 COMMIT, ROLLBACK = 8, 12
 LEAST_S, MOST_S = 0.1, 1.8
@@ -40,7 +42,7 @@ class Traffic:
     """One request after the other; what was acknowledged."""
 
     def __init__(self):
-        self.wanted = {topic: set() for topic in (PLAIN, DELAYED, COMMITTED, RETRIED)}
+        self.wanted = {topic: set() for topic in TOPICS}
         self.rolled_back = set()
         self._number = 0
 
@@ -64,6 +66,8 @@ class Traffic:
         self.wanted[RETRIED].add(number)
         number, _ = self._send(connection, DELAYED, DELAY=1)
         self.wanted[DELAYED].add(number)
+        number, _ = self._send(connection, TIMED, TIMER_DELAY_MS=number % 3_000)
+        self.wanted[TIMED].add(number)
         self._transaction(connection, COMMIT, self.wanted[COMMITTED])
         self._transaction(connection, ROLLBACK, self.rolled_back)
 
@@ -120,7 +124,9 @@ def max_offsets(address):
                 connection, RequestCode.GET_MAX_OFFSET,
                 {"topic": topic, "queueId": queue_id},
             )["offset"]
-            for topic, queue_id in ((DELAYED, 0), (DELAYED, 1), (RETRIED, 0))
+            for topic, queue_id in (
+                (DELAYED, 0), (DELAYED, 1), (RETRIED, 0), (TIMED, 0), (TIMED, 1),
+            )
         ]  # fmt: skip
 
 
@@ -129,7 +135,7 @@ def deliver_the_rest(root):
     with broker(root, **SETTINGS) as (child, address):
         before = None
         while before != (before := max_offsets(address)):
-            time.sleep(1.5)
+            time.sleep(3.5)
         child.send_signal(signal.SIGTERM)
         assert child.wait(20) == 0
 
@@ -138,7 +144,7 @@ def served(store):
     """How often each number is served, by topic."""
     found = {}
     for queue in store.queues:
-        if queue.topic in (PLAIN, DELAYED, COMMITTED, RETRIED):
+        if queue.topic in TOPICS:
             numbers = found.setdefault(queue.topic, Counter())
             for offset in range(queue.min_offset, queue.next_offset):
                 result = store.reads.get(queue.topic, queue.queue_id, offset, 1)

@@ -32,7 +32,9 @@ STATE = (0, 19, 20, 21, 22)
 """Codes that are answered only about topics that exist."""
 SUSPEND = 2
 SETTINGS = {"brokerName": "broker-golden"}
-WITH_SQL = {**SETTINGS, "enablePropertyFilter": "true"}
+WITH_SQL = {
+    **SETTINGS, "enablePropertyFilter": "true", "recallMessageEnable": "true",
+}  # fmt: skip
 """Of the broker that all but the probes talked to."""
 
 PROXY = "proxy55"

@@ -11,6 +11,7 @@ Java's log that a client learnt from an answer become the places in ours.
 """
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -66,7 +67,6 @@ class Intended(NamedTuple):
 
 
 NO_25 = "tags newer than the heartbeat are served unfiltered, not refused with 25"
-TIMER_OFF = "timed messages get the answer of a broker with its timer switched off"
 ELSEWHERE = "the group and its messages are in another recording"
 BEFORE = "the recorded message was stored before the recording"
 RESET = "the tool that reset the offsets is in another recording"
@@ -75,9 +75,6 @@ NO_STATIC = "static topics are not served"
 
 INTENDED = [
     Intended(r".*", 11, "Java 25", NO_25),
-    Intended(r".*", 310, "TIMER_", TIMER_OFF),
-    Intended(r".*", 10, "TIMER_", TIMER_OFF),
-    Intended(r".*-timer", 11, "no answer|Java 0", TIMER_OFF),
     Intended(r"mqadmin.*", 307, "not online", ELSEWHERE),
     Intended(r"mqadmin.*", 309, "there is no message", BEFORE),
     Intended(r"mqadmin.*", 33, "can not find message", BEFORE),
@@ -131,10 +128,7 @@ INTENDED = [
 ]  # fmt: skip
 
 NOT_YET = {
-    RequestCode.GET_TIMER_CHECK_POINT,
-    RequestCode.GET_TIMER_METRICS,
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
-    RequestCode.RECALL_MESSAGE,
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
     RequestCode.GET_BROKER_EPOCH_CACHE,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
@@ -214,14 +208,21 @@ async def put_key_values(link: Link, settings: dict[tuple[str, str], str]) -> No
 
 
 class Places:
-    """Where the records of Java's log lie in ours, as far as answers tell."""
+    """Where the records of Java's log lie in ours, as far as answers tell.
+
+    Handles and times of messages become ours, too.
+    """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._queues: dict[int, tuple[str, int, int]] = {}
+        self._handles: dict[str, str] = {}
 
-    def learn(self, java: Command) -> None:
+    def learn(self, java: Command, ours: Command | None = None) -> None:
         """Keep topic, queue and offset of the messages in an answer."""
+        if ours is not None and HANDLE in java.ext_fields:
+            handle = ours.ext_fields.get(HANDLE, "")
+            self._handles[java.ext_fields[HANDLE]] = handle
         if java.remark == "FOUND":
             for each in decode_stored(java.body):
                 place = each.topic, each.queue_id, each.queue_offset
@@ -229,6 +230,12 @@ class Places:
 
     async def moved(self, request: Command) -> Command:
         """The request with our places."""
+        if request.code in TIMES:
+            return at_our_time(request)
+        if request.ext_fields.get(HANDLE) in self._handles:
+            handle = self._handles[request.ext_fields[HANDLE]]
+            fields = request.ext_fields | {HANDLE: handle}
+            return msgspec.structs.replace(request, ext_fields=fields)
         name = PLACE_NAMES.get(request.code)
         if name is None:
             return request
@@ -251,6 +258,29 @@ class Places:
             await trio.sleep(0.05)
         return java
 
+
+def at_our_time(request: Command) -> Command:
+    """A send whose message is due as long after now as it was after its birth."""
+    properties, born = TIMES[request.code]
+    text = request.ext_fields.get(properties, "")
+    shift_ms = int(time.time() * 1_000) - int(request.ext_fields.get(born, "0"))
+    moved = re.sub(
+        r"(?<=TIMER_DELIVER_MS\x01)\d+(?=\x02)",
+        lambda found: str(int(found[0]) + shift_ms),
+        text,
+    )
+    if moved == text:
+        return request
+    fields = request.ext_fields | {properties: moved}
+    return msgspec.structs.replace(request, ext_fields=fields)
+
+
+HANDLE = "recallHandle"
+TIMES: dict[int, tuple[str, str]] = {
+    RequestCode.SEND_MESSAGE: ("properties", "bornTimestamp"),
+    RequestCode.SEND_MESSAGE_V2: ("i", "g"),
+}
+"""Names of the fields with the properties and the time of birth."""
 
 MESSAGE_ID = "[0-9A-F]{32}"
 PLACE_NAMES: dict[int, str] = {
@@ -304,7 +334,7 @@ async def replay(name: str, rows: list[Row], folder: Path, report: Report) -> No
                     answer = await link.answer(request.opaque)
                     if is_early(request, answer, java.command):
                         answer = await link.ask_again(request)
-                    log.learn(java.command)
+                    log.learn(java.command, answer)
                     compare(name, request, answer, java.command, report)
             # a second of notices for each row: minutes are played in a moment
             await context.consumers.notices.end_round(context.next_turn)

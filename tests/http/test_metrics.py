@@ -45,6 +45,9 @@ NOT_IN_THE_SCRAPE = {
     "rocketmq_commit_messages_total": {"topic"},
     "rocketmq_rollback_messages_total": {"topic"},
     "rocketmq_half_messages": {"topic"},
+    "rocketmq_timer_enqueue_total": {"topic"},
+    "rocketmq_timer_dequeue_total": {"topic"},
+    "rocketmq_timing_messages": {"topic"},
     "rocketmq_send_to_dlq_messages_total": {"topic", "consumer_group", "is_system"},
     "rocketmq_finish_message_latency_milliseconds": {"topic"},
     "rocketmq_topic_create_execution_time_milliseconds": {
@@ -160,6 +163,15 @@ async def make_topics_and_groups(client):
     assert (await client.call(request(code, b'{"groupName":"Made"}'))).code == 0
 
 
+async def send_timed_messages(client):
+    """One is delivered, and one waits."""
+    for time in ("0", "3600"):
+        properties = encode_properties({"TIMER_DELAY_SEC": time})
+        fields = SEND | {"topic": "Later", "properties": properties}
+        sent = await client.call(request(RequestCode.SEND_MESSAGE, b"later", **fields))
+        assert sent.code == 0, sent.remark
+
+
 async def give_up_a_message(client):
     back = request(
         RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -191,6 +203,7 @@ async def scrape(tmp_path):
                 consumerGroup="G", topic="T", queueId="0", commitOffset="1",
             )  # fmt: skip
             assert (await client.call(commit)).code == 0
+            await send_timed_messages(client)
             await send_transactions(client)
             await give_up_a_message(client)
             await make_topics_and_groups(client)
@@ -215,7 +228,7 @@ async def test_numbers_are_those_of_the_traffic(scrape):
     assert scrape.value("rocketmq_broker_permission") == 6
     assert scrape.value("rocketmq_storage_size_bytes", storage_medium="disk") > 450
     ends = 1 + 1  # a commit, and the note of a roll-back
-    assert scrape.value("rmq_put_messages_total") == 5 + 3 + ends + 1
+    assert scrape.value("rmq_put_messages_total") == 5 + 2 + 3 + ends + 1
     assert scrape.value("rmq_store_writable") == 1
     assert scrape.value("rmq_name_server_registered") == 1
     assert scrape.value("rmq_connections") >= 2
@@ -237,6 +250,14 @@ async def test_transactions_and_dead_letters(scrape):
     assert scrape.value("rocketmq_send_to_dlq_messages_total", **dead) == 1
 
 
+async def test_timed_messages(scrape):
+    assert scrape.value("rocketmq_timing_messages", topic="Later") == 1
+    assert scrape.value("rocketmq_timer_enqueue_total", topic="Later") == 1
+    name = "rocketmq_timer_message_snapshot"
+    assert scrape.value(name, timer_bound_s="900") == 0
+    assert scrape.value(name, timer_bound_s="3600") == 1
+
+
 async def test_histograms(scrape):
     of_t = {"topic": "T", "message_type": "normal"}
     size = "rocketmq_message_size"
@@ -248,8 +269,8 @@ async def test_histograms(scrape):
     )
     rpc = "rocketmq_rpc_latency_milliseconds"
     sends = {"request_code": "send_message", "response_code": "success"}
-    assert scrape.value(f"{rpc}_count", **sends) == 8
-    assert scrape.value(f"{rpc}_bucket", le="3000.0", **sends) == 8
+    assert scrape.value(f"{rpc}_count", **sends) == 10
+    assert scrape.value(f"{rpc}_bucket", le="3000.0", **sends) == 10
     assert 0 < scrape.value(f"{rpc}_sum", **sends) < 8_000
     pulls = {"request_code": "pull_message", "result": "success"}
     assert scrape.value(f"{rpc}_count", **pulls) == 1

@@ -18,6 +18,7 @@ import rmq_plugins.relay
 import rmq_plugins.reply
 import rmq_plugins.schedule
 import rmq_plugins.send
+import rmq_plugins.timer
 import rmq_plugins.transaction
 from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.config import BrokerConfig
@@ -48,6 +49,7 @@ PLUGINS = {
         rmq_plugins.reply,
         rmq_plugins.schedule,
         rmq_plugins.send,
+        rmq_plugins.timer,
         rmq_plugins.transaction,
     )
 }

@@ -81,7 +81,7 @@ class RuntimeInfo:
             **self._store_facts(),
         }
         table |= self._disk_facts() | self._broker_facts() | self._delay_facts()
-        table |= self._native_facts() | self._replication_facts()
+        table |= self._native_facts() | self._replication_facts() | self._timer_facts()
         return request.reply(body=KVTable(table=table).encode())
 
     async def sample_every_second(self) -> None:
@@ -177,6 +177,18 @@ class RuntimeInfo:
                 text = f"{offsets.get(level, 0)},{end}"
                 found[f"scheduleMessageOffset_{level}"] = text
         return found
+
+    def _timer_facts(self) -> dict[str, str]:
+        told = self._facts("timer")
+        if not told:
+            return {}
+        return {
+            "timerCongestNum": str(sum(told["waiting"].values())),
+            "timerDequeueTps": str(told["dequeueRate"]),
+            "timerEnqueueTps": str(told["enqueueRate"]),
+            "timerOffsetBehind": str(told["behind"]),
+            "timerReadBehind": str(told["lateMs"] // 1_000),
+        }
 
     def _broker_facts(self) -> dict[str, str]:
         return {

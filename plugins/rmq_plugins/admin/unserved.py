@@ -22,14 +22,9 @@ _COLD: Final = (
 _STATIC: Final = (
     "there are no static topics; create an ordinary one with updateTopic on each broker"
 )
-_TIMER: Final = (
-    "messages are delayed by level (DELAY), not to a time; there is no timer wheel"
-)
 _LITE: Final = "there are no lite topics; use ordinary topics, which are cheap here"
 
 ADVICE: Final = {
-    RequestCode.GET_TIMER_CHECK_POINT: _TIMER,
-    RequestCode.GET_TIMER_METRICS: _TIMER,
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _ROCKSDB,
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: _ROCKSDB,
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _STATIC,

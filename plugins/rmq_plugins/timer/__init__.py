@@ -1,0 +1,38 @@
+"""Messages that are delivered at a time of their own, and their recall.
+
+The properties TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS name the time.
+Requests 370 RECALL_MESSAGE, 60 GET_TIMER_CHECK_POINT and 61 GET_TIMER_METRICS.
+"""
+
+import logging
+
+from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.protocol.codes import RequestCode
+from rmq_plugins.timer.deliver import Deliveries
+from rmq_plugins.timer.intake import TIMES, Intake
+from rmq_plugins.timer.progress import Progress
+from rmq_plugins.timer.recall import RecallHandler
+
+logger = logging.getLogger(__name__)
+
+
+@hookimpl
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Hold timed messages, deliver those that are due, and recall."""
+    timer = broker.store.timer
+    if broker.store_config.timer_wheel_enable and broker.role.is_master:
+        for line in broker.store.open_timer():
+            logger.warning("%s", line)
+    intake = Intake(broker)
+    register.interceptor(TIMES, intake.put_aside)
+    deliveries = Deliveries(broker)
+    if timer.is_open:
+        register.arrivals(deliveries.on_arrivals)
+        register.service(deliveries.run, masters_only=True)
+    register.handler(RequestCode.RECALL_MESSAGE, RecallHandler(broker).recall)
+    progress = Progress(broker, deliveries)
+    register.handler(RequestCode.GET_TIMER_CHECK_POINT, progress.checkpoint)
+    register.handler(RequestCode.GET_TIMER_METRICS, progress.metrics)
+    register.facts("timer", progress.facts)
+    register.table(progress.table)
+    register.copied(RequestCode.GET_TIMER_CHECK_POINT, progress.copy)

@@ -1,0 +1,359 @@
+"""Deliveries: takes records of the timer's queue into slots, and delivers those due.
+
+The records of a slot are delivered when the slot has ended, in the order of the log,
+after those that recall others were read.  A record whose time is further away than the
+roll window waits in an earlier slot and is then stored again in the timer's queue: the
+log forgets old records.
+A delivered record is stored in its own topic first; only then the progress moves.
+
+One task does both.  It sleeps until the earliest slot ends or a record arrives.
+"""
+
+import logging
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from rmq.errors import RequestRejected, StoreError
+from rmq.native import java_hash
+from rmq.plugin import (
+    BrokerContext,
+    Foreign,
+    GetStatus,
+    PhysicalOffset,
+    PutStatus,
+    SparseLog,
+)
+from rmq.protocol import properties as names
+from rmq.protocol.records import StoredMessage, decode_stored
+from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC, validate_topic
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+BATCH: Final = 32
+"""Records that are read or delivered together, a turn of the thread."""
+
+MAX_SLEEP_MS: Final = 1_000
+"""While messages wait, the task reads the wall clock this often: it may be set."""
+
+RETRY_S: Final = 0.5
+"""Pause after the store refused a message."""
+
+NEVER_IN_A_SLOT: Final = (1 << 63) - 1
+"""TIMER_ENQUEUE_MS of a message that was due when it came, as in Java."""
+
+_PLAIN, _ROLLS, _RECALLS = 1, 2, 4
+_NO_UNIT: Final = -1
+_GIVEN_UP: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class _Refused(StoreError):
+    """The store takes nothing at present."""
+
+
+class Deliveries:
+    """Known in Java as `TimerMessageStore`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._config = broker.store_config
+        self._reads = broker.store.reads
+        self._timer = broker.store.timer
+        self._append = broker.put.append
+        self._arrivals = broker.arrivals
+        self._topics = broker.topics
+        self._clock = broker.clock
+        self._next_turn = broker.next_turn
+        self._precision_ms = self._timer.precision_ms
+        self._woken = trio.Event()
+        self.enqueued: Counter[str] = Counter()
+        self.dequeued: Counter[str] = Counter()
+        """Messages that came into slots, and out of them, by topic."""
+
+        self.late_recalls = 0
+        self.topic_names: dict[int, str] = {}
+        """Names of topics with timed messages, by their hash."""
+
+        self.on_progress: Callable[[], None] = lambda: None
+
+    def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
+        """Wake the task when the timer's queue has a record."""
+        if (TIMER_TOPIC, 0) in touched:
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Take and deliver until cancelled."""
+        while True:
+            try:
+                is_busy = self.take()
+                slot = self.due_slot()
+                if slot is not None:
+                    await self.deliver(slot)
+                elif is_busy:
+                    await self._next_turn()
+                else:
+                    await self._sleep()
+            except StoreError as error:
+                logger.debug("timed messages wait: %s", error)
+                await trio.sleep(RETRY_S)
+
+    async def _sleep(self) -> None:
+        self._woken = trio.Event()
+        if self._has_records():
+            return
+        first = self._timer.wheel.first()
+        if first is None and not self._config.timer_stop_enqueue:
+            await self._woken.wait()
+            return
+        pause_ms = MAX_SLEEP_MS
+        if first is not None:
+            end_ms = (first + 1) * self._precision_ms
+            pause_ms = max(1, min(pause_ms, end_ms - self._clock.now_ms()))
+        with trio.move_on_after(pause_ms / 1_000):
+            await self._woken.wait()
+
+    # -- into slots
+
+    @property
+    def behind(self) -> int:
+        """How many records of the queue are not taken yet."""
+        return self._reads.max_offset(TIMER_TOPIC, 0) - self._timer.queue_offset
+
+    def _has_records(self) -> bool:
+        return self.behind > 0 and not self._config.timer_stop_enqueue
+
+    def take(self) -> bool:
+        """Take one batch of records from the queue; whether there was one."""
+        timer = self._timer
+        if self.due_slot() is None:
+            timer.follow_clock(self._clock.now_ms() // self._precision_ms)
+        if not self._has_records():
+            return False
+        found = self._reads.get(TIMER_TOPIC, 0, timer.queue_offset, BATCH)
+        if found.status is not GetStatus.FOUND:
+            if found.next_begin_offset > timer.queue_offset:
+                timer.move(queue_offset=found.next_begin_offset)
+                return True
+            return False
+        unmarked = None
+        try:
+            for record in decode_stored(found.body):
+                unmarked = None if self._take_one(record) else _place(record)
+                timer.move(queue_offset=record.queue_offset + 1)
+        finally:
+            if unmarked is not None:
+                timer.mark(unmarked)
+            self._arrivals.flush()
+            self.on_progress()
+        if found.next_begin_offset > timer.queue_offset:
+            timer.move(queue_offset=found.next_begin_offset)
+        return True
+
+    def _take_one(self, record: StoredMessage) -> bool:
+        """Put a record into its slot, or deliver it; whether it got a unit."""
+        out_ms = _number(record.properties.get(names.TIMER_OUT_MS))
+        if out_ms is None or names.REAL_TOPIC not in record.properties:
+            logger.error(
+                "the record at %d of %s has no time or topic and is passed",
+                record.physical_offset,
+                TIMER_TOPIC,
+            )
+            return False
+        timer, precision_ms = self._timer, self._precision_ms
+        slot = out_ms // precision_ms
+        if timer.is_taken(record.physical_offset, record.queue_offset, slot):
+            return False
+        recalls = names.TIMER_DEL_UNIQKEY in record.properties
+        if slot < timer.read_slot:
+            if recalls:
+                self.late_recalls += 1
+            elif not self._store_again(record, NEVER_IN_A_SLOT, rolls=False):
+                raise _Refused(f"{record.physical_offset} is due")
+            return False
+        bits = _PLAIN | (_RECALLS if recalls else 0)
+        parked = self._parked(slot, self._clock.now_ms() // precision_ms)
+        timer.add(bits if parked == slot else bits | _ROLLS, _place(record), parked)
+        topic = record.properties[names.REAL_TOPIC]
+        self.topic_names[java_hash(topic)] = topic
+        self.enqueued[topic] += 1
+        return True
+
+    def _parked(self, slot: int, now: int) -> int:
+        """Return the slot to wait in: the message's own, or one on the way to it."""
+        window = self._config.timer_roll_window
+        excess = slot - now - window
+        if excess < 0:
+            return slot
+        return now + (window // 2 if excess < window // 3 else window)
+
+    # -- out of slots
+
+    def due_slot(self) -> int | None:
+        """Return the earliest slot that has ended; None if there is none."""
+        first = self._timer.wheel.first()
+        if first is None or self._config.timer_stop_dequeue:
+            return None
+        end_ms = (first + 1) * self._precision_ms
+        return first if end_ms <= self._clock.now_ms() else None
+
+    async def deliver(self, slot: int) -> None:
+        """Deliver all messages of a slot; new records are taken meanwhile."""
+        timer = self._timer
+        timer.move(slot=slot)
+        after = _NO_UNIT
+        while timer.wheel.last_of(slot) > after:
+            last = timer.wheel.last_of(slot)
+            positions = await self._positions(slot, after)
+            recalled = await self._recalled(positions)
+            if after != _NO_UNIT:
+                self.late_recalls += len(recalled)
+            for start in range(len(positions) - 1, -1, -BATCH):
+                for place in range(start, max(start - BATCH, -1), -1):
+                    await self._deliver_surely(slot, positions[place], recalled)
+                self._arrivals.flush()
+                await self._next_turn()
+                with suppress(StoreError):  # the next round of `run` tries again
+                    self.take()
+            after = last
+        timer.wheel.remove_first()
+        timer.move(slot=slot + 1)
+        self.on_progress()
+
+    async def _positions(self, slot: int, after: int) -> "array[int]":
+        """Return the positions of the slot's units, newest first."""
+        positions = array("q")
+        for part in self._timer.chain(slot, after):
+            positions.extend(part)
+            await self._next_turn()
+        return positions
+
+    async def _recalled(self, positions: "array[int]") -> set[str]:
+        """Return the keys of the messages that the slot's units recall."""
+        keys = set()
+        for number, position in enumerate(positions):
+            unit = self._timer.log.unit_at(position)
+            if unit is None or unit.bits & _ROLLS or not unit.bits & _RECALLS:
+                continue
+            record = self._record(unit.offset, unit.size)
+            if record is not None:
+                keys.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
+            if number % BATCH == 0:
+                await self._next_turn()
+        return keys
+
+    async def _deliver_surely(
+        self, slot: int, position: int, recalled: set[str]
+    ) -> None:
+        """Deliver the message of one unit, however long the store takes nothing."""
+        while not self._deliver_one(slot, position, recalled):  # noqa: ASYNC110
+            await trio.sleep(RETRY_S)
+
+    def _deliver_one(self, slot: int, position: int, recalled: set[str]) -> bool:
+        """Deliver the message of one unit; False if the store takes nothing now."""
+        unit = self._timer.log.unit_at(position)
+        rolls = unit is not None and bool(unit.bits & _ROLLS)
+        if unit is None or (unit.bits & _RECALLS and not rolls):
+            return True
+        record = self._record(unit.offset, unit.size)
+        if record is None or not self._is_of_slot(record, slot, rolls=rolls):
+            logger.error(
+                "the unit at %d of the timer log has no record at %d and is passed",
+                position,
+                unit.offset,
+            )
+        elif not rolls and recalled and not recalled.isdisjoint(_keys(record)):
+            return True
+        elif not self._store_again(record, unit.written_ms, rolls=rolls):
+            return False
+        self._timer.delivered(unit.topic_hash)
+        self.dequeued[self.topic_names.get(unit.topic_hash, "")] += 1
+        return True
+
+    def _record(self, offset: int, size: int) -> StoredMessage | None:
+        """Return the record of a unit; None if there is another one, or none."""
+        record = self._reads.vouched_at(PhysicalOffset(offset))
+        if record is None or record.topic != TIMER_TOPIC or record.size != size:
+            return None
+        return record
+
+    def _is_of_slot(self, record: StoredMessage, slot: int, *, rolls: bool) -> bool:
+        out_ms = _number(record.properties.get(names.TIMER_OUT_MS))
+        return out_ms is not None and (rolls or out_ms // self._precision_ms == slot)
+
+    # -- the stored form
+
+    def _store_again(
+        self, record: StoredMessage, written_ms: int, *, rolls: bool
+    ) -> bool:
+        """Store a record in its own topic, or once more in the timer's queue.
+
+        False if the store takes nothing now. A record that cannot be stored at all, or
+        has no valid address, is logged and given up.
+        """
+        message = record.to_message()
+        properties = message.properties
+        if not rolls:
+            topic = properties.get(names.REAL_TOPIC, "")
+            queue_id = _number(properties.get(names.REAL_QID))
+            if queue_id is None or not self._is_topic(topic):
+                logger.error(
+                    "dropped the timed message at %d: REAL_TOPIC is %s, REAL_QID %s",
+                    record.physical_offset,
+                    Foreign(topic),
+                    Foreign(properties.get(names.REAL_QID)),
+                )
+                return True
+            message.topic, message.queue_id = topic, queue_id
+        message.prepared_transaction_offset = 0
+        as_stored = message.stored_properties()
+        message.set_property(names.TIMER_ENQUEUE_MS, str(written_ms))
+        if rolls:
+            times = (_number(properties.get(names.TIMER_ROLL_TIMES)) or 0) + 1
+            message.set_property(names.TIMER_ROLL_TIMES, str(times))
+        message.set_property(names.TIMER_DEQUEUE_MS, str(self._clock.now_ms()))
+        status = self._append(message).status
+        if status in _GIVEN_UP:  # there was room without the new properties
+            message.properties_text = as_stored
+            status = self._append(message).status
+        if status in _GIVEN_UP:
+            logger.error(
+                "dropped the timed message at %d: maxMessageSize or the log's files "
+                "are smaller now",
+                record.physical_offset,
+            )
+            return True
+        return status is PutStatus.PUT_OK
+
+    def _is_topic(self, topic: str) -> bool:
+        """Whether a message can be stored there; a foreign store may have any value."""
+        if topic in (TRANS_HALF_TOPIC, TIMER_TOPIC):
+            return False
+        if self._topics.get(topic) is not None:
+            return True
+        try:
+            validate_topic(topic)
+        except RequestRejected:
+            return False
+        return True
+
+
+def _keys(record: StoredMessage) -> tuple[str, str]:
+    """Return the keys by which a message may be recalled."""
+    key = record.properties.get(names.UNIQ_KEY, "")
+    return key, f"{record.properties.get(names.REAL_TOPIC, '')}+{key}"
+
+
+def _place(record: StoredMessage) -> tuple[int, int, int]:
+    """Return what a unit says of a record."""
+    topic = record.properties.get(names.REAL_TOPIC, "")
+    return record.physical_offset, record.size, java_hash(topic)
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        return None
+    return int(text)

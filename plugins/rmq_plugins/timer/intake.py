@@ -1,0 +1,125 @@
+"""Intake: a message with a time goes into the timer's queue, with its own address.
+
+Out time: the last whole multiple of the precision before the time. The message is
+delivered when the slot that begins there has ended: never before its time.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext
+from rmq.protocol import properties as names
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
+from rmq.protocol.message import Message
+from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC
+
+TIMES: Final = frozenset(
+    {names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS}
+)
+_MAX_DIGITS: Final = 19
+
+
+class Intake:
+    """Known in Java as the part of `HookUtils` for timer messages."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._config = broker.store_config
+        self._clock = broker.clock
+        self._timer = broker.store.timer
+
+    def put_aside(self, message: Message) -> None:
+        """Readdress a message with a time; a half message first needs its commit."""
+        properties = message.properties
+        if message.topic == TIMER_TOPIC or names.TIMER_OUT_MS in properties:
+            return
+        if is_half(message) or _level(properties) > 0:
+            return
+        config = self._config
+        if not config.timer_wheel_enable:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+        now_ms = self._clock.now_ms()
+        due_ms = due_time(properties, now_ms)
+        recalls = names.TIMER_DEL_UNIQKEY in properties
+        max_ms = config.timer_max_delay_s * 1_000
+        if due_ms is None or due_ms - now_ms > max_ms or (recalls and due_ms <= now_ms):
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "timer message illegal, the delay time should not be bigger than the "
+                f"max delay {max_ms}ms; or if set del msg, the delay time should be "
+                "bigger than the current time",
+            )
+        if due_ms <= now_ms:
+            return
+        out_ms = out_time(due_ms, config.timer_precision_ms)
+        self._check_congestion(out_ms // config.timer_precision_ms)
+        message.set_property(names.TIMER_OUT_MS, str(out_ms))
+        message.set_property(names.REAL_TOPIC, message.topic)
+        message.set_property(names.REAL_QID, str(message.queue_id))
+        message.topic, message.queue_id = TIMER_TOPIC, 0
+
+    def _check_congestion(self, slot: int) -> None:
+        """Refuse some messages for a slot with many, and all for one with twice."""
+        limit = self._config.timer_most_in_slot
+        count = self._timer.wheel.count_of(slot)
+        if count < limit:
+            return
+        share = 1_000 * (count - limit) / (limit + 0.1)
+        if count >= 2 * limit or random.randrange(1_000) > share:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"timer message is under flow control, max num limit is {2 * limit} or "
+                f"the current value is greater than {limit} and less than {2 * limit}, "
+                "trigger random flow control",
+            )
+
+
+def due_time(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """Return when a message is due; None if its time is no number.
+
+    >>> due_time({"TIMER_DELAY_SEC": "2", "TIMER_DELIVER_MS": "7"}, 1_000)
+    3000
+    """
+    for name, unit_ms, start_ms in (
+        (names.TIMER_DELAY_SEC, 1_000, now_ms),
+        (names.TIMER_DELAY_MS, 1, now_ms),
+        (names.TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = properties.get(name)
+        if text is not None:
+            number = _integer(text)
+            return None if number is None else start_ms + number * unit_ms
+    return None
+
+
+def out_time(due_ms: int, precision_ms: int) -> int:
+    """Return the begin of the slot after which a message may be delivered.
+
+    >>> out_time(5_000, 1_000), out_time(5_001, 1_000)
+    (4000, 5000)
+    """
+    return (due_ms - 1) // precision_ms * precision_ms
+
+
+def _integer(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
+        return None
+    return int(text)
+
+
+def _level(properties: Mapping[str, str]) -> int:
+    return _integer(properties.get(names.DELAY, "0")) or 0
+
+
+def is_half(message: Message) -> bool:
+    """Whether a message is not committed yet."""
+    return (
+        message.topic == TRANS_HALF_TOPIC
+        or message.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
+    )

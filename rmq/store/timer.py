@@ -1,0 +1,339 @@
+"""TimerStore: the files of messages that wait for their time.
+
+The timer log (`timer_log.py`) is the truth; the wheel is in memory, and the checkpoint
+says how far all is durable.  The plugin `timer` decides what is added and delivers it.
+
+    queue rmq_sys_wheel_timer/0        timer log and wheel           real topics
+    ---- queue_offset: next to take    ---- slots from read_slot on  ---- delivered
+
+Order of durability, each second: the commit log, the timer log, the checkpoint with the
+state of before.  So a crash costs no timer; what was delivered since the last
+checkpoint may be delivered again.
+A Java broker goes on after the record of the newest unit. A record that needs none gets
+a *mark* if it is the last of those taken together: a unit in a slot of yesterday.
+The trio thread owns it; the steps of `flush_steps` block and are for a worker.
+"""
+
+import logging
+from array import array
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from rmq.clock import Clock
+from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.protocol.topics import TIMER_TOPIC
+from rmq.store.allocate import FileAllocator
+from rmq.store.commit_log import CommitLog
+from rmq.store.config import StoreConfig
+from rmq.store.durability import Durability
+from rmq.store.reader import StoreReader
+from rmq.store.timer_checkpoint import TimerCheckpoint
+from rmq.store.timer_log import (
+    NO_UNIT,
+    PLAIN,
+    RECALLS,
+    ROLLS,
+    UNIT_SIZE,
+    WINDOW_SIZE,
+    TimerLog,
+    TimerUnit,
+)
+from rmq.store.timer_wheel import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+Step = Callable[[], object]
+
+DAY_MS: Final = 86_400_000
+CRASH_MS: Final = 2_000
+"""A Java broker that died may have noted deliveries that the disk never got."""
+
+CHAIN_PART: Final = 1_000
+"""Units that are found together: 1.5 ms."""
+
+DROP_EVERY: Final = 30
+"""Flushes after which files are looked for that nobody needs."""
+
+
+class TimerStore:
+    """Known in Java as the files of `TimerMessageStore`."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        folder: Path,
+        clock: Clock,
+        log: CommitLog,
+        reads: StoreReader,
+        durability: Durability,
+    ) -> None:
+        self._wheel_path = folder / "timerwheel"
+        self._check_path = folder / "config" / "timercheck"
+        self._clock = clock
+        self._commit_log = log
+        self._reads = reads
+        self._durability = durability
+        self.precision_ms = config.timer_precision_ms
+        self.log = TimerLog(
+            folder / "timerlog",
+            config.timer_log_file_size,
+            FileAllocator(WINDOW_SIZE),
+        )
+        self.wheel = TimerWheel()
+        self.is_open = False
+        self.checkpoint = TimerCheckpoint()
+        self.waiting: dict[int, int] = {}
+        """Waiting messages by the hash of their topic."""
+
+        self.read_slot = 0
+        """Number of the next slot to deliver."""
+
+        self.queue_offset = QueueOffset(0)
+        """The next record of the timer's queue to take."""
+
+        self._taken_before = 0, 0
+        """Records of the queue before the first and slots before the second were
+        delivered by an earlier run, or another broker."""
+
+        self._known: set[int] = set()
+        """Offsets of records after `queue_offset` that have a unit already."""
+
+        self.on_change: Callable[[], None] = lambda: None
+        """Wakes the loop that makes changes durable."""
+
+        self._flushes = 0
+
+    # -- start
+
+    def open(self, *, was_clean: bool) -> list[str]:
+        """Build the wheel from the log; return sentences about what was odd.
+
+        Call it after the recovery of the commit log.
+        """
+        notes: list[str] = []
+        found = TimerCheckpoint.load(self._check_path)
+        check = found or TimerCheckpoint()
+        if not was_clean and check.log_flushed:
+            check.read_ms = max(0, check.read_ms - CRASH_MS)
+        self.read_slot = check.read_ms // self.precision_ms
+        self._taken_before = check.master_queue_offset, self.read_slot
+        self.log.load()
+        newest = self._build(notes)
+        self._find_queue_offset(check, newest)
+        if self.log.end_offset:
+            self._remember_units(newest)
+        self.checkpoint = check
+        check.log_flushed = 0
+        check.save(self._check_path)
+        self._wheel_path.unlink(missing_ok=True)
+        self.is_open = True
+        return notes
+
+    def _build(self, notes: list[str]) -> tuple[int, TimerUnit] | None:
+        """Fill the wheel; return the newest unit."""
+        log_end, read_slot = self._commit_log.end_offset, self.read_slot
+        precision_ms, wheel, waiting = self.precision_ms, self.wheel, self.waiting
+        end, newest = self.log.first_offset, None
+        for position, unit in self.log.units():
+            if unit.offset < 0 or unit.offset + unit.size > log_end:
+                break
+            newest = position, unit
+            end = position + UNIT_SIZE
+            number = unit.slot_ms // precision_ms
+            if number < read_slot:
+                continue
+            recalls = is_recall(unit.bits)
+            wheel.add(number, position, recalls=recalls)
+            change = -1 if recalls else 1
+            waiting[unit.topic_hash] = waiting.get(unit.topic_hash, 0) + change
+        if self.log.cut(end):
+            notes.append(
+                f"{self._wheel_path.with_name('timerlog')}: cut at position {end}, "
+                "where no unit follows; the records of the timer's queue replace it"
+            )
+        return newest
+
+    def _find_queue_offset(
+        self, check: TimerCheckpoint, newest: tuple[int, TimerUnit] | None
+    ) -> None:
+        """Find the first record of the queue that may have no unit."""
+        low = self._reads.min_offset(TIMER_TOPIC, 0)
+        high = self._reads.max_offset(TIMER_TOPIC, 0)
+        offset: int = low
+        if newest is not None:
+            offset = check.queue_offset
+            record = self._reads.message_at(PhysicalOffset(newest[1].offset))
+            if record is not None and record.topic == TIMER_TOPIC:
+                offset = min(offset, record.queue_offset + 1)
+        self.queue_offset = QueueOffset(max(low, min(offset, high)))
+
+    def _remember_units(self, newest: tuple[int, TimerUnit] | None) -> None:
+        """Find the units of the records from `queue_offset` on."""
+        begin = self._reads.physical_at(TIMER_TOPIC, 0, self.queue_offset)
+        if newest is None or begin < 0:
+            return
+        position: int | None = newest[0]
+        while position is not None:
+            unit = self.log.unit_at(position)
+            if unit is None or unit.offset < begin:
+                return
+            if not is_mark(unit):
+                self._known.add(unit.offset)
+            position = self.log.position_before(position)
+
+    def is_taken(self, offset: int, queue_offset: int, slot: int) -> bool:
+        """Whether an earlier run has taken this record of the queue."""
+        if offset in self._known:
+            self._known.discard(offset)
+            return True
+        end_offset, end_slot = self._taken_before
+        return queue_offset < end_offset and slot < end_slot
+
+    # -- while it runs
+
+    def add(self, unit_bits: int, record: tuple[int, int, int], slot: int) -> None:
+        """Add a record (offset, size, hash of its topic) to a slot.
+
+        StoreError if the disk has no room; nothing is changed then.
+        """
+        offset, size, topic_hash = record
+        precision_ms = self.precision_ms
+        now_ms = self._clock.now_ms() // precision_ms * precision_ms
+        unit = TimerUnit(
+            self.wheel.last_of(slot),
+            unit_bits,
+            now_ms,
+            slot * precision_ms - now_ms,
+            offset,
+            size,
+            topic_hash,
+        )
+        position = self.log.append(unit)
+        recalls = is_recall(unit_bits)
+        self.wheel.add(slot, position, recalls=recalls)
+        change = -1 if recalls else 1
+        self.waiting[topic_hash] = self.waiting.get(topic_hash, 0) + change
+        self.on_change()
+
+    def mark(self, record: tuple[int, int, int]) -> None:
+        """Note for a Java broker that this record, which got no unit, is taken."""
+        precision_ms = self.precision_ms
+        now_ms = self._clock.now_ms() // precision_ms * precision_ms
+        unit = TimerUnit(NO_UNIT, PLAIN, now_ms, -DAY_MS, *record)
+        self.log.append(unit)
+        self.on_change()
+
+    def move(self, *, queue_offset: int | None = None, slot: int | None = None) -> None:
+        """Move on: records before `queue_offset` are taken, slots before delivered."""
+        if queue_offset is not None and queue_offset != self.queue_offset:
+            assert queue_offset > self.queue_offset, f"{queue_offset} is taken"
+            self.queue_offset = QueueOffset(queue_offset)
+            self.on_change()
+        if slot is not None and slot > self.read_slot:
+            self.read_slot = slot
+            self.on_change()
+
+    def follow_clock(self, slot: int) -> None:
+        """Note that nothing waits for a slot before this, the present one.
+
+        Also back, if the clock was set back: messages for slots that have passed wait
+        for them again.
+        """
+        if slot != self.read_slot:
+            self.read_slot = slot
+            self.on_change()
+
+    def delivered(self, topic_hash: int) -> None:
+        """Count a message that left its slot."""
+        count = self.waiting.get(topic_hash, 0) - 1
+        if count > 0:
+            self.waiting[topic_hash] = count
+        else:
+            self.waiting.pop(topic_hash, None)
+
+    def chain(self, slot: int, after: int) -> Generator["array[int]"]:
+        """Yield the positions of a slot's units after one, newest first, in parts."""
+        position = self.wheel.last_of(slot)
+        while position > after:
+            part, position = self.log.chain(position, after, CHAIN_PART)
+            yield part
+
+    # -- durability
+
+    def flush_steps(self) -> Generator[Step]:
+        """Make the present state durable; yields the parts that block."""
+        state = self.read_slot * self.precision_ms, self.queue_offset
+        if self._durability.durable.value < self._commit_log.end_offset:
+            yield self._durability.flush
+        yield self.log.flush
+        yield partial(self._save, *state, 0)
+        self._flushes += 1
+        if self._flushes % DROP_EVERY == 0:
+            yield from self._drop_steps()
+
+    def _save(self, read_ms: int, queue_offset: int, log_flushed: int) -> None:
+        check = self.checkpoint
+        check.read_ms = read_ms
+        check.queue_offset = check.master_queue_offset = queue_offset
+        check.log_flushed = log_flushed
+        check.counter += 1
+        check.changed_ms = self._clock.now_ms()
+        check.save(self._check_path)
+
+    def _drop_steps(self) -> Generator[Step]:
+        """Remove files of the log whose slots are all delivered."""
+        if len(self.log.file_starts()) < 2:
+            return
+        oldest = self.wheel.oldest_position()
+        end = self.log.end_offset if oldest is None else oldest
+        dropped = self.log.drop_before(end)
+        for file in dropped:
+            yield file.unlink
+            file.close()
+
+    def close(self, *, is_clean: bool) -> None:
+        """Save all for the next start, also that of a Java broker; blocks.
+
+        The commit log must be durable if the stop is clean.
+        """
+        if not self.is_open:
+            return
+        self.is_open = False
+        try:
+            if is_clean:
+                self.log.flush()
+                self.wheel.save(self._wheel_path)
+                state = self.read_slot * self.precision_ms, self.queue_offset
+                self._save(*state, self.log.end_offset)
+        except OSError as error:
+            logger.error("the next start reads more of the timer log: %s", error)
+        finally:
+            self.log.close()
+
+    def adopt(self, data: bytes) -> bool:
+        """On a slave, save the checkpoint of the master; False if it is none.
+
+        A slave has no timer log: as a master it takes the whole queue, without what
+        was delivered before `read_ms`.
+        """
+        found = TimerCheckpoint.decode(data)
+        if found is None:
+            return False
+        found.log_flushed = 0
+        found.master_queue_offset, found.queue_offset = found.queue_offset, 0
+        if found != self.checkpoint:
+            self.checkpoint = found
+            found.save(self._check_path)
+        return True
+
+
+def is_recall(bits: int) -> bool:
+    """Whether a unit recalls another message when its slot is due."""
+    return bool(bits & RECALLS) and not bits & ROLLS
+
+
+def is_mark(unit: TimerUnit) -> bool:
+    """Whether a unit only says that its record is taken."""
+    return unit.delay_ms == -DAY_MS
