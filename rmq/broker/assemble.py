@@ -135,8 +135,9 @@ def _follow_master(context: BrokerContext) -> None:
     def copy_topics(body: bytes) -> None:
         for name in context.topics.copy(body):
             context.offsets.remove_topic(name)
-            context.store.delete_topic(name)
-            context.statistics.forget_topic(name)
+            context.store.delete_topic(name)()
+            for _ in context.statistics.forget_topic(name):
+                pass  # a slave serves nobody but readers
 
     copied = context.replication.tables
     copied.add("topics", RequestCode.GET_ALL_TOPIC_CONFIG, copy_topics)

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import trio
 
 from rmq.clock import Clock
 from rmq.config import describe
 from rmq.json_table import JsonTable
 from rmq.logs import Foreign
+from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
-from rmq.protocol.bodies.topics import CreateTopicListRequestBody
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
+from rmq.protocol.encoded_members import FILE_LINE, PER_TURN
 from rmq.remoting.changes import NOT_SHOWN, Change, State, watched
 from rmq.remoting.dispatch import Handler
 
@@ -45,17 +47,48 @@ class AuditTable(JsonTable):
     def __init__(self, folder: Path, clock: Clock) -> None:
         super().__init__(folder / "rmqAudit.json", clock)
         self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+        self._texts: deque[bytes] = deque()
+        """Those of the newest changes, as the file has them, each after a comma."""
 
     def _read(self, value: dict[str, Any]) -> None:
         found = msgspec.convert(value.get("changes") or [], list[Change])
         self._changes = deque(found, MAX_CHANGES)
+        self._texts.clear()
 
     def _content(self) -> object:
-        return {"changes": [msgspec.structs.asdict(each) for each in self.all()]}
+        return {"changes": []}
+
+    def snapshot(self) -> list[bytes]:
+        """Return the text to save in pieces, see `JsonTable`."""
+        self._expire()
+        while self._encode_next():
+            pass
+        [text] = super().snapshot()
+        if not self._texts:
+            return [text]
+        head, tail = text.split(b"[]")
+        first, *others = self._texts
+        return [head, b"[", first[1:], *others, FILE_LINE[:-1], b"]", tail]
+
+    async def _encode(self) -> None:
+        """Encode the changes of the file that was loaded; other tasks run meanwhile."""
+        while self._encode_next():
+            if len(self._texts) % PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _encode_next(self) -> bool:
+        """Encode the newest change without a text; False if each has one."""
+        lacking = len(self._changes) - len(self._texts)
+        if lacking:
+            self._texts.appendleft(_encoded(self._changes[lacking - 1]))
+        return lacking > 0
 
     def add(self, change: Change) -> None:
         """Keep a change, and log it."""
         self._changes.append(change)
+        self._texts.append(_encoded(change))
+        if len(self._texts) > len(self._changes):
+            self._texts.popleft()
         self.touch()
         logger.info(
             "%s from %s: %s %s: %s",
@@ -68,10 +101,20 @@ class AuditTable(JsonTable):
 
     def all(self) -> Iterator[Change]:
         """Yield the changes of the last week."""
+        self._expire()
+        yield from self._changes
+
+    def _expire(self) -> None:
         oldest_ms = self._clock.now_ms() - KEPT_MS
         while self._changes and self._changes[0].time_ms < oldest_ms:
             self._changes.popleft()
-        yield from self._changes
+            if len(self._texts) > len(self._changes):
+                self._texts.popleft()
+
+
+def _encoded(change: Change) -> bytes:
+    content = msgspec.structs.asdict(change)
+    return b"," + FILE_LINE + fastjson.dumps_part(content, FILE_LINE)
 
 
 def audited(context: "BrokerContext", code: int, handler: Handler) -> Handler:
@@ -94,10 +137,20 @@ def _topics(context: "BrokerContext", names: list[str | None]) -> State:
     }
 
 
+class _NamedTopic(Body, kw_only=True, gc=False):
+    topic_name: str | None = None
+
+
+class _NamedTopics(Body, kw_only=True):
+    """A `CreateTopicListRequestBody` of which only the names are read."""
+
+    topic_config_list: list[_NamedTopic] = msgspec.field(default_factory=list)
+
+
 def _topic_list(context: "BrokerContext", request: Command) -> State:
     """Return the topics of a list, only their names if they are many."""
-    configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
-    names = [config.topic_name for config in configs]
+    topics = _NamedTopics.decode(request.body).topic_config_list
+    names = [topic.topic_name for topic in topics]
     if len(names) <= DETAILED_TOPICS:
         return _topics(context, names)
     shown = ", ".join(name or "" for name in names[:DETAILED_TOPICS])

@@ -231,11 +231,11 @@ class NameServers:
 
     async def _renew(self, address: str) -> bool:
         """Renew the route if the name server knows the version of the full table."""
-        topics = self._topics.all()
-        version = self._version((len(topics) - 1) // TOPICS_AT_ONCE)
+        version = self._version((len(self._topics) - 1) // TOPICS_AT_ONCE)
         if not await self._is_known(address, version):
             return False
-        topic = topics[SELF_TEST_TOPIC]
+        topic = self._topics.get(SELF_TEST_TOPIC)
+        assert topic is not None, "every broker has it"
         one = self._encoded(SELF_TEST_TOPIC, topic)
         return await self._register(address, one, version)
 
@@ -306,10 +306,12 @@ class NameServers:
 
     def _drop_untold(self, counter: int) -> None:
         """Forget the changes up to this version."""
-        while self._untold:
-            name = next(iter(self._untold))
-            if self._untold[name] > counter:
-                return
+        known = []
+        for name, changed in self._untold.items():
+            if changed > counter:
+                break
+            known.append(name)
+        for name in known:
             del self._untold[name]
 
     def config_changed(self, keys: Collection[str]) -> None:

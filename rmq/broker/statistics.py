@@ -307,27 +307,32 @@ class BrokerStatistics:
             if number % COUNTED_AT_ONCE == COUNTED_AT_ONCE - 1:
                 yield
         if is_day:
-            self._forget(lambda _name, _key, item: item.is_idle)
+            yield from self._forget(lambda _, item: item.is_idle)
 
-    def forget_topic(self, topic: str) -> None:
-        """Drop the items of a topic that was deleted."""
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """Drop the items of a topic that was deleted, some at a time."""
         self._sizes.pop(topic, None)
         self.commit_ages.forget(topic=topic)
         for pull in [pull for pull in self._pulled if pull[1] == topic]:
             del self._pulled[pull]
-        self._forget(lambda _name, key, _item: key.split("@")[0] == topic)
+        yield from self._forget(lambda key, _: key.split("@", 1)[0] == topic)
 
-    def forget_group(self, group: str) -> None:
-        """Drop the items of a group that was deleted."""
+    def forget_group(self, group: str) -> Iterator[None]:
+        """Drop the items of a group that was deleted, some at a time."""
         for pull in [pull for pull in self._pulled if pull[0] == group]:
             del self._pulled[pull]
-        self._forget(lambda _name, key, _item: "@" in key and _last(key) == group)
+        yield from self._forget(lambda key, _: "@" in key and _last(key) == group)
 
-    def _forget(self, matches: Callable[[str, str, StatsItem], bool]) -> None:
-        gone = [key for key, item in self._items.items() if matches(*key, item)]
-        for each in gone:
-            del self._items[each]
-        if gone:
+    def _forget(self, matches: Callable[[str, StatsItem], bool]) -> Iterator[None]:
+        has_forgotten = False
+        for number, name in enumerate(list(self._items), 1):
+            item = self._items.get(name)
+            if item is not None and matches(name[1], item):
+                del self._items[name]
+                has_forgotten = True
+            if number % COUNTED_AT_ONCE == 0:
+                yield
+        if has_forgotten:
             self._of_queue.clear()
             self._of_pull.clear()
 

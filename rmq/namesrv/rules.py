@@ -19,8 +19,8 @@ from rmq.namesrv.registration import (
 )
 from rmq.protocol.codes import ResponseCode
 
-TOPICS_OF_STEP = 500
-"""Topics that are stored before others run: 1 ms."""
+TOPICS_OF_STEP = 200
+"""Topics that are checked or stored before others run: 0.4 ms."""
 
 MAX_TOPIC_LENGTH = 255
 MAX_QUEUES = 65_536

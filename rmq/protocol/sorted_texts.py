@@ -7,7 +7,6 @@ are some hundred objects, which cost the garbage collector, a list and a join li
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Final
 
 BLOCK_MEMBERS: Final = 64
@@ -105,15 +104,16 @@ class SortedTexts:
         part: list[bytes] = []
         room = limit
         for block in self._blocks:
-            ends = [0, *accumulate(block.sizes)]
-            first, count = 0, len(block.sizes)
-            while count - first >= room:
-                part.append(block.text[ends[first] : ends[first + room]])
+            text, sizes = block.text, block.sizes
+            while len(sizes) >= room:
+                size = sum(sizes[:room])
+                part.append(text[:size])
                 yield part
-                first, part, room = first + room, [], limit
-            if first < count:
-                part.append(block.text[ends[first] :])
-                room -= count - first
+                text, sizes = text[size:], sizes[room:]
+                part, room = [], limit
+            if sizes:
+                part.append(text)
+                room -= len(sizes)
         if part:
             yield part
 

@@ -8,6 +8,7 @@ Belongs to the trio thread; the steps of a flush and of a cleaning run in a work
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,10 @@ class ConsumeQueues:
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._long: dict[ConsumeQueue, None] = {}
         """Queues with more than one file, of which the first may be unused."""
+
+        self._removing = threading.Lock()
+        self._deleted: set[str] = set()
+        """Topics whose files are still there; a flush of a new queue waits for them."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """Yield every queue."""
@@ -109,8 +114,15 @@ class ConsumeQueues:
         """Return the queues of a topic."""
         return list(self._topics.get(topic, {}).values())
 
+    def topics(self) -> list[str]:
+        """Return the names of all topics that have queues."""
+        return list(self._topics)
+
     def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic and their files; return their number."""
+        """Remove the queues of a topic and return their number.
+
+        Call `remove_deleted` in a worker afterwards.
+        """
         queues = self.of_topic(topic)
         for queue in queues:
             queue.is_deleted = True
@@ -119,8 +131,15 @@ class ConsumeQueues:
         if queues:
             del self._topics[topic]
             self._count -= len(queues)
-            shutil.rmtree(self._folder / topic, ignore_errors=True)
+            self._deleted.add(topic)
         return len(queues)
+
+    def remove_deleted(self, topics: set[str]) -> None:
+        """Remove the files of deleted topics; it blocks, and any thread may call it."""
+        with self._removing:
+            for topic in topics & self._deleted:
+                shutil.rmtree(self._folder / topic, ignore_errors=True)
+                self._deleted.discard(topic)
 
     # -- flush
 
@@ -136,6 +155,8 @@ class ConsumeQueues:
         try:
             while waiting:
                 group = [waiting.pop() for _ in range(min(GROUP_SIZE, len(waiting)))]
+                if again := {queue.topic for queue in group} & self._deleted:
+                    yield partial(self.remove_deleted, again)
                 flush = self._start_flush(group)
                 try:
                     yield flush.write
@@ -192,7 +213,8 @@ class ConsumeQueues:
                 yield partial(_unlink, paths)
 
     def close(self) -> None:
-        """Unmap everything; the caller has flushed."""
+        """Unmap everything, remove what was deleted; the caller has flushed."""
+        self.remove_deleted(set(self._deleted))
         self._topics.clear()
         self._long.clear()
         self._count = 0

@@ -7,6 +7,7 @@ created again begins after it.  An entry is dropped when the log starts after it
 Crash contract: see `rmq/files.py`; an acknowledged deletion is in the file.
 """
 
+import threading
 from pathlib import Path
 
 from rmq.errors import RemoteProtocolError
@@ -22,6 +23,7 @@ class DeletedTopics:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self.ends: dict[str, int] = {}
+        self._writing = threading.Lock()
 
     def load(self) -> None:
         """Read the file; no topics if it is absent or cannot be read."""
@@ -36,17 +38,22 @@ class DeletedTopics:
             return
 
     def add(self, topics: set[str], *, end: int, start: int) -> None:
-        """Add deletions at the log's `end`; drop those before its `start`."""
+        """Add deletions at the log's `end`; drop those before its `start`.
+
+        It blocks; any thread may call it.  OSError, and nothing changed, if the file
+        cannot be written.
+        """
         assert start <= end, self._path
-        known = {**self.ends, **dict.fromkeys(topics, end)}
-        self.ends = {topic: at for topic, at in known.items() if at > start}
-        self._save()
+        with self._writing:
+            known = {**self.ends, **dict.fromkeys(topics, end)}
+            self._save({topic: at for topic, at in known.items() if at > start})
 
     def lower(self, end: int) -> None:
-        """Say nothing about records after the log's new `end`."""
-        if any(at > end for at in self.ends.values()):
-            self.ends = {topic: min(at, end) for topic, at in self.ends.items()}
-            self._save()
+        """Say nothing about records after the log's new `end`; it blocks."""
+        with self._writing:
+            if any(at > end for at in self.ends.values()):
+                self._save({topic: min(at, end) for topic, at in self.ends.items()})
 
-    def _save(self) -> None:
-        replace_file(self._path, fastjson.dumps({"deletedTopics": self.ends}))
+    def _save(self, ends: dict[str, int]) -> None:
+        replace_file(self._path, fastjson.dumps({"deletedTopics": ends}))
+        self.ends = ends

@@ -211,6 +211,7 @@ class MessageStore:
             queues = self.queues.of_topic(topic)
             if all(queue.end_physical <= deleted_at for queue in queues):
                 self.queues.delete_topic(topic)
+                self.queues.remove_deleted({topic})
 
     @property
     def unserved(self) -> Mapping[str, str]:
@@ -223,38 +224,43 @@ class MessageStore:
 
     # -- deletion
 
-    def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; its records stay in the log until they expire.
+    def note_deletion(self, topics: set[str]) -> Step:
+        """Begin to delete topics: return what blocks, for a worker.
 
-        Later starts do not rebuild queues from its present records.
+        After it later starts do not rebuild queues from the present records.
         """
-        self._note_deleted({topic})
-        return self.queues.delete_topic(topic)
+        topics = {topic for topic in topics if self.queues.of_topic(topic)}
+        end, start = self.log.end_offset, self.log.min_offset
+        return partial(self._note_deleted, topics, end, start)
 
-    def clean_unused_topics(self, retained: Collection[str]) -> list[str]:
-        """Remove the queues of topics that are neither retained nor of the system.
+    def _note_deleted(self, topics: set[str], end: int, start: int) -> None:
+        if topics:
+            QueueEnds.forget(self.directory.config)
+            self.deleted_topics.add(topics, end=end, start=start)
 
-        Returns their names.
+    def delete_topic(self, topic: str) -> Step:
+        """Remove the queues of a topic; return what removes their files, for a worker.
+
+        The records stay in the log until they expire.  If `note_deletion` was not
+        called, or messages came since, this blocks.
         """
-        unused = {
-            queue.topic
-            for queue in self.queues
-            if queue.topic not in retained
-            and queue.topic not in SYSTEM_TOPICS
-            and not queue.topic.startswith(SYSTEM_TOPIC_PREFIX)
-            and queue.topic not in self.unserved
+        noted = self.deleted_topics.ends.get(topic, -1)
+        ends = [queue.end_physical for queue in self.queues.of_topic(topic)]
+        if ends and (noted < 0 or max(ends) > noted):
+            self.note_deletion({topic})()
+        self.queues.delete_topic(topic)
+        return partial(self.queues.remove_deleted, {topic})
+
+    def unused_topics(self, retained: Collection[str]) -> set[str]:
+        """Return topics with queues that are neither retained nor of the system."""
+        return {
+            topic
+            for topic in self.queues.topics()
+            if topic not in retained
+            and topic not in SYSTEM_TOPICS
+            and not topic.startswith(SYSTEM_TOPIC_PREFIX)
+            and topic not in self.unserved
         }
-        if unused:
-            self._note_deleted(unused)
-        for topic in unused:
-            self.queues.delete_topic(topic)
-        return sorted(unused)
-
-    def _note_deleted(self, topics: set[str]) -> None:
-        QueueEnds.forget(self.directory.config)
-        self.deleted_topics.add(
-            topics, end=self.log.end_offset, start=self.log.min_offset
-        )
 
     # -- flush
 

@@ -196,7 +196,7 @@ class ReplicaWriter:
         placed, queue = self._dispatch.place(record)
         if placed is Placed.OVER_AGAIN:
             # created again on the master: what it had before is gone there, too
-            self._store.delete_topic(record.topic.decode())
+            self._store.delete_topic(record.topic.decode())()
             placed, queue = self._dispatch.place(record)
         elif placed is Placed.GAP and queue is not None and not queue.next_offset:
             queue.fill_to(record.queue_offset)

@@ -87,7 +87,7 @@ def test_a_topic_that_begins_anew(store, statistics):
     put(store, count=5)
     end_poll(store, statistics)
     statistics.count_up()
-    store.delete_topic("T")
+    store.delete_topic("T")()
     put(store, count=2)
     end_poll(store, statistics)
     assert statistics.view("TOPIC_PUT_NUMS", "T").stats_day.sum == 7
@@ -160,8 +160,8 @@ def test_what_is_deleted_is_forgotten(store, statistics):
     statistics.count_get("G", "T", 0, 1, 1, 1, 200)
     statistics.count_get("G", "U", 0, 1, 1, 1, 200)
     statistics.count_get("H", "U", 0, 1, 1, 1, 200)
-    statistics.forget_topic("T")
-    statistics.forget_group("H")
+    list(statistics.forget_topic("T"))
+    list(statistics.forget_group("H"))
     assert {key for _, key in statistics._items} == {"C", "U@G", "U@0@G"}
 
 

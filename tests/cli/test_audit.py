@@ -1,10 +1,14 @@
 """`rmq admin auditLog`: who changed what, from where, old and new."""
 
 import json
+from collections import deque
 
+import msgspec
 import pytest
+import trio
 
 from rmq.broker.audit import KEPT_MS, MAX_CHANGES, AuditTable
+from rmq.protocol import fastjson
 from rmq.remoting.changes import Change
 from rmq.testing import running_node
 
@@ -94,3 +98,37 @@ def test_a_week_and_ten_thousand_are_kept(table):
     assert (len(kept), kept[0].subject) == (MAX_CHANGES, "5")
     clock.ms = KEPT_MS + 100
     assert next(audit.all()).time_ms == 100
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 200])
+def test_the_file_is_what_a_whole_document_would_be(table, tmp_path, count):
+    audit, clock = table
+    for number in range(count):
+        audit.add(Change(number, "u", "a:1", "X", f'sub"ject {number}', "größe\n"))
+    changes = [msgspec.structs.asdict(each) for each in audit.all()]
+    text = fastjson.dumps_pretty({"changes": changes})
+    assert b"".join(audit.snapshot()) == text
+    audit.write(audit.snapshot())
+    again = AuditTable(tmp_path, clock)
+    again.load()
+    again.add(Change(count, "", "a:1", "Y", "new", ""))
+    trio.run(again.save)
+    changes = [msgspec.structs.asdict(each) for each in again.all()]
+    wanted = fastjson.dumps_pretty({"changes": changes})
+    assert (tmp_path / "rmqAudit.json").read_bytes() == wanted
+
+
+def test_the_file_has_what_is_kept_after_any_ends(table, monkeypatch):
+    """Changes that leave the table before they were encoded, and after."""
+    audit, clock = table
+    monkeypatch.setattr(audit, "_changes", deque(maxlen=7))
+    audit._changes.extend(Change(n, "", "a:1", "X", str(n), "") for n in range(5))
+    for number in range(5, 30):
+        clock.ms = KEPT_MS + number - 3
+        audit.add(Change(number, "", "a:1", "X", str(number), ""))
+        if number % 4 == 0:
+            clock.ms += 2
+        changes = [msgspec.structs.asdict(each) for each in audit.all()]
+        if number % 3 == 0:
+            text = fastjson.dumps_pretty({"changes": changes})
+            assert b"".join(audit.snapshot()) == text

@@ -52,6 +52,7 @@ def test_deleted_topic_leaves_no_files(tmp_path, queues):
     queues.get("Topic", 0).entry(0)
     queues.get("Other", 0)
     assert queues.delete_topic("Topic") == 3
+    queues.remove_deleted({"Topic"})
     assert [path.name for path in tmp_path.iterdir()] == ["Other"]
     assert (len(queues), len(queues.files)) == (1, 0)
     assert queues.delete_topic("Topic") == 0

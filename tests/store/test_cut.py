@@ -173,7 +173,7 @@ def test_a_deleted_topic_gets_entries_again_after_the_cut(
     store = open_replica()
     writer = ReplicaWriter(store)
     follow(writer, old)
-    store.delete_topic("B")
+    store.delete_topic("B")()
     assert run(writer.cut_steps(end))
     assert store.deleted_topics.ends == {"B": end}
     follow(writer, new)

@@ -95,7 +95,7 @@ def test_a_deleted_topic_stays_deleted(open_store, make_message):
     fill(store, make_message, 20)
     store.close()
     again = open_store()
-    again.delete_topic("Topic")
+    again.delete_topic("Topic")()
     assert not (again.directory.config / NAME).exists(), "it would bring it back"
     again.close()
     assert set(ends_of(again)["queueEnds"]) == {"Other"}

@@ -65,6 +65,6 @@ def test_entries_vouch_after_a_restart_too(store, open_store):
 
 
 def test_nothing_vouches_for_records_of_a_deleted_topic(store):
-    store.delete_topic("Topic")
+    store.delete_topic("Topic")()
     assert store.reads.message_at(0) is not None
     assert store.reads.vouched_at(0) is None

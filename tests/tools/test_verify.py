@@ -249,7 +249,7 @@ def test_a_topic_that_began_again_is_whole(open_store):
     store = open_store()
     for body in (b"old", b"older", b"oldest"):
         store.writes.put(Message("T", 0, body, 0, 0, 1, bytes(8)))
-    store.delete_topic("T")
+    store.delete_topic("T")()
     store.writes.put(Message("T", 0, b"new", 0, 0, 1, bytes(8)))
     store.close()
     assert not verify(store.directory.root).damages

@@ -6,7 +6,9 @@ files before the start of the log, and 316 the queues of unknown topics, both at
 
 import trio
 
+from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
 
@@ -14,6 +16,7 @@ class CleaningHandler:
     """The cleaning part of Java's `AdminBrokerProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
         self._store = broker.store
         self._topics = broker.topics
 
@@ -29,7 +32,26 @@ class CleaningHandler:
             await trio.to_thread.run_sync(step)
         return request.reply()
 
-    def unused_topics(self, request: Command, connection: Connection) -> Command:
+    async def unused_topics(self, request: Command, connection: Connection) -> Command:
         """Remove the queues of topics that are not in the table."""
-        self._store.clean_unused_topics(self._topics.all())
+        unused = self._store.unused_topics(self._topics.all())
+        await note_deletion(self._broker, unused)
+        for topic in unused:
+            if self._topics.get(topic) is None:
+                await trio.to_thread.run_sync(self._store.delete_topic(topic))
         return request.reply()
+
+
+async def note_deletion(broker: BrokerContext, topics: set[str]) -> None:
+    """Save that topics are deleted, before that is done.
+
+    RequestRejected, and nothing changed, if it cannot be saved.
+    """
+    try:
+        await trio.to_thread.run_sync(broker.store.note_deletion(topics))
+    except OSError as error:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"not deleted, because it cannot be saved: {error.strerror}; correct that "
+            "and send it again",
+        ) from error

@@ -35,6 +35,7 @@ class GroupHandler:
         self._topics = broker.topics
         self._offsets = broker.offsets
         self._statistics = broker.statistics
+        self._next_turn = broker.next_turn
 
     def update(self, request: Command, connection: Connection) -> Later:
         """Create a group or change it; no body changes nothing, as in Java."""
@@ -63,14 +64,15 @@ class GroupHandler:
         for config in configs:
             self._groups.update(config)
 
-    def delete(self, request: Command, connection: Connection) -> Later:
+    async def delete(self, request: Command, connection: Connection) -> Command:
         """Delete a group, with its offsets if the request asks for it."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
             self._offsets.remove_group(header.group_name)
-        self._statistics.forget_group(header.group_name)
-        return self._groups.kept(request.reply())
+        for _ in self._statistics.forget_group(header.group_name):
+            await self._next_turn()
+        return await self._groups.kept(request.reply())
 
     def forbid(self, request: Command, connection: Connection) -> Command:
         """Forbid or allow a topic to a group, and answer the present state."""

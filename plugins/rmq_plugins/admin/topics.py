@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+import trio
+
 from rmq.errors import RequestRejected
 from rmq.plugin import TOPIC_PUT_NUMS, BrokerContext, Connection, Later, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue, TopicList
@@ -25,6 +27,7 @@ from rmq.protocol.headers.admin import (
 )
 from rmq.protocol.topics import validate_topic
 from rmq_plugins.admin.attributes import MESSAGE_TYPE, change_attributes
+from rmq_plugins.admin.cleaning import note_deletion
 from rmq_plugins.admin.paging import page
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -41,6 +44,7 @@ class TopicHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
+        self._broker = broker
         self._topics = broker.topics
         self._name_servers = broker.name_servers
         self._offsets = broker.offsets
@@ -107,15 +111,17 @@ class TopicHandler:
         )
         self._check(config)
 
-    def delete(self, request: Command, connection: Connection) -> Later:
+    async def delete(self, request: Command, connection: Connection) -> Command:
         """Delete a topic with its queues and committed offsets."""
         name = request.header(DeleteTopicRequestHeader).topic
         self._check_name(name)
+        await note_deletion(self._broker, {name})
         self._topics.delete(name)
         self._offsets.remove_topic(name)
-        self._store.delete_topic(name)
-        self._statistics.forget_topic(name)
-        return self._known(request.reply())
+        await trio.to_thread.run_sync(self._store.delete_topic(name))
+        for _ in self._statistics.forget_topic(name):
+            await self._next_turn()
+        return await self._known(request.reply())
 
     async def _known(self, answer: Command) -> Command:
         """Return the answer when the change is kept, and the name servers know it."""

@@ -154,7 +154,7 @@ class OffsetTable(JsonTable):
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets in a topic."""
-        return [group for name, group in self._pairs() if name == topic]
+        return [group for group, topics in self._topics_of.items() if topic in topics]
 
     def clone(self, source: str, target: str, topic: str) -> bool:
         """Copy the offsets of one group to another; False if there are none."""
@@ -226,26 +226,25 @@ class OffsetTable(JsonTable):
     def remove_topic(self, topic: str) -> None:
         """Forget the offsets of a topic."""
         self._resets = {k: v for k, v in self._resets.items() if k[1] != topic}
-        self._remove(lambda key: key.partition(SEPARATOR)[0] == topic)
+        self._remove([(topic, group) for group in self.groups_of(topic)])
 
     def remove_group(self, group: str) -> None:
         """Forget the offsets of a group."""
         self._resets = {k: v for k, v in self._resets.items() if k[0] != group}
-        self._remove(lambda key: key.partition(SEPARATOR)[2] == group)
+        self._remove([(topic, group) for topic in self.topics_of(group)])
 
-    def _remove(self, matches: Any) -> None:  # noqa: ANN401 - a predicate on keys
+    def _remove(self, pairs: list[tuple[str, str]]) -> None:
         self.compiled.forget_all()
-        keys = [key for key in self._offsets if matches(key)]
-        for key in keys:
+        for topic, group in pairs:
+            key = f"{topic}{SEPARATOR}{group}"
             queues = self._offsets.pop(key)
             self._queue_quota.give_back(self._quota.maker(key), len(queues))
             self._quota.leave(key)
-            topic, _, group = key.partition(SEPARATOR)
             del self._topics_of[group][topic]
             if not self._topics_of[group]:
                 del self._topics_of[group]
             self._texts.remove(key)
-        if keys:
+        if pairs:
             self.touch()
 
 

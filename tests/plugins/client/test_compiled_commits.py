@@ -111,7 +111,7 @@ def requests(draw):
 def delete_topic(side):
     side.broker.topics.delete("T")
     side.broker.offsets.remove_topic("T")
-    side.store.delete_topic("T")
+    side.store.delete_topic("T")()
 
 
 def delete_group(side):

@@ -196,7 +196,7 @@ def open_topic(side):
 
 def delete_topic(side):
     side.broker.topics.delete("T")
-    side.store.delete_topic("T")
+    side.store.delete_topic("T")()
 
 
 def shut_group(side):

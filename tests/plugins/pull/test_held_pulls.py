@@ -315,7 +315,7 @@ def test_a_topic_that_began_anew_wakes_those_who_waited_before(caller, arrive):
         caller.send(properties="TAGS\x01B\x02")
     arrive()
     caller.pull(subscription="A", offset=3, **SUSPEND)
-    caller.broker.store.delete_topic("T")
+    caller.broker.store.delete_topic("T")()
     caller.send(properties="TAGS\x01B\x02")
     arrive()
     (answer,) = caller.connection.sent

@@ -134,7 +134,7 @@ def test_whatever_comes_leaves_the_same_bytes(sides, data):
             side.play(chunks)
             if change == "delete":
                 side.broker.topics.delete("T")
-                side.store.delete_topic("T")
+                side.store.delete_topic("T")()
             elif change:
                 side.caller.topic("T", queues=1 if change == "fewer" else 3)
     assert_equal(python, compiled)
