@@ -40,6 +40,9 @@ RING_TESTS = [
 RING = {"RMQ_TAIL_RING": "16777216"}
 """Every store has a ring of this size, if it does not ask for one."""
 
+TIMEOUT_S = 300
+"""Of a test; it takes three to five times as long as in the plain build."""
+
 MARKS = "not interop and not crash and not spark and not distribution"
 
 
@@ -73,7 +76,6 @@ def environment(folder: Path, library: str, reports: Path) -> dict[str, str]:
     options = "detect_leaks=0:allocator_may_return_null=1"
     return os.environ | {
         "PYTHONPATH": f"{folder}:{folder / 'plugins'}:{folder / 'spark'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONMALLOC": "malloc",
         "LD_PRELOAD": library,
         "ASAN_OPTIONS": f"{options}:log_path={reports / 'report'}",
@@ -93,6 +95,7 @@ def run(folder: Path, library: str, arguments: list[str]) -> int:
     runs = [(arguments, {})] if arguments else [(TESTS, {}), (RING_TESTS, RING)]
     workers = os.environ.get("WORKERS", "2")
     command = [sys.executable, "-m", "pytest", "-q", "-m", MARKS, "-n", workers]
+    command += ["-o", f"timeout={TIMEOUT_S}", "-o", "faulthandler_timeout=0"]
     statuses = [
         subprocess.run(
             [*command, *tests],
