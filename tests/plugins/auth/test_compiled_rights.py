@@ -101,11 +101,12 @@ async def estate(tmp_path, settings):
         yield estate
 
 
-async def test_signed_sends_are_served_compiled_after_the_first(estate):
+async def test_signed_sends_are_served_compiled(estate):
+    """The first makes the topic; the second comes after the name servers know it."""
     for _ in range(10):
         answer = await estate.send()
         assert answer.code == 0, answer.remark
-    assert estate.served(310) == 9
+    assert estate.served(310) == 8
     assert estate.node.broker.context.store.reads.max_offset("Orders", 0) == 10
 
 
@@ -120,8 +121,8 @@ async def test_a_wrong_secret_is_refused_as_before(estate):
 
 async def test_another_topic_is_refused_while_the_first_is_served(estate):
     await estate.send()
-    assert (await estate.send("Other", user=ROOT)).code == 0
-    assert (await estate.send("Other", user=ROOT)).code == 0
+    for _ in range(3):
+        assert (await estate.send("Other", user=ROOT)).code == 0
     before = estate.served(310)
     assert before >= 1
     answer = await estate.send("Other")
@@ -162,7 +163,7 @@ async def test_without_authorization_signatures_are_still_checked(tmp_path):
     settings = ON | {"authorizationEnabled": "false"}
     async with opened(tmp_path, settings) as estate:
         await estate.signer.create_user("ann")
-        for _ in range(4):
+        for _ in range(5):
             assert (await estate.send()).code == 0
         assert estate.served(310) == 3
         assert (await estate.send(user=("ann", "x"))).code == ResponseCode.NO_PERMISSION
