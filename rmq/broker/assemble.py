@@ -90,7 +90,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         queue_locks=QueueLocks(clock),
         name_servers=names,
         role=role,
-        replication=Replication(replication or ReplicationConfig(), role, store, names),
+        replication=Replication(replication, config, role, store, names),
         store_host=store_host,
         address=address,
         boot_ms=clock.now_ms(),

@@ -160,6 +160,7 @@ class Broker:
         self.config = context.config
         self.port = ports.main
         self.fast_port = ports.fast
+        self.ha_port: int = ports.replicas.getsockname()[1]
         self.advertised = ports.advertised
         self.is_guarded = bool(context.registered.guards)
         self._server = server

@@ -10,9 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 
 import trio
 
+from rmq.broker.config import BrokerConfig
 from rmq.broker.copied_tables import CopiedTables
 from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
+from rmq.broker.suggestion import Suggestion
 from rmq.broker.upstream import MasterUpstream
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.primary import Primary
@@ -31,14 +33,16 @@ class Replication:
 
     def __init__(
         self,
-        config: ReplicationConfig,
+        config: ReplicationConfig | None,
+        broker: BrokerConfig,
         role: Role,
         store: MessageStore,
         name_servers: NameServers,
     ) -> None:
-        self.config = config
+        self.config = config = config or ReplicationConfig()
         self.role = role
         self.tables = CopiedTables(role, name_servers.ask)
+        self.suggestion = Suggestion(broker, role, store, name_servers)
         self.replica: Replica | None = None
         self._store = store
         self._name_servers = name_servers
@@ -66,6 +70,7 @@ class Replication:
         """Serve replicas, and follow the master if this is a slave."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.primary.serve, listening)
+            nursery.start_soon(self.suggestion.run)
             if self.replica is not None:
                 nursery.start_soon(self.replica.run)
                 nursery.start_soon(self.tables.run)

@@ -186,6 +186,13 @@ def _report_start(node: nodes.Node) -> None:
             broker.fast_port,
             config.bind_address,
         )
+    if not config.bind_address.startswith("127."):
+        logger.warning(
+            "port %d on %s gives the whole log, past users and policies, to the "
+            "addresses of the registered brokers of the group and to rmq.haPeers",
+            broker.ha_port,
+            config.bind_address,
+        )
     if greeting.is_wanted():
         click.echo("\n" + greeting.before_ready(node), err=True)
     click.echo(

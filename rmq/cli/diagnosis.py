@@ -26,7 +26,7 @@ from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress, request
 from rmq.client.identity import ANY_NAME, Identity, Trust
 from rmq.client.link import Link
-from rmq.config import build, check
+from rmq.config import build, check, parse_properties
 from rmq.errors import ConfigError, PeerError, RmqError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
@@ -192,6 +192,8 @@ def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
     """Whether strangers may use the ports."""
     port, host = config.listen_port, config.bind_address
     ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
+    if not port:
+        ports = f"two free ports on {host}"
     if host.startswith("127."):
         yield Finding("access", f"{ports}: only this machine reaches them")
     elif auth.authentication_enabled or config.allow_open:
@@ -287,11 +289,22 @@ def _agreement(infos: Mapping[str, Any]) -> Findings:
         yield Finding("name servers", f"all {len(known)} know the same brokers")
 
 
+def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
+    """Whether the fast port lies two below the main one, as clients expect it."""
+    try:
+        answer = admin.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(answer.body).get("listenPort") != "0"
+    except RmqError:
+        return True
+
+
 def _ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
     """Whether this host can connect to the addresses that clients get."""
     host, _, port = broker.address.rpartition(":")
-    fast = f"{host}:{int(port) - FAST_PORT_DISTANCE}"
-    for address, what in ((broker.address, "main port"), (fast, "fast port")):
+    addresses = {"main port": broker.address}
+    if _has_fixed_ports(admin, broker):
+        addresses["fast port"] = f"{host}:{int(port) - FAST_PORT_DISTANCE}"
+    for what, address in addresses.items():
         subject = f"{broker.name} {what}"
         try:
             with Link(address, admin.timeout_s, admin.identity) as link:

@@ -90,9 +90,9 @@ def _replication_families(broker: BrokerContext) -> Iterator[Family]:
             Sample(getattr(each, value), {"replica": each.address}) for each in replicas
         ]
         yield Family(name, "gauge", text, samples)
-    if replica is not None:
-        text = "1: this slave follows its master"
-        yield _gauge("rmq_following", text, replica.is_following)
+    text = "1: this slave follows its master"
+    follows = [] if replica is None else [Sample(replica.is_following, {})]
+    yield Family("rmq_following", "gauge", text, follows)
 
 
 def _network_families(server: RemotingServer) -> Iterator[Family]:

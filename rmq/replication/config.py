@@ -58,6 +58,19 @@ class ReplicationConfig(Configuration):
         high=(4 << 20) - 12,
         doc="most bytes of the log in one frame",
     )
+    ha_flow_control: bool = option(
+        False,
+        key="haFlowControlEnable",
+        doc="send each replica at most maxHaTransferByteInSecond",
+    )
+    ha_bytes_per_second: int = option(
+        104_857_600,
+        key="maxHaTransferByteInSecond",
+        low=1,
+        high=LONG_MAX,
+        doc="most bytes of the log that a replica gets in a second, with "
+        "haFlowControlEnable",
+    )
     in_sync_replicas: int = option(
         1,
         key="inSyncReplicas",

@@ -30,6 +30,9 @@ RECEIVE_SIZE = 4096
 PUSH_LIMIT = 1 << 20
 """Bytes for one replica before other tasks run."""
 
+FLOW_PAUSE_S = 0.02
+"""Pause of a follower that has had what a second allows."""
+
 TRUSTED_REPORTS = 2
 """A replica that has reported so often takes larger frames."""
 
@@ -135,6 +138,8 @@ class Follower:
         while True:
             if not self._send_some(PUSH_LIMIT):
                 await trio.lowlevel.wait_writable(self._socket)
+            elif not self._left and not self._allowance():
+                await trio.sleep(FLOW_PAUSE_S)
             elif self._left or self.next_offset < self._log.end_offset:
                 await self._read_ahead()
             else:
@@ -189,7 +194,14 @@ class Follower:
         log = self._log
         rest = log.end_offset - self.next_offset
         to_next_file = log.files.end_of(self.next_offset) - self.next_offset
-        return max(0, min(rest, to_next_file, self._frame_limit))
+        return max(0, min(rest, to_next_file, self._frame_limit, self._allowance()))
+
+    def _allowance(self) -> int:
+        """Return how many bytes may go in this second; Java counts heads only."""
+        config = self._config
+        if not config.ha_flow_control:
+            return config.ha_frame_size
+        return max(0, config.ha_bytes_per_second - self.rate.of_this_second())
 
     def _send_part(self) -> int:
         """Send what is left of the frame; return how many bytes went, 0 if none."""

@@ -16,6 +16,11 @@ class ByteRate:
         self._turn()
         self._bytes += count
 
+    def of_this_second(self) -> int:
+        """Return the bytes of the second that runs."""
+        self._turn()
+        return self._bytes
+
     def per_second(self) -> int:
         """Return the bytes of the second before this one."""
         self._turn()

@@ -13,6 +13,7 @@ from rmq.cli.group_findings import group_findings
 from rmq.client.admin import AdminClient
 from rmq.client.identity import Identity
 from rmq.errors import ConfigError
+from rmq.http.own_metrics import families
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import BrokerRole, StoreConfig
@@ -218,6 +219,20 @@ def test_what_tools_see(rmq_cluster):
     assert facts["rmq.replica.state"].startswith("following ")
     answer = ask(master, RequestCode.EXCHANGE_BROKER_HA_INFO)
     assert answer.ext_fields["masterHaAddress"] == link["masterAddr"]
+
+
+def test_what_metrics_see(rmq_cluster):
+    rmq_cluster.master.send("T", b"one")
+    rmq_cluster.catch_up()
+    found = {}
+    for broker in (rmq_cluster.master, rmq_cluster.slave):
+        context, server = context_of(broker), broker.node.server
+        for family in families(context, server):
+            found.setdefault(family.name, []).extend(family.samples)
+    assert [sample.value for sample in found["rmq_following"]] == [True]
+    for name in ("lag_bytes", "in_sync", "bytes_per_second"):
+        [sample] = found[f"rmq_replica_{name}"]
+        assert sample.labels["replica"].startswith("127.0.0.1:")
 
 
 # -- SYNC_MASTER

@@ -68,6 +68,19 @@ async def test_frames_end_with_files_and_are_small_at_first(store):
         assert max(sizes) == 5_000
 
 
+@pytest.mark.slow
+async def test_flow_control_counts_all_bytes(store):
+    end = put(store, 800)
+    limit = end // 4
+    keys = {"ha_flow_control": True, "ha_bytes_per_second": limit}
+    async with serving(store, **keys) as (primary, port), peer_of(port) as peer:
+        began = trio.current_time()
+        await peer.report(1)
+        await peer.log_up_to(end)
+        assert 2 < trio.current_time() - began < 6
+        assert 0 < primary.statuses()[0].bytes_per_second <= limit + 1_000
+
+
 async def test_an_empty_replica_of_java_gets_the_newest_file(store):
     end = put(store, 800)
     newest = end - end % FILE_SIZE

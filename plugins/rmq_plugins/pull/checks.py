@@ -34,6 +34,8 @@ class PullPlan(NamedTuple):
     filter: PullFilter
     topic_sys_flag: int
     group_sys_flag: int
+    slow_broker_id: int = 0
+    """From which broker the group reads when it is far behind, if that one serves."""
 
 
 class PullChecks:
@@ -66,7 +68,12 @@ class PullChecks:
         if self._config.filter_support_retry and is_retry_topic(header.topic):
             select = select_retries(header.topic, self._filters)
             wanted = wanted._replace(predicate=select)
-        return PullPlan(wanted, topic.topic_sys_flag, group.group_sys_flag)
+        return PullPlan(
+            wanted,
+            topic.topic_sys_flag,
+            group.group_sys_flag,
+            group.which_broker_when_consume_slowly,
+        )
 
     def _check_broker(self, request: Command) -> None:
         if not is_readable(self._config.broker_permission):

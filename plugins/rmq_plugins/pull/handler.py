@@ -37,8 +37,9 @@ from rmq_plugins.pull.held_pulls import (
 )
 from rmq_plugins.pull.native import NativePulls
 
-MASTER_ID: Final = "0"
-"""Slaves do not serve pulls, so the master is always suggested."""
+MASTER_ID: Final = 0
+"""From where consumers read, unless they are far behind; compiled pulls say no other.
+"""
 
 COLD_READERS: Final = 2
 """Threads that read from the disk at the same time; other cold pulls wait for one."""
@@ -90,6 +91,7 @@ class PullHandler:
         self._max_examined = broker.store_config.filter_scan_entries
         self._now_ms = broker.clock.steady_ms
         self._config = broker.config
+        self._suggestion = broker.replication.suggestion
 
     @property
     def _short_poll_ms(self) -> int | None:
@@ -315,10 +317,15 @@ class PullHandler:
                 len(result.body),
                 result.next_begin_offset,
             )
+        suggested, may_leave = MASTER_ID, False
+        if result.is_far_behind:
+            suggested = self._suggestion.broker_for(plan.slow_broker_id)
+            may_leave = self._config.slave_read_enable
         view = None
-        if self._native is not None and result.status in _PLAIN:
+        if self._native is not None and result.status in _PLAIN and not may_leave:
             view = self._native.show(header, plan)
-        return Ran(_answer(request, header, plan, result), result, tag_codes, view)
+        answer = _answer(request, header, plan, result, suggested)
+        return Ran(answer, result, tag_codes, view)
 
     def _read(
         self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
@@ -449,8 +456,9 @@ def _answer(
     header: PullMessageRequestHeader,
     plan: PullPlan,
     result: GetResult,
+    suggested: int,
 ) -> Command:
-    """Say what the store found."""
+    """Say what the store found, and which broker serves the next pull."""
     code = CODES.get(result.status)
     if code is None:
         code = (
@@ -459,7 +467,7 @@ def _answer(
             else ResponseCode.PULL_NOT_FOUND
         )
     fields = {
-        "suggestWhichBrokerId": MASTER_ID,
+        "suggestWhichBrokerId": str(suggested),
         "nextBeginOffset": str(result.next_begin_offset),
         "minOffset": str(result.min_offset),
         "maxOffset": str(result.max_offset),
