@@ -96,6 +96,9 @@ spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
 
+bench-client: $(VENV)/.dev  ## the Python client: sends, lists, consumers, threads under each loop; 2 minutes
+	$(BIN)/python bench/client.py $(ARGS)
+
 bench-ordinary: $(VENV)/.dev  ## few messages a second and consumers that wait, beside Java 5.5.0; 8 minutes
 	$(BIN)/python bench/ordinary.py
 

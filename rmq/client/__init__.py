@@ -1,1 +1,78 @@
-"""Programs that talk to brokers and name servers."""
+"""The Python client: producers and consumers under asyncio, uvloop and trio.
+
+`rmq.client.blocking` has the same for threads. Names are imported on first use, so that
+tools which ask one question pay for nothing else.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmq._fastpath.client_messages import (
+        ReceivedMessage as ReceivedMessage,
+    )
+    from rmq._fastpath.client_messages import (
+        SendResult as SendResult,
+    )
+    from rmq._fastpath.client_messages import (
+        SendStatus as SendStatus,
+    )
+    from rmq.client.client import Client as Client
+    from rmq.client.consumer import Consumer as Consumer
+    from rmq.client.core.routes import MessageQueue as MessageQueue
+    from rmq.client.delivery import Delivery as Delivery
+    from rmq.client.errors import ClientClosed as ClientClosed
+    from rmq.client.errors import ClientError as ClientError
+    from rmq.client.errors import ClientForked as ClientForked
+    from rmq.client.errors import NoRoute as NoRoute
+    from rmq.client.errors import NotAssigned as NotAssigned
+    from rmq.client.errors import RequestTimeout as RequestTimeout
+    from rmq.client.errors import SendFailed as SendFailed
+    from rmq.client.errors import SendManyFailed as SendManyFailed
+    from rmq.client.errors import SendRefused as SendRefused
+    from rmq.client.errors import SendTimeout as SendTimeout
+    from rmq.client.errors import SubscriptionRefused as SubscriptionRefused
+    from rmq.client.errors import TransactionFailed as TransactionFailed
+    from rmq.client.identity import Trust as Trust
+    from rmq.client.message import Message as Message
+    from rmq.client.offsets import FileOffsets as FileOffsets
+    from rmq.client.producer import Producer as Producer
+    from rmq.client.signing import Credentials as Credentials
+    from rmq.client.subscription import Sql as Sql
+    from rmq.client.transaction import Transaction as Transaction
+
+_MODULES = {
+    "client": "Client",
+    "consumer": "Consumer",
+    "core.routes": "MessageQueue",
+    "delivery": "Delivery",
+    "errors": "ClientClosed ClientError ClientForked NoRoute NotAssigned "
+    "RequestTimeout SendFailed SendManyFailed SendRefused SendTimeout "
+    "SubscriptionRefused TransactionFailed",
+    "identity": "Trust",
+    "message": "Message",
+    "offsets": "FileOffsets",
+    "producer": "Producer",
+    "signing": "Credentials",
+    "subscription": "Sql",
+    "transaction": "Transaction",
+}
+_HOMES = {
+    name: f"rmq.client.{module}"
+    for module, names in _MODULES.items()
+    for name in names.split()
+} | dict.fromkeys(
+    ("ReceivedMessage", "SendResult", "SendStatus"), "rmq._fastpath.client_messages"
+)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

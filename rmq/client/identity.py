@@ -35,7 +35,7 @@ class Trust(NamedTuple):
         # imported on use: plain connections need no OpenSSL, 15 ms of every command
         import ssl
 
-        context = self._context()
+        context = self.context()
         name = self.name or address.rpartition(":")[0].strip("[]")
         try:
             return context.wrap_socket(
@@ -48,7 +48,8 @@ class Trust(NamedTuple):
                 f"{address} does not offer TLS: {_reason(error)}"
             ) from error
 
-    def _context(self) -> "ssl.SSLContext":
+    def context(self) -> "ssl.SSLContext":
+        """Return what OpenSSL needs; ConfigError if one of our files cannot be used."""
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -8,14 +8,17 @@ hexadecimal: 32 or 56 characters.
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rmq._fastpath import MappedFile, RecordMagic, RecordView, decode_record
+from rmq._fastpath import RecordMagic, RecordView, decode_record
 from rmq.errors import LocalProtocolError, RemoteProtocolError
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.flags import COMPRESSED
 from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties
+
+if TYPE_CHECKING:
+    from rmq._fastpath import MappedFile
 
 __all__ = [
     "RecordView",
@@ -145,7 +148,7 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
     return records
 
 
-def decode_stored_at(data: bytes | MappedFile, position: int) -> StoredMessage:
+def decode_stored_at(data: "bytes | MappedFile", position: int) -> StoredMessage:
     """Read one of several records; its CRC is not checked."""
     try:
         record = decode_record(data, position, check_crc=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmq.testing.broker import running_name_server, running_node
+    from rmq.testing.client import TestClient
     from rmq.testing.clocks import ManualClock, TrioClock
     from rmq.testing.cluster import ClusterThreads
     from rmq.testing.conformance import check_plugin
@@ -24,6 +25,7 @@ _HOMES = {
     "NameServerThread": "threads",
     "PeerPair": "peer",
     "RawClient": "peer",
+    "TestClient": "client",
     "TrioClock": "clocks",
     "check_plugin": "conformance",
     "running_name_server": "broker",
@@ -38,6 +40,7 @@ __all__ = [
     "NameServerThread",
     "PeerPair",
     "RawClient",
+    "TestClient",
     "TrioClock",
     "check_plugin",
     "running_name_server",

@@ -1,16 +1,17 @@
-"""The fixtures `rmq_broker`, `rmq_cluster` and `rmq_namesrv`, for all who have rmq.
+"""The fixtures `rmq_broker`, `rmq_client`, `rmq_cluster` and `rmq_namesrv`.
 
 pytest finds this module by its entry point. It imports rmq only when a test uses a
 fixture, so that a project without a broker in its tests pays nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from rmq.testing.client import TestClient
     from rmq.testing.cluster import ClusterThreads
     from rmq.testing.threads import BrokerThread, NameServerThread
 
@@ -30,6 +31,14 @@ def rmq_broker(
 
     with BrokerThread(tmp_path / "rmq-broker", rmq_broker_settings) as broker:
         yield broker
+
+
+@pytest.fixture
+def rmq_client(rmq_broker: "BrokerThread") -> "Callable[[], TestClient]":
+    """What makes clients of `rmq_broker` for `async with`."""
+    from rmq.testing.client import TestClient
+
+    return lambda: TestClient(rmq_broker.name_server)
 
 
 @pytest.fixture

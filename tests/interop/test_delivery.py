@@ -21,14 +21,14 @@ from .interchange import is_served
 from .messages import digest_of_stored, digests
 from .processes import broker_arguments, free_port, serving
 from .test_name_servers import java_server
-from .toolchains import Go, Java, JavaServers, Node, Pip
+from .toolchains import Go, Java, JavaServers, Node, Pip, Rmq
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 NAME = "broker-delivery"
 QUEUES = 4
 COUNT = 60
-CLIENTS = (Java, Go, Pip, Node)
+CLIENTS = (Rmq, Java, Go, Pip, Node)
 INTERRUPTIONS = ("straight", "restart", "kill", "rmq to Java", "Java to rmq")
 NEEDS = {
     "test_dead_letters": "dead letters",

@@ -261,4 +261,21 @@ class Node:
         return ["node", str(self._folder / "driver.js"), *arguments]
 
 
-CLIENT_TOOLCHAINS = (Java, OldJava, Go, Pip, Node)
+class Rmq:
+    """`rmq.client`, the client of this project."""
+
+    name = "rmq"
+    can = COMMON | LATER | {"binary", "namespace", "reply"}
+
+    @staticmethod
+    def missing() -> str | None:
+        return None
+
+    def prepare(self) -> None:
+        """Nothing: it is here."""
+
+    def driver(self, home: Path, *arguments: str) -> list[str]:
+        return [sys.executable, str(CLIENTS / "rmq_driver.py"), *arguments]
+
+
+CLIENT_TOOLCHAINS = (Rmq, Java, OldJava, Go, Pip, Node)

@@ -1,0 +1,129 @@
+from collections.abc import Callable, Collection, Coroutine
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, Protocol, final
+
+class SendStatus(IntEnum):
+    """Which copies the broker has waited for; the message is stored with any."""
+
+    SEND_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+class _Queue(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def broker(self) -> str: ...
+    @property
+    def queue_id(self) -> int: ...
+
+@final
+class SendResult:
+    """A stored message: its ids and its place."""
+
+    msg_id: str
+    offset_msg_id: str
+    queue: _Queue
+    queue_offset: int
+    transaction_id: str | None
+    recall_handle: str | None
+
+    def __init__(
+        self,
+        code: int,
+        msg_id: str,
+        offset_msg_id: str,
+        queue: object,
+        queue_offset: int,
+        transaction_id: str | None = None,
+        recall_handle: str | None = None,
+    ) -> None: ...
+    @property
+    def status(self) -> SendStatus:
+        """Which copies the broker has waited for; the message is stored with any."""
+
+class Lease(Protocol):
+    """What has handed a message out."""
+
+    def ack(self, message: ReceivedMessage) -> bool: ...
+    def nack(
+        self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
+    ) -> Coroutine[Any, Any, None]: ...
+
+@final
+class ReceivedMessage:
+    """A message from a broker. `lease` is what `ack` and `nack` are passed to."""
+
+    topic: str
+    body: bytes
+    queue: _Queue
+    queue_offset: int
+    physical_offset: int
+    born_ms: int
+    stored_ms: int
+    size: int
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    prepared_offset: int
+    tags: str
+    lease: Lease
+    local_attempts: int
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties by name; the dictionary is this message's own."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys for look-ups, one after another."""
+
+    @property
+    def msg_id(self) -> str:
+        """The id that the producer gave it; without one, `offset_msg_id`."""
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id by which the broker finds the record."""
+
+    @property
+    def attempt(self) -> int:
+        """1 at the first delivery; one more after each failure."""
+
+    @property
+    def born_at(self) -> datetime:
+        """When the producer sent it, by the producer's clock."""
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it."""
+
+    @property
+    def born_host(self) -> str:
+        """The address of the producer, `ip:port`."""
+
+    def ack(self) -> bool:
+        """Mark it consumed; False if its queue now belongs to another consumer."""
+
+    def nack(
+        self, delay_s: float | None = None, *, dead_letter: bool = False
+    ) -> Coroutine[Any, Any, None]:
+        """Have it delivered again later, or put into the dead-letter queue."""
+
+def decode_messages(
+    data: bytes,
+    topic: str,
+    queue: object,
+    lease: object = None,
+    *,
+    tags: Collection[str] | None = None,
+    inflate: Callable[[bytes, int], bytes] | None = None,
+    is_retry: bool = False,
+) -> list[ReceivedMessage]:
+    """Return the messages in the body of an answer; ValueError if it is damaged.
+
+    `tags` are those that are wanted, None for all. `inflate` gets a compressed body and
+    the flag that names its compression. With `is_retry` a message has the topic that it
+    was first sent to.
+    """

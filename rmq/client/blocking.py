@@ -1,0 +1,330 @@
+"""The client for threads: `Producer` and `Consumer` without `await`, from any thread.
+
+    with Producer(NS) as producer, Consumer(NS, "billing", "Orders") as consumer:
+        producer.send(Message("Orders", b"bread"))
+        for message in consumer:
+            book(message.body)
+
+The work is done by the asynchronous client in the thread of the portal. A method here
+has the parameters of the one there; `blocking.pyi` has them for readers and for mypy.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+import anyio.to_thread
+
+from rmq._fastpath.client_messages import ReceivedMessage, SendResult
+from rmq.client.consumer import Consumer as AsyncConsumer
+from rmq.client.core.routes import MessageQueue
+from rmq.client.delivery import Delivery as AsyncDelivery
+from rmq.client.errors import ClientError
+from rmq.client.message import Message
+from rmq.client.portal import portal
+from rmq.client.producer import Producer as AsyncProducer
+from rmq.client.sharer import Sharer
+
+AHEAD: Final = 256
+"""Messages that an iterator takes from the portal at once."""
+
+
+class _Blocking:
+    """Opens and closes what it wraps; `_call` runs one of its methods."""
+
+    _inner: Sharer
+
+    def __enter__(self) -> Self:
+        portal().call(self._inner.start)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        portal().call(self._inner.aclose)
+
+    def close(self) -> None:
+        """End it, as leaving the block does."""
+        self.__exit__(None, None, None)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def call(self: _Blocking, *args: object, **options: object) -> object:
+        return portal().call(partial(getattr(self._inner, name), *args, **options))
+
+    call.__name__ = name
+    return call
+
+
+class Delivery:
+    """A message that `enqueue` has taken."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._result: SendResult | None = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether the broker has answered, or the message has failed for good."""
+        return not self._ended.locked()
+
+    def result(self, timeout_s: float | None = None) -> SendResult:
+        """Wait for the result; TimeoutError, or the failure of the message."""
+        if not self._ended.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise TimeoutError(f"no result within {timeout_s:g} s")
+        self._ended.release()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def end(self, inner: AsyncDelivery) -> None:
+        """Take the result; for the producer."""
+        self._error = inner.error()
+        if self._error is None:
+            self._result = inner.result()
+        self._ended.release()
+
+    def fail(self, error: BaseException) -> None:
+        """Take a failure before it was sent; for the producer."""
+        self._error = error
+        self._ended.release()
+
+
+class Producer(_Blocking):
+    """Sends messages, as `rmq.client.Producer` does."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - see .pyi
+        self._inner: AsyncProducer = AsyncProducer(*args, **options)
+        self._room = threading.Semaphore(options.get("max_pending", 10_000))
+        self._taken: deque[tuple[Message, dict[str, Any], Delivery]] = deque()
+        self._is_draining = False
+        self._lock = threading.Lock()
+
+    send = _method("send")
+    send_many = _method("send_many")
+    send_oneway = _method("send_oneway")
+    request = _method("request")
+    reply = _method("reply")
+    recall = _method("recall")
+
+    def enqueue(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> Delivery:
+        """Take a message; wait for room only."""
+        delivery = Delivery()
+        self._room.acquire()
+        with self._lock:
+            self._taken.append((message, {"key": key, "queue": queue}, delivery))
+            is_first, self._is_draining = not self._is_draining, True
+        if is_first:
+            portal().post(self._start_draining)
+        return delivery
+
+    def _start_draining(self) -> None:
+        if self._inner.is_ended:
+            self._fail_all()
+        else:
+            self._inner.spawn(self._drain)
+
+    async def _drain(self) -> None:
+        """Pass on what threads have enqueued."""
+        while True:
+            with self._lock:
+                if not self._taken:
+                    self._is_draining = False
+                    return
+                message, options, delivery = self._taken.popleft()
+            try:
+                inner = await self._inner.enqueue(message, **options)
+            except (ClientError, ValueError) as error:
+                self._room.release()
+                delivery.fail(error)
+            else:
+                inner.add_done_callback(partial(self._end, delivery))
+
+    def _end(self, delivery: Delivery, inner: AsyncDelivery) -> None:
+        self._room.release()
+        delivery.end(inner)
+
+    def _fail_all(self) -> None:
+        self._is_draining = False
+        while self._taken:
+            self._taken.popleft()[2].fail(ClientError("the producer was closed"))
+            self._room.release()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait for all that was enqueued; SendManyFailed for what failed since."""
+        portal().call(self._flush, timeout_s)
+
+    async def _flush(self, timeout_s: float | None) -> None:
+        with anyio.fail_after(timeout_s):
+            while self._is_draining:  # noqa: ASYNC110 - seldom, and not for long
+                await anyio.sleep(0.001)
+            await self._inner.flush()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.flush()
+        super().__exit__(kind, error, trace)
+
+
+class _Lease:
+    """The lease of a message in a thread: the portal settles it."""
+
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a HeldQueue
+        self._inner = inner
+
+    def ack(self, message: ReceivedMessage) -> bool:
+        """Mark it consumed."""
+        return portal().call(self._ack, message)
+
+    async def _ack(self, message: ReceivedMessage) -> bool:
+        found: bool = self._inner.ack(message)
+        return found
+
+    def nack(
+        self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
+    ) -> None:
+        """Have it delivered again."""
+        give_back = partial(self._inner.nack, dead_letter=dead_letter)
+        portal().call(give_back, message, delay_s)
+
+
+class Consumer(_Blocking):
+    """Receives messages, as `rmq.client.Consumer` does."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - see .pyi
+        self._inner: AsyncConsumer = AsyncConsumer(*args, **options)
+        self._here: deque[ReceivedMessage] = deque()
+        self._consumed: list[ReceivedMessage] = []
+        self._last: ReceivedMessage | None = None
+
+    queues = _method("queues")
+    fetch = _method("fetch")
+    seek = _method("seek")
+    pause = _method("pause")
+    resume = _method("resume")
+    position = _method("position")
+    committed = _method("committed")
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        """Return the next message; the one before counts as consumed."""
+        if self._last is not None:
+            self._consumed.append(self._last)
+            self._last = None
+        if not self._here:
+            self._here.extend(portal().call(self._more))
+            if not self._here:
+                raise StopIteration
+        self._last = self._here.popleft()
+        return self._last
+
+    async def _more(self) -> list[ReceivedMessage]:
+        """Settle what is consumed; return the next messages, none at the end."""
+        self._settle()
+        inner = self._inner
+        found = await inner.next_batch(1 if inner.ordered else AHEAD)
+        if not found and inner.puller.failure is not None:
+            raise inner.puller.failure
+        return found
+
+    def _settle(self) -> None:
+        consumed, self._consumed = self._consumed, []
+        for message in consumed:
+            message.ack()
+        if consumed:
+            self._inner.released(consumed[0])
+
+    def deliveries(self) -> Iterator[ReceivedMessage]:
+        """Yield messages that only `ack()` and `nack()` settle, in any thread."""
+        while found := portal().call(self._more):
+            for message in found:
+                self._inner.released(message)
+                message.lease = _Lease(message.lease)  # type: ignore[assignment]
+                yield message
+
+    def run(
+        self, handler: Callable[[Any], object], *, concurrency: int = 20, batch: int = 1
+    ) -> None:
+        """Call a function in worker threads for each message, until `stop`."""
+
+        async def serve() -> None:
+            limiter = anyio.CapacityLimiter(concurrency)
+            in_thread = partial(anyio.to_thread.run_sync, handler, limiter=limiter)
+            await self._inner.run(
+                lambda message: in_thread(message), concurrency=concurrency, batch=batch
+            )
+
+        portal().call(serve)
+
+    def stop(self) -> None:
+        """End `run` and the iterators after what they work on."""
+        portal().post(self._inner.stop)
+
+    def assign(self, queues: list[MessageQueue]) -> None:
+        """Have these queues from now on, and no others."""
+
+        async def assign() -> None:
+            self._inner.assign(queues)
+
+        portal().call(assign)
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Return, for each of our queues, how many messages are not yet consumed."""
+
+        async def lag() -> dict[MessageQueue, int]:
+            return self._inner.lag()
+
+        return portal().call(lag)
+
+    def commit(self) -> None:
+        """Have the group continue after all that is consumed."""
+
+        async def commit() -> None:
+            self._settle()
+            await self._inner.commit()
+
+        portal().call(commit)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        portal().call(self._finish, error)
+        super().__exit__(kind, error, trace)
+
+    async def _finish(self, error: BaseException | None) -> None:
+        """Settle what the iterator has given out; give the last back after an error."""
+        last, self._last = self._last, None
+        if last is not None and error is None:
+            self._consumed.append(last)
+        self._settle()
+        if (
+            last is not None
+            and isinstance(error, Exception)
+            and not self._inner.ordered
+        ):
+            await last.nack()

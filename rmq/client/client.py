@@ -1,0 +1,461 @@
+"""Client: connections, routes and heartbeats, which producers and consumers share.
+
+One connection for each address, opened at the first use; after a failure the next one
+is tried after 0.1 s, doubling to 5 s. A route is asked for again every 30 s, and after
+a failure at most once a second. Heartbeats go to every broker of a known route.
+Known in Java as `MQClientInstance`.
+"""
+
+import itertools
+import logging
+import os
+import random
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+import anyio
+
+from rmq.client.connection import Connection, steady_ms
+from rmq.client.core.routes import Route, offered, route_of
+from rmq.client.errors import ClientClosed, ClientForked, NoRoute
+from rmq.client.identity import ANY_NAME, Trust
+from rmq.client.life import Life
+from rmq.client.namespaces import wrap
+from rmq.client.signing import Credentials, signer
+from rmq.client.wire import Tls, Wires, current_wires
+from rmq.errors import ConfigError, ConnectFailed, PeerError, RmqError
+from rmq.logs import Foreign, SparseLog
+from rmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rmq.protocol.bodies.route import TopicRouteData
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.route import GetRouteInfoRequestHeader
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.topics import DEFAULT_TOPIC
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+NAMESRV_ADDR: Final = "NAMESRV_ADDR"
+ASK_TIMEOUT_MS: Final = 3_000
+FIRST_PAUSE_MS: Final = 100
+LONGEST_PAUSE_MS: Final = 5_000
+ROUTE_PAUSE_MS: Final = 1_000
+MIN_TICK_MS: Final = 50
+"""Deadlines are looked at this often at most: one timer for all calls."""
+
+MAX_REQUESTS: Final = 16
+"""Requests of brokers that are worked on at once; more are refused as busy."""
+
+_numbers = itertools.count()
+
+
+class Member(Protocol):
+    """A producer or consumer, as its client sees it."""
+
+    def producer_data(self) -> ProducerData | None:
+        """What heartbeats say of it."""
+
+    def consumer_data(self) -> ConsumerData | None:
+        """What heartbeats say of it."""
+
+    def on_route(self, route: Route) -> None:
+        """Learn that a route has changed."""
+
+    def on_lost(self, address: str) -> None:
+        """Learn that a connection has ended."""
+
+    async def on_request(
+        self, connection: Connection, request: Command
+    ) -> Command | None:
+        """Answer a request of a broker; None if it is not for this member."""
+
+
+class Client(Life):
+    """See above; `name_servers` is `host:port;host:port`, or a list."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        client_id: str | None = None,
+        tls: Trust | None = None,
+        credentials: Credentials | None = None,
+        namespace: str = "",
+        connect_timeout_ms: int = 3_000,
+        route_interval_s: float = 30,
+        heartbeat_interval_s: float = 30,
+    ) -> None:
+        super().__init__()
+        self.name_servers = _addresses(name_servers)
+        self.namespace = namespace
+        self.process_id = os.getpid()
+        self.members: list[Member] = []
+        self.routes: dict[str, Route] = {}
+        self.connections: dict[str, Connection] = {}
+        self._greeted_now: set[Connection] = set()
+        self.is_open = False
+        self.wires: Wires
+        self._given_id = client_id
+        self._trust = tls
+        self._tls: Tls | None = None
+        self._sign = signer(credentials) if credentials else None
+        self._connect_timeout_s = connect_timeout_ms / 1_000
+        self._route_interval_s = route_interval_s
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._host = ""
+        self._locks: dict[str, anyio.Lock] = {}
+        self._failures: dict[str, tuple[int, int]] = {}
+        self._route_tried_ms: dict[str, int] = {}
+        self._offered: set[str] = set()
+        self._preferred = 0
+        self._next_tick_ms = 0
+        self._tick: anyio.Event
+        self._request_count = 0
+        self._number = next(_numbers)
+
+    @property
+    def client_id(self) -> str:
+        """The name of this client in its groups, `ip@pid#number`."""
+        if self._given_id is not None:
+            return self._given_id
+        return f"{self._host or '127.0.0.1'}@{self.process_id}#{self._started_ns}"
+
+    async def own_host(self) -> bytes:
+        """Return the address by which servers see us, for unique keys.
+
+        While no name server can be reached, four random bytes are as unique.
+        """
+        if not self._host:
+            with suppress(PeerError):
+                await self.connection(self.name_servers[0], is_broker=False)
+        return host_bytes(self._host, 0) if self._host else os.urandom(4) + bytes(4)
+
+    # -- life
+
+    async def _open(self) -> None:
+        self.wires = current_wires()
+        self._started_ns = time.time_ns() + self._number
+        self._tick = anyio.Event()
+        if self._trust is not None:
+            name = None if self._trust.name == ANY_NAME else self._trust.name or ""
+            self._tls = Tls(self._trust.context(), name)
+        self.is_open = True
+        _clients.add(self)
+        self._spawn(self._watch_deadlines)
+        self._spawn(self._refresh_routes)
+        self._spawn(self._send_heartbeats)
+
+    async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
+        self.is_open = False
+        connections = list(self.connections.values())
+        self.connections.clear()
+        for connection in connections:
+            connection.close()
+        with anyio.CancelScope(shield=True):
+            for connection in connections:
+                await connection.wire.closed()
+
+    def check(self) -> None:
+        """Raise unless it is open in this process."""
+        if not self.is_open:
+            if os.getpid() != self.process_id:
+                raise ClientForked(self.process_id)
+            raise ClientClosed("this client is not open: use `async with`")
+
+    # -- connections
+
+    async def connection(self, address: str, *, is_broker: bool = True) -> Connection:
+        """Return the open connection to an address; ConnectFailed without one."""
+        self.check()
+        found = self.connections.get(address)
+        if found is not None and found.is_open:
+            return found
+        async with self._locks.setdefault(address, anyio.Lock()):
+            found = self.connections.get(address)
+            if found is None or not found.is_open:
+                found = await self._connect(address)
+                self._greeted_now.add(found)
+                try:
+                    if is_broker:
+                        await self._greet(found)
+                    self.connections[address] = found
+                finally:
+                    self._greeted_now.discard(found)
+                    if self.connections.get(address) is not found:
+                        found.close()
+        return found
+
+    async def _connect(self, address: str) -> Connection:
+        count, until_ms = self._failures.get(address, (0, 0))
+        if steady_ms() < until_ms:
+            raise ConnectFailed(f"{address} could not be reached a moment ago")
+        host, _, port = address.rpartition(":")
+        connection = Connection(
+            address,
+            self.wires.waiter,
+            self._on_request,
+            self._on_lost,
+            self._on_deadline,
+        )
+        tls = self._tls
+        if tls is not None and tls.name == "":
+            tls = Tls(tls.context, host.strip("[]"))
+        try:
+            with anyio.fail_after(self._connect_timeout_s):
+                wire = await self.wires.connect(
+                    host.strip("[]"), int(port), tls, connection
+                )
+        except (OSError, ValueError) as error:
+            pause_ms = min(FIRST_PAUSE_MS << min(count, 10), LONGEST_PAUSE_MS)
+            pause_ms = int(pause_ms * random.uniform(0.8, 1.2))
+            self._failures[address] = count + 1, steady_ms() + pause_ms
+            reason = error or f"no answer in {self._connect_timeout_s:g} s"
+            raise ConnectFailed(f"cannot connect to {address}: {reason}") from error
+        self._failures.pop(address, None)
+        connection.wire = wire
+        connection.sign = self._sign
+        self._host = self._host or wire.local_host
+        return connection
+
+    async def ask(
+        self, address: str, command: Command, timeout_ms: int = ASK_TIMEOUT_MS
+    ) -> Command:
+        """Return the answer of a broker, with any code; PeerError without one."""
+        connection = await self.connection(address)
+        return await connection.ask(command, timeout_ms)
+
+    def _on_lost(self, connection: Connection, reason: str) -> None:
+        if self.connections.get(connection.address) is connection:
+            del self.connections[connection.address]
+            if self.is_open:
+                logger.info("lost %s: %s", connection.address, Foreign(reason))
+        for member in self.members:
+            member.on_lost(connection.address)
+
+    # -- deadlines
+
+    def _on_deadline(self, deadline_ms: int) -> None:
+        if deadline_ms < self._next_tick_ms:
+            self._next_tick_ms = deadline_ms
+            self._tick.set()
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            now_ms = steady_ms()
+            watched = [*self.connections.values(), *self._greeted_now]
+            for connection in watched:
+                connection.expire(now_ms)
+            deadlines = [each.codec.next_deadline_ms for each in watched]
+            self._next_tick_ms = min([*deadlines, now_ms + 60_000])
+            self._tick = anyio.Event()
+            pause_ms = max(self._next_tick_ms - now_ms, MIN_TICK_MS)
+            with anyio.move_on_after(pause_ms / 1_000):
+                await self._tick.wait()
+                await anyio.sleep(MIN_TICK_MS / 1_000)
+
+    # -- routes
+
+    async def route(self, topic: str) -> Route:
+        """Return the route of a topic; NoRoute if nobody knows it."""
+        found = self.routes.get(topic)
+        if found is not None:
+            return found
+        self.check()
+        async with self._locks.setdefault(topic, anyio.Lock()):
+            return self.routes.get(topic) or await self._fetch(topic)
+
+    async def route_to_send(self, topic: str) -> Route:
+        """Return the route of a topic, or where a send would create it."""
+        try:
+            found = await self.route(topic)
+        except NoRoute as error:
+            try:
+                default = await self.route(DEFAULT_TOPIC)
+            except NoRoute:
+                raise error from None
+            self._offered.add(topic)
+            return offered(topic, default)
+        if not found.writable:
+            raise NoRoute(topic, self.name_servers, "no broker of it takes messages")
+        return found
+
+    async def refresh(self, topic: str) -> None:
+        """Ask for a route again, unless that was tried within the last second."""
+        now_ms = steady_ms()
+        if now_ms - self._route_tried_ms.get(topic, -ROUTE_PAUSE_MS) < ROUTE_PAUSE_MS:
+            return
+        with suppress(NoRoute):
+            await self._fetch(topic)
+
+    async def _fetch(self, topic: str) -> Route:
+        self._route_tried_ms[topic] = steady_ms()
+        header = GetRouteInfoRequestHeader(topic=wrap(self.namespace, topic))
+        request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        try:
+            answer = await self.ask_name_server(request)
+            if answer.code != ResponseCode.SUCCESS:
+                self._route_tried_ms.pop(topic, None)
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                    self.routes.pop(topic, None)
+                reason = f"{answer.code}: {(answer.remark or '').strip()}"
+                raise NoRoute(topic, self.name_servers, reason)
+            route = route_of(topic, TopicRouteData.decode(answer.body))
+        except (PeerError, RmqError) as error:
+            if isinstance(error, NoRoute):
+                raise
+            raise NoRoute(topic, self.name_servers, str(error)) from error
+        if route != self.routes.get(topic):
+            self.routes[topic] = route
+            self._offered.discard(topic)
+            for member in self.members:
+                member.on_route(route)
+        return route
+
+    async def ask_name_server(self, request: Command) -> Command:
+        """Return the answer of the first name server that gives one."""
+        failure: PeerError | None = None
+        for _ in self.name_servers:
+            address = self.name_servers[self._preferred % len(self.name_servers)]
+            try:
+                connection = await self.connection(address, is_broker=False)
+                return await connection.ask(request, ASK_TIMEOUT_MS)
+            except PeerError as error:
+                failure = error
+                self._preferred += 1
+        assert failure is not None
+        raise failure
+
+    async def _refresh_routes(self) -> None:
+        while True:
+            await anyio.sleep(self._route_interval_s)
+            for topic in {*self.routes, *self._offered}:
+                with suppress(NoRoute):
+                    await self._fetch(topic)
+
+    # -- heartbeats
+
+    def join(self, member: Member) -> None:
+        """Add a producer or consumer to the heartbeats."""
+        self.members.append(member)
+
+    def leave(self, member: Member) -> None:
+        """Take it out again."""
+        if member in self.members:
+            self.members.remove(member)
+
+    def brokers(self) -> set[str]:
+        """Return the addresses of the masters, with consumers also of the slaves."""
+        has_consumers = any(each.consumer_data() for each in self.members)
+        return {
+            address
+            for route in self.routes.values()
+            for known in route.addresses.values()
+            for number, address in known.items()
+            if number == 0 or has_consumers
+        }
+
+    async def beat(self) -> None:
+        """Send a heartbeat to every broker; those that fail are skipped."""
+        async with anyio.create_task_group() as tasks:
+            for address in self.brokers():
+                tasks.start_soon(self._beat, address)
+
+    async def _beat(self, address: str) -> None:
+        try:
+            known = self.connections.get(address)
+            connection = await self.connection(address)
+            if connection is known:  # a new one has been greeted
+                await self._greet(connection)
+        except (PeerError, ClientClosed) as error:
+            logger.info("no heartbeat to %s: %s", address, Foreign(error))
+
+    async def _greet(self, connection: Connection) -> None:
+        beat = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[
+                data for each in self.members if (data := each.producer_data())
+            ],
+            consumer_data_set=[
+                found for each in self.members if (found := each.consumer_data())
+            ],
+        )
+        if beat.producer_data_set or beat.consumer_data_set:
+            request = Command.request(RequestCode.HEART_BEAT, body=beat.encode())
+            answer = await connection.ask(request, ASK_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                logger.warning(
+                    "%s refuses the heartbeat: %s",
+                    connection.address,
+                    Foreign(answer.remark),
+                )
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await anyio.sleep(self._heartbeat_interval_s)
+            if self.members:
+                await self.beat()
+
+    # -- requests of brokers
+
+    def _on_request(self, connection: Connection, request: Command) -> None:
+        if self._request_count < MAX_REQUESTS and self.is_open:
+            self._request_count += 1
+            self.spawn(self._answer, connection, request)
+        elif not request.is_oneway:
+            busy = request.reply(ResponseCode.SYSTEM_BUSY, "this client is busy")
+            connection.respond(busy)
+
+    async def _answer(self, connection: Connection, request: Command) -> None:
+        try:
+            answer = None
+            for member in list(self.members):
+                answer = await member.on_request(connection, request)
+                if answer is not None:
+                    break
+            else:
+                answer = request.reply(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f"request type {request.code} is not for this client",
+                )
+        except RmqError as error:
+            logger.warning("request %d failed: %s", request.code, Foreign(error))
+            answer = request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        finally:
+            self._request_count -= 1
+        if not request.is_oneway:
+            connection.respond(answer)
+
+
+def _addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    if given is None:
+        given = os.environ.get(NAMESRV_ADDR, "")
+        if not given:
+            raise ConfigError(
+                f"name_servers: give an address, or set the variable {NAMESRV_ADDR}"
+            )
+    if isinstance(given, str):
+        given = given.replace(",", ";").split(";")
+    found = tuple(each.strip() for each in given if each.strip())
+    for each in found:
+        host, _, port = each.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ConfigError(f"name_servers: {each!r} is not HOST:PORT")
+    if not found:
+        raise ConfigError("name_servers: the list is empty")
+    return found
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """Let no client of the parent be used; touch no loop, which shares its epoll."""
+    for client in list(_clients):
+        client.is_open = False
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,66 @@
+"""Compressed bodies: zlib, and lz4 or zstd if their package is installed.
+
+The type is in the flags of the message. Java writes frames of LZ4 and of Zstandard.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Final, Literal
+
+from rmq.errors import ConfigError
+from rmq.protocol import flags
+
+Compression = Literal["zlib", "lz4", "zstd"]
+LEVEL: Final = 5
+"""Java's `compressLevel`."""
+
+MAX_BODY: Final = 128 << 20
+"""The highest maxMessageSize: no client compresses more."""
+
+FLAGS: Final[dict[str, int]] = {
+    "zlib": flags.COMPRESSED | flags.COMPRESSION_ZLIB,
+    "lz4": flags.COMPRESSED | flags.COMPRESSION_LZ4,
+    "zstd": flags.COMPRESSED | flags.COMPRESSION_ZSTD,
+}
+
+
+def compressor(kind: Compression) -> Callable[[bytes], bytes]:
+    """Return what compresses a body; ConfigError if a package is missing."""
+    if kind == "zlib":
+        return lambda body: zlib.compress(body, LEVEL)
+    try:
+        if kind == "lz4":
+            import lz4.frame
+
+            return lambda body: bytes(lz4.frame.compress(body))
+        import zstandard
+    except ImportError as error:
+        raise ConfigError(
+            f"compression {kind!r} needs a package: pip install {error.name}"
+        ) from error
+    return lambda body: bytes(zstandard.ZstdCompressor(level=LEVEL).compress(body))
+
+
+def inflate(body: bytes, sys_flag: int) -> bytes:
+    """Return the plain body; one that cannot be read, or is too large, as it is."""
+    kind = sys_flag & flags.COMPRESSION_MASK
+    try:
+        if kind == flags.COMPRESSION_LZ4:
+            import lz4.frame
+
+            plain = lz4.frame.LZ4FrameDecompressor().decompress(body, MAX_BODY)
+            return bytes(plain)
+        if kind == flags.COMPRESSION_ZSTD:
+            import zstandard
+
+            reader = zstandard.ZstdDecompressor().stream_reader(body)
+            return bytes(reader.read(MAX_BODY))
+        return _inflated(body)
+    except (ImportError, RuntimeError, OSError, ValueError, zlib.error):
+        return body
+
+
+def _inflated(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    plain = stream.decompress(body, MAX_BODY)
+    return plain if stream.eof else body

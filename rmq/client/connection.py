@@ -1,0 +1,233 @@
+"""Connection: requests over one wire, and the tasks that wait for their answers.
+
+A call ends in one of three ways: its answer comes, its time is over, or the wire is
+lost. The end of a wire ends all its calls. Belongs to the loop that opened it.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rmq._fastpath.client_codec import (
+    ANSWER_TO_PULL,
+    ANSWER_TO_SEND,
+    ClientCodec,
+    PullTemplate,
+    SendTemplate,
+)
+from rmq._fastpath.client_messages import SendResult
+from rmq.client.signing import pull_command, send_command
+from rmq.client.wire import Completion, Waiter, Wire
+from rmq.errors import InvokeTimeout, PeerClosed, RemoteProtocolError
+from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.protocol.command import Command
+from rmq.protocol.frames import decode, encode
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+NANOSECONDS: Final = 1_000_000
+
+
+def steady_ms() -> int:
+    """Return milliseconds since some moment; never goes back and never jumps."""
+    return time.monotonic_ns() // NANOSECONDS
+
+
+def date_ms() -> int:
+    """Return milliseconds since 1970."""
+    return time.time_ns() // NANOSECONDS
+
+
+Sent = SendResult | list[SendResult] | Command
+
+
+class Connection:
+    """A wire with its codec; `sign` adds a signature to a command, if there is one."""
+
+    wire: Wire
+
+    def __init__(
+        self,
+        address: str,
+        new_waiter: Callable[[], Waiter],
+        on_request: "Callable[[Connection, Command], None]",
+        on_lost: "Callable[[Connection, str], None]",
+        on_deadline: Callable[[int], None],
+    ) -> None:
+        self.address = address
+        self.is_open = True
+        self.new_waiter = new_waiter
+        self.codec = ClientCodec(decode, encode)
+        self.sign: Callable[[Command], None] | None = None
+        self._on_request = on_request
+        self._on_lost = on_lost
+        self._on_deadline = on_deadline
+        self._end_reason = ""
+
+    # -- calls
+
+    async def ask(self, command: Command, timeout_ms: int) -> Command:
+        """Send a request and wait for its answer; else InvokeTimeout or PeerClosed."""
+        self._check()
+        waiter = self.new_waiter()
+        number = self.start(command, waiter, timeout_ms)
+        try:
+            answer: Command = await waiter
+        finally:
+            self.codec.forget(number)
+        return answer
+
+    def start(self, command: Command, waiter: Completion, timeout_ms: int) -> int:
+        """Send a request; the waiter gets its answer."""
+        if self.sign is not None:
+            self.sign(command)
+        deadline_ms = steady_ms() + timeout_ms
+        number = self.codec.ask(command, waiter, deadline_ms)
+        self._go(deadline_ms)
+        return number
+
+    def oneway(self, command: Command) -> None:
+        """Send a request that nobody answers."""
+        self._check()
+        if self.sign is not None:
+            self.sign(command)
+        self.codec.ask(command, None, 0)
+        self.wire.wake()
+
+    def respond(self, command: Command) -> None:
+        """Answer a request of the server."""
+        if self.is_open:
+            self.codec.respond(command)
+            self.wire.wake()
+
+    def send(
+        self,
+        template: SendTemplate,
+        properties: bytes,
+        body: bytes,
+        waiter: Completion | None,
+        timeout_ms: int,
+        msg_ids: str | list[str],
+        *,
+        sys_flag: int = 0,
+    ) -> int:
+        """Send messages; the waiter gets what `Sent` has. Without one it is oneway."""
+        self._check()
+        deadline_ms = steady_ms() + timeout_ms
+        if self.sign is None:
+            number = self.codec.send(
+                template,
+                properties,
+                body,
+                waiter,
+                deadline_ms,
+                msg_ids,
+                born_ms=date_ms(),
+                sys_flag=sys_flag,
+            )
+        else:
+            command = send_command(template, properties, body, date_ms(), sys_flag)
+            self.sign(command)
+            number = self.codec.ask(
+                command,
+                waiter,
+                deadline_ms,
+                kind=ANSWER_TO_SEND,
+                queue=template.queue,
+                msg_ids=msg_ids,
+            )
+        self._go(deadline_ms)
+        return number
+
+    def pull(
+        self,
+        template: PullTemplate,
+        waiter: Completion,
+        timeout_ms: int,
+        *,
+        offset: int,
+        count: int,
+        hold_ms: int,
+        sys_flag: int,
+    ) -> None:
+        """Ask for messages; the waiter gets a Pulled."""
+        self._check()
+        deadline_ms = steady_ms() + timeout_ms
+        if self.sign is None:
+            self.codec.pull(
+                template,
+                waiter,
+                deadline_ms,
+                offset=offset,
+                count=count,
+                hold_ms=hold_ms,
+                sys_flag=sys_flag,
+            )
+        else:
+            command = pull_command(template, offset, count, hold_ms, sys_flag)
+            self.sign(command)
+            self.codec.ask(command, waiter, deadline_ms, kind=ANSWER_TO_PULL)
+        self._go(deadline_ms)
+
+    def _go(self, deadline_ms: int) -> None:
+        self.wire.wake()
+        self._on_deadline(deadline_ms)
+
+    def _check(self) -> None:
+        if not self.is_open:
+            raise PeerClosed(
+                f"the connection to {self.address} ended: {self._end_reason}"
+            )
+
+    def expire(self, now_ms: int) -> None:
+        """End the calls whose time is over."""
+        for waiter in self.codec.expire(now_ms):
+            _fail(waiter, InvokeTimeout(f"{self.address} did not answer in time"))
+
+    def close(self) -> None:
+        """End the connection."""
+        if self.is_open:
+            self.wire.close()
+
+    # -- called by the wire
+
+    def take(self) -> bytes:
+        """Return what is to be written."""
+        return self.codec.take()
+
+    def received(self, data: bytes) -> None:
+        """Give answers to those that wait for them."""
+        try:
+            for waiter, answer in self.codec.feed(data):
+                if waiter is None:
+                    assert isinstance(answer, Command)
+                    self._on_request(self, answer)
+                elif not waiter.done():
+                    waiter.set_result(answer)
+        except RemoteProtocolError as error:
+            logger.warning(
+                "closing %s: it does not speak the protocol of RocketMQ: %s",
+                self.address,
+                Foreign(error),
+                extra=caused_by(self.address),
+            )
+            self.lost(f"it does not speak the protocol of RocketMQ: {error}")
+            self.wire.close()
+
+    def lost(self, reason: str) -> None:
+        """End all calls: no more answers will come."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._end_reason = reason
+        error = f"the connection to {self.address} ended before the answer: {reason}"
+        for waiter in self.codec.close():
+            _fail(waiter, PeerClosed(error))
+        self._on_lost(self, reason)
+
+
+def _fail(waiter: Completion, error: Exception) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)

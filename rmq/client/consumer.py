@@ -1,0 +1,500 @@
+"""Consumer: receives messages. Known in Java as `DefaultMQPushConsumer`.
+
+Four ways: `async for` acknowledges a message when the next one is asked for, or when
+the block is left without an exception; `batches` likewise; `deliveries` acknowledges
+nothing by itself; `run` calls a function. With `assign` it has given queues, without a
+group's shares: `DefaultLitePullConsumer`.
+
+The committed offset of a queue is that of its first message that is not acknowledged. A
+consumer that ends commits, gives its queues back and leaves its group, in this order.
+RocketMQ delivers at least once: after a crash, or when queues change hands, messages
+come again.
+"""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+import anyio
+
+from rmq._fastpath.client_messages import ReceivedMessage
+from rmq.client.client import Client
+from rmq.client.connection import Connection
+from rmq.client.core.allocate import STRATEGIES, Allocate
+from rmq.client.core.routes import MessageQueue, Route
+from rmq.client.errors import ClientClosed, NoRoute, NotAssigned
+from rmq.client.giving_back import GivingBack
+from rmq.client.handlers import Handler, Handlers, lease_of
+from rmq.client.held_queue import HeldQueue
+from rmq.client.iterators import Batches, Deliveries
+from rmq.client.members import GroupMember, QueueCallback
+from rmq.client.namespaces import wrap
+from rmq.client.offsets import FileOffsets, OffsetStore, java_path
+from rmq.client.options import check_positive
+from rmq.client.puller import Limits, Puller
+from rmq.client.sharer import Sharer
+from rmq.client.steering import answer
+from rmq.client.subscription import Sql, Start, consumer_data, expressions, subscription
+from rmq.errors import PeerError
+from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData
+from rmq.protocol.command import Command
+from rmq.protocol.topics import retry_topic
+
+logger = logging.getLogger(__name__)
+
+CONCURRENT_ATTEMPTS: Final = 16
+"""Failures after which a message is dead, as of Java; an ordered group has no limit."""
+
+CLOSE_STEP_S: Final = 5.0
+"""How long brokers may take for the commits, and for the goodbye, of one that ends."""
+
+
+class Consumer(Sharer):
+    """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
+
+    def __init__(  # noqa: PLR0913 - options, all but three by name
+        self,
+        client: Client | str | None,
+        group: str,
+        topics: str | Mapping[str, str | Sql] | None = None,
+        *,
+        ordered: bool = False,
+        broadcast: bool = False,
+        start: Start = "last",
+        strategy: Literal["average", "circle"] | Allocate = "average",
+        fetch_messages: int = 256,
+        buffer_messages: int = 10_000,
+        buffer_bytes: int = 64 << 20,
+        max_attempts: int | None = None,
+        consume_timeout_s: float = 900,
+        commit_interval_s: float = 5,
+        shutdown_timeout_s: float = 10,
+        offsets: OffsetStore | None = None,
+        on_assigned: QueueCallback | None = None,
+        on_revoked: QueueCallback | None = None,
+    ) -> None:
+        super().__init__(client)
+        check_positive(
+            fetch_messages=fetch_messages,
+            buffer_messages=buffer_messages,
+            buffer_bytes=buffer_bytes,
+            consume_timeout_s=consume_timeout_s,
+            commit_interval_s=commit_interval_s,
+        )
+        self.group = group
+        self.ordered = ordered
+        self.concurrency, self.batch = 0, 1
+        self.started_s = time.time()
+        self.handler: Handler | None = None
+        self.handlers: Handlers | None = None
+        self._expressions = expressions(topics)
+        for topic, expression in self._expressions.items():
+            subscription(topic, expression)  # a wrong one is to fail here
+        self._broadcast = broadcast
+        self._offsets = offsets
+        self._consume_timeout_s = consume_timeout_s
+        self._commit_interval_s = commit_interval_s
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._is_assigned = False
+        self._is_stopped = False
+        self._last: list[ReceivedMessage] = []
+        self._unplaced: Sequence[MessageQueue] = ()
+        self._stopped: anyio.Event
+        self._has_ended: anyio.Event
+        self._start = start
+        self._strategy = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+        limits = Limits(fetch_messages, buffer_messages, buffer_bytes)
+        if max_attempts is None and not ordered:
+            max_attempts = CONCURRENT_ATTEMPTS
+        self._max_attempts = max_attempts
+        self.puller = Puller(self.client, limits, self._give_back, ordered=ordered)
+        self.member: GroupMember
+        self._callbacks = on_assigned, on_revoked
+
+    # -- life
+
+    async def _open(self) -> None:
+        self.client.check()
+        if self._broadcast and self._offsets is None:
+            path = java_path(self.client.client_id, self.group)
+            self._offsets = FileOffsets(path)
+        self.member = GroupMember(
+            self.client,
+            self.puller,
+            self.group,
+            allocate=self._strategy,
+            ordered=self.ordered,
+            offsets=self._offsets,
+            start=self._start,
+        )
+        self.member.on_assigned, self.member.on_revoked = self._callbacks
+        self.member.load()
+        self._giving_back = GivingBack(
+            self.member,
+            self.puller,
+            self._max_attempts,
+            namespace=self.client.namespace,
+            ordered=self.ordered,
+            broadcast=self._broadcast,
+        )
+        for topic, expression in self._expressions.items():
+            self._subscribe(topic, expression)
+        self.puller.on_wanted_route = self._want_route
+        self._join()
+        self._stopped = anyio.Event()
+        self._is_open = True
+        self._spawn(self.puller.run)
+        if self._expressions:
+            await self._join_group()
+
+    def _subscribe(self, topic: str, expression: str | Sql = "*") -> None:
+        wire_topic = wrap(self.client.namespace, topic)
+        self.member.subscriptions[topic] = subscription(wire_topic, expression)
+
+    async def _join_group(self) -> None:
+        """Become a member of the group, and get our share of the queues."""
+        for topic in self._expressions:
+            try:
+                await self.client.route_to_send(topic)
+            except NoRoute as error:
+                if isinstance(error.__cause__, PeerError):
+                    raise
+                logger.warning("%s; this consumer waits for it", error)
+        await self.client.beat()
+        await self.member.check_expressions()
+        if not self._broadcast:
+            topic = retry_topic(self.group)
+            wire_topic = retry_topic(self.member.group)
+            self.member.subscriptions[topic] = subscription(wire_topic)
+            await self.client.beat()
+        await self.member.share()
+        self._spawn(self.member.run)
+        self._spawn(self._commit_periodically)
+        if self.ordered and not self._broadcast:
+            self._spawn(self.member.renew_locks)
+
+    async def _commit_periodically(self) -> None:
+        while True:
+            await anyio.sleep(self._commit_interval_s)
+            await self.member.commit(oneway=True)
+
+    async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
+        try:
+            if self._is_open and self.client.is_open:
+                self.stop()
+                with anyio.CancelScope(shield=True):
+                    await self._end(error, is_cancelled=is_cancelled)
+        finally:
+            self._is_open = False
+            self._leave()
+
+    async def _end(self, error: BaseException | None, *, is_cancelled: bool) -> None:
+        """Settle what was handed out, commit, give the queues back, leave the group."""
+        if self.handlers is not None:
+            with anyio.move_on_after(self._shutdown_timeout_s):
+                await self._has_ended.wait()
+        with anyio.move_on_after(CLOSE_STEP_S):
+            last, self._last = self._last, []
+            for message in last:
+                if error is None:
+                    message.ack()
+                elif not is_cancelled and not self.ordered:
+                    await message.nack()
+        with anyio.move_on_after(CLOSE_STEP_S):
+            held = list(self.member.held.values())
+            if self._is_assigned:
+                for each in held:
+                    each.revoke()
+            elif held:
+                for each in held:
+                    each.is_busy = False
+                await self.member.give_up(held)
+        with anyio.move_on_after(CLOSE_STEP_S):
+            await self._unregister(consumer_group=self.member.group)
+
+    def stop(self) -> None:
+        """End `run` and the iterators after what they work on."""
+        self._is_stopped = True
+        self._stopped.set()
+        self.puller.is_stopped = True
+        self.puller.wake_all()
+
+    # -- messages
+
+    async def next_batch(self, count: int) -> list[ReceivedMessage]:
+        """Return messages as soon as there are some; none after `stop` or a failure."""
+        while not self._is_stopped and self.puller.failure is None:
+            if messages := self.puller.take_many(count):
+                return messages
+            await self.puller.wait()
+        return []
+
+    def released(self, message: ReceivedMessage) -> None:
+        """Let the queue of a message of an ordered group go on."""
+        if self.ordered:
+            self.puller.done(lease_of(message))
+
+    def _raise_failure(self) -> None:
+        if self.puller.failure is not None:
+            raise self.puller.failure
+
+    def _settle(self) -> None:
+        """Acknowledge what an iterator has handed out."""
+        last = self._last
+        if last:
+            self._last = []
+            for message in last:
+                message.ack()
+            if self.ordered:
+                self.puller.done(lease_of(last[0]))
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Return the next message; the one before counts as consumed."""
+        last = self._last
+        if last or not self._is_open:
+            self._check()
+            self._settle()
+        message = None if self._is_stopped else self.puller.take()
+        if message is None:
+            found = await self.next_batch(1)
+            if not found:
+                self._raise_failure()
+                raise StopAsyncIteration
+            message = found[0]
+        self._last = [message]
+        return message
+
+    def batches(self, max_messages: int = 32, max_wait_ms: int = 0) -> "Batches":
+        """Yield lists of messages; a list counts as consumed when the next is wanted.
+
+        Waits up to `max_wait_ms` for a list to fill after its first message.
+        """
+        self._check()
+        return Batches(self, max_messages, max_wait_ms)
+
+    async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
+        """Return the next list, none at the end; the one before counts as consumed."""
+        self._settle()
+        messages = await self.next_batch(count)
+        if wait_ms and messages and not self.ordered:
+            with anyio.move_on_after(wait_ms / 1_000):
+                while len(messages) < count and not self._is_stopped:
+                    messages += await self.next_batch(count - len(messages))
+        if not messages:
+            self._raise_failure()
+        self._last = messages
+        return messages
+
+    def deliveries(self) -> "Deliveries":
+        """Yield messages that only `ack()` and `nack()` settle, in any order and task.
+
+        In an ordered group a queue goes on at once: keep the order yourself.
+        """
+        self._check()
+        return Deliveries(self)
+
+    async def next_delivery(self) -> ReceivedMessage | None:
+        """Return the next message, None at the end; nothing counts as consumed."""
+        messages = await self.next_batch(1)
+        if not messages:
+            self._raise_failure()
+            return None
+        self.released(messages[0])
+        return messages[0]
+
+    async def run(
+        self, handler: Handler, *, concurrency: int = 20, batch: int = 1
+    ) -> None:
+        """Call a function for each message, or list of up to `batch`, until `stop`.
+
+        Returning acknowledges; an exception means again later. After `stop` handlers
+        may finish within `shutdown_timeout_s`; a cancellation reaches them at once.
+        """
+        self._check()
+        self.handler, self.batch, self.concurrency = handler, batch, concurrency
+        self.handlers = Handlers(self, handler, batch, self._consume_timeout_s)
+        self._has_ended = anyio.Event()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._limit_stop, self.handlers)
+                await self.handlers.run(concurrency)
+                tasks.cancel_scope.cancel()
+        finally:
+            self.handler = self.handlers = None
+            self._has_ended.set()
+        self._raise_failure()
+
+    async def _limit_stop(self, handlers: Handlers) -> None:
+        """Cancel handlers that go on for too long after `stop`."""
+        await self._stopped.wait()
+        await anyio.sleep(self._shutdown_timeout_s)
+        handlers.cancel()
+
+    async def _give_back(
+        self,
+        held: HeldQueue,
+        message: ReceivedMessage,
+        delay_s: float | None,
+        *,
+        dead_letter: bool,
+    ) -> None:
+        await self._giving_back.give_back(
+            held, message, delay_s, dead_letter=dead_letter
+        )
+
+    # -- given queues
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that can be read."""
+        self._check()
+        return list((await self.client.route(topic)).readable)
+
+    def assign(self, queues: Sequence[MessageQueue]) -> None:
+        """Have these queues from now on, and no others; only without `topics`.
+
+        They begin where the group has committed, or at `start`; see `seek`.
+        """
+        self._check()
+        if self._expressions:
+            raise ClientClosed("this consumer has topics: its queues are its share")
+        self._is_assigned = True
+        wanted = set(queues)
+        for held in list(self.member.held.values()):
+            if held.queue not in wanted:
+                held.revoke()
+                del self.member.held[held.queue]
+        for queue in queues:
+            if queue.topic not in self.member.subscriptions:
+                self._subscribe(queue.topic)
+        self._unplaced = [each for each in queues if each not in self.member.held]
+
+    async def _position(self) -> None:
+        """Find where assigned queues begin."""
+        unknown, self._unplaced = self._unplaced, []
+        if unknown:
+            await self.client.beat()
+        for queue in unknown:
+            if queue not in self.member.held:
+                offset = await self.member.start_of(queue)
+                self.puller.pull(self.member.hold(queue, offset))
+
+    async def fetch(
+        self, max_messages: int = 256, timeout_s: float = 5.0
+    ) -> list[ReceivedMessage]:
+        """Return messages, some as soon as there are any; none after the time-out.
+
+        They count as consumed; `commit` has the group continue after them.
+        """
+        self._check()
+        await self._position()
+        messages: list[ReceivedMessage] = []
+        with anyio.move_on_after(timeout_s):
+            messages = await self.next_batch(max_messages)
+        self._raise_failure()
+        for message in messages:
+            message.ack()
+        if messages:
+            self.released(messages[0])
+        return messages
+
+    async def _held(self, queue: MessageQueue) -> HeldQueue:
+        self._check()
+        await self._position()
+        held = self.member.held.get(queue)
+        if held is None:
+            raise NotAssigned(queue)
+        return held
+
+    async def seek(
+        self, queue: MessageQueue, to: int | datetime | Literal["first", "last"]
+    ) -> None:
+        """Go on at an offset, at a time, at the first message or after the last."""
+        if queue in self._unplaced and queue not in self.member.held:
+            self._unplaced = [each for each in self._unplaced if each != queue]
+            await self.client.beat()
+            held = self.member.hold(queue, 0)
+        else:
+            held = await self._held(queue)
+        if isinstance(to, datetime):
+            offset = await self.member.offset_at(queue, to)
+        elif isinstance(to, str):
+            offset = await self.member.edge(queue, to)
+        else:
+            offset = to
+        held.reset(offset)
+        self.puller.pull(held)
+
+    async def pause(self, queues: Sequence[MessageQueue]) -> None:
+        """Fetch no more of some queues; what is here still comes."""
+        for queue in queues:
+            (await self._held(queue)).is_paused = True
+
+    async def resume(self, queues: Sequence[MessageQueue]) -> None:
+        """Fetch of them again."""
+        for queue in queues:
+            held = await self._held(queue)
+            held.is_paused = False
+            self.puller.pull(held)
+
+    async def position(self, queue: MessageQueue) -> int:
+        """Return the offset that `commit` would commit."""
+        return (await self._held(queue)).state.committable
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the group has committed; None for a new group."""
+        self._check()
+        return await self.member.committed(queue, is_exact=True)
+
+    async def commit(self) -> None:
+        """Have the group continue after all that is acknowledged."""
+        self._check()
+        await self.member.commit()
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Return, for each of our queues, how many messages are not yet consumed."""
+        return {
+            each.queue: max(each.max_offset - each.state.committable, 0)
+            for each in self.member.held.values()
+        }
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return our queues."""
+        return [each.queue for each in self.member.held.values()]
+
+    # -- what the client asks
+
+    def _want_route(self, topic: str) -> None:
+        self.client.spawn(self.client.refresh, topic)
+
+    def producer_data(self) -> ProducerData | None:
+        """Nothing: it produces nothing."""
+        return None
+
+    def consumer_data(self) -> ConsumerData | None:
+        """What heartbeats say of it."""
+        return consumer_data(
+            self.member.group,
+            [each.data() for each in self.member.subscriptions.values()],
+            broadcast=self._broadcast,
+            is_assigned=self._is_assigned,
+            start=self._start,
+        )
+
+    def on_route(self, route: Route) -> None:
+        """Have the shares computed again."""
+        if route.topic in self.member.subscriptions:
+            self.member.changed()
+
+    def on_lost(self, address: str) -> None:
+        """Nothing: pulls go on when the connection is back."""
+
+    async def on_request(
+        self, connection: Connection, request: Command
+    ) -> Command | None:
+        """Answer what brokers and tools ask."""
+        return await answer(self, request)

@@ -1,0 +1,33 @@
+"""What to do after a send that did not succeed."""
+
+from typing import Final
+
+from rmq.protocol.codes import ResponseCode
+
+ANOTHER_BROKER: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals after which Java's clients ask another broker; the message is not stored."""
+
+BACK_OFF_MS: Final = 50
+MAX_BACK_OFF_MS: Final = 1_000
+
+
+def back_off_ms(attempt: int, code: int | None) -> int:
+    """Return how long to wait before the next attempt; code None: no answer came.
+
+    A busy broker (2) has kept the request waiting already; to repeat it at once would
+    add to the reason.
+    """
+    if code != ResponseCode.SYSTEM_BUSY and code is not None and attempt < 2:
+        return 0
+    return int(min(BACK_OFF_MS * 2 ** min(attempt - 1, 10), MAX_BACK_OFF_MS))

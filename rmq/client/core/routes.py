@@ -1,0 +1,75 @@
+"""Route: the queues of a topic and the addresses of their brokers, as clients see them.
+
+Queues are in the order of Java's clients, by broker and number, so that a key meets the
+same queue in both languages.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from rmq.protocol.bodies.route import TopicRouteData
+from rmq.protocol.flags import is_readable, is_writable
+
+MASTER_ID: Final = 0
+OFFERED_QUEUES: Final = 4
+"""Queues of a topic that a send creates, by Java's clients."""
+
+MAX_QUEUES: Final = 65_536
+"""Queues that are believed of a topic: a name server may announce any number."""
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+class Route(NamedTuple):
+    """`addresses` has, for each broker, those of its master (0) and its slaves."""
+
+    topic: str
+    writable: tuple[MessageQueue, ...]
+    readable: tuple[MessageQueue, ...]
+    addresses: Mapping[str, Mapping[int, str]]
+
+    def master(self, broker: str) -> str | None:
+        """Return the address of the master; None if it is away."""
+        return self.addresses.get(broker, {}).get(MASTER_ID)
+
+    def any_of(self, broker: str) -> str | None:
+        """Return the address of the master, or of the slave of the least number."""
+        known = self.addresses.get(broker)
+        return known[min(known)] if known else None
+
+
+def route_of(topic: str, data: TopicRouteData) -> Route:
+    """Read the answer of a name server."""
+    addresses = {
+        each.broker_name: dict(each.broker_addrs)
+        for each in data.broker_datas
+        if each.broker_name and each.broker_addrs
+    }
+    writable, readable = [], []
+    for each in sorted(data.queue_datas, key=lambda each: each.broker_name or ""):
+        name = each.broker_name
+        if name not in addresses:
+            continue
+        if is_writable(each.perm) and MASTER_ID in addresses[name]:
+            count = min(each.write_queue_nums, MAX_QUEUES)
+            writable += [MessageQueue(topic, name, number) for number in range(count)]
+        if is_readable(each.perm):
+            count = min(each.read_queue_nums, MAX_QUEUES)
+            readable += [MessageQueue(topic, name, number) for number in range(count)]
+    return Route(topic, tuple(writable), tuple(readable), addresses)
+
+
+def offered(topic: str, default: Route) -> Route:
+    """Return the route of a topic that brokers would create at the first send."""
+    queues = tuple(
+        each._replace(topic=topic)
+        for each in default.writable
+        if each.queue_id < OFFERED_QUEUES
+    )
+    return Route(topic, queues, (), default.addresses)

@@ -1,0 +1,53 @@
+"""Iterators over messages: classes, because an async generator that is left early wants
+to be closed by a task that may be gone.
+"""
+
+from typing import Protocol, Self
+
+from rmq._fastpath.client_messages import ReceivedMessage
+
+
+class Source(Protocol):
+    """The consumer, as its iterators see it."""
+
+    async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
+        """Return the next list, none at the end; the one before counts as consumed."""
+
+    async def next_delivery(self) -> ReceivedMessage | None:
+        """Return the next message, None at the end; nothing counts as consumed."""
+
+
+class Batches:
+    """Of `Consumer.batches`."""
+
+    def __init__(self, source: Source, count: int, wait_ms: int) -> None:
+        self._source = source
+        self._count = count
+        self._wait_ms = wait_ms
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[ReceivedMessage]:
+        """Return the next list."""
+        messages = await self._source.next_list(self._count, self._wait_ms)
+        if not messages:
+            raise StopAsyncIteration
+        return messages
+
+
+class Deliveries:
+    """Of `Consumer.deliveries`."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Return the next message."""
+        message = await self._source.next_delivery()
+        if message is None:
+            raise StopAsyncIteration
+        return message

@@ -1,0 +1,52 @@
+"""KeyedSender: a task for each queue that has messages with keys; see `core/lanes`."""
+
+from collections.abc import Awaitable, Callable
+
+from rmq._fastpath.client_messages import SendResult
+from rmq.client.core.batches import Sized
+from rmq.client.core.lanes import Keyed, Lane
+from rmq.client.core.routes import MessageQueue
+from rmq.client.errors import ClientError
+from rmq.client.packing import Packed
+from rmq.client.wire import Completion
+from rmq.errors import PeerError
+
+Item = tuple[Packed, Completion]
+Send = Callable[[list[Packed], MessageQueue], Awaitable[list[SendResult]]]
+
+
+class KeyedSender:
+    """Lanes by queue; one that is empty is forgotten."""
+
+    def __init__(self, limits: Sized, send: Send, spawn: Callable[..., None]) -> None:
+        self._limits = limits
+        self._send = send
+        self._spawn = spawn
+        self._lanes: dict[MessageQueue, Lane[Item]] = {}
+
+    def add(self, queue: MessageQueue, key: str, item: Item) -> Lane[Item]:
+        """Add a message to the lane of its queue."""
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes[queue] = Lane(self._limits)
+            self._spawn(self._drive, queue, lane)
+        lane.add(Keyed(key, item, item[0].size, item[0].alone))
+        return lane
+
+    async def _drive(self, queue: MessageQueue, lane: Lane[Item]) -> None:
+        """Send what waits in a lane until it is empty."""
+        while batch := lane.next():
+            waiters = [each.item[1] for each in batch]
+            try:
+                results = await self._send([each.item[0] for each in batch], queue)
+            except (ClientError, PeerError) as error:
+                waiters += [waiter for _, waiter in lane.failed()]
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_exception(error)
+                continue
+            lane.succeeded()
+            for waiter, result in zip(waiters, results, strict=True):
+                if not waiter.done():
+                    waiter.set_result(result)
+        del self._lanes[queue]

@@ -1,0 +1,145 @@
+"""Life: a task group that is open between `__aenter__` and `__aexit__`.
+
+An exception of the body leaves the block as it is, not in an `ExceptionGroup`; a
+cancellation goes through the task group, as anyio wants it. `start` and `aclose` are
+for frameworks that stop in another task than they started in: then a task of its own
+holds the block open (asyncio only, because trio has no such tasks).
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+import anyio.abc
+
+from rmq.client.errors import ClientClosed
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+_Start = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[object, ...]]
+
+
+class Life(ABC):
+    """Base of `Client`, `Producer` and `Consumer`; each opens once."""
+
+    def __init__(self) -> None:
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._to_start: list[_Start] = []
+        self._has_more: anyio.Event
+        self._keeper: asyncio.Task[None] | None = None
+        self._stop: anyio.Event | None = None
+        self._was_opened = self._is_entered = False
+
+    @abstractmethod
+    async def _open(self) -> None:
+        """Do what is to be done first; `_spawn` works."""
+
+    @abstractmethod
+    async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
+        """Do what is to be done last."""
+
+    def _spawn(
+        self, function: Callable[..., Coroutine[Any, Any, Any]], *args: object
+    ) -> None:
+        """Have a function started by `_start_tasks`: a callback of asyncio may not."""
+        assert self._tasks is not None, "open it first"
+        self._to_start.append((function, args))
+        self._has_more.set()
+
+    async def _start_tasks(self) -> None:
+        """Start what was spawned, in this order."""
+        assert self._tasks is not None
+        while True:
+            await self._has_more.wait()
+            self._has_more = anyio.Event()
+            to_start, self._to_start = self._to_start, []
+            for function, args in to_start:
+                self._tasks.start_soon(function, *args)
+
+    def spawn(
+        self, function: Callable[..., Coroutine[Any, Any, Any]], *args: object
+    ) -> None:
+        """Run an async function until it ends, or this does."""
+        self._spawn(function, *args)
+
+    async def __aenter__(self) -> Self:
+        if self._was_opened:
+            raise ClientClosed(
+                f"this {type(self).__name__} was opened before: make one"
+            )
+        self._was_opened = True
+        self._has_more = anyio.Event()
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self._start_tasks)
+        is_open = False
+        try:
+            await self._open()
+            is_open = self._is_entered = True
+        finally:
+            if not is_open:
+                await Life.__aexit__(self, *sys.exc_info())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        assert self._tasks is not None
+        is_cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+        try:
+            await self._close(error, is_cancelled=is_cancelled)
+        finally:
+            self._tasks.cancel_scope.cancel()
+            if is_cancelled:
+                await self._tasks.__aexit__(kind, error, trace)
+            else:
+                await self._tasks.__aexit__(None, None, None)
+        return False
+
+    async def serve(
+        self,
+        *,
+        task_status: anyio.abc.TaskStatus[Self] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Be open until cancelled: `await tasks.start(producer.serve)`."""
+        async with self:
+            task_status.started(self)
+            await anyio.sleep_forever()
+
+    async def start(self) -> Self:
+        """Open it in a task of its own; asyncio only."""
+        import asyncio
+
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stop = anyio.Event()
+        self._keeper = asyncio.create_task(self._hold(started, self._stop))
+        try:
+            await started
+        finally:
+            if not self._is_entered:
+                await asyncio.wait([self._keeper])
+                self._keeper.exception()
+        return self
+
+    async def _hold(self, started: "asyncio.Future[None]", stop: anyio.Event) -> None:
+        try:
+            async with self:
+                started.set_result(None)
+                await stop.wait()
+        finally:
+            error = sys.exc_info()[1]
+            if error is not None and not started.done():
+                started.set_exception(error)
+
+    async def aclose(self) -> None:
+        """Close what `start` has opened."""
+        if self._keeper is not None and self._stop is not None:
+            self._stop.set()
+            await self._keeper

@@ -1,0 +1,118 @@
+"""Message: what a program sends; and the text of its properties on the wire."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from rmq.client.core.routes import MessageQueue
+from rmq.errors import LocalProtocolError
+from rmq.protocol import properties as names
+from rmq.protocol.properties import MAX_PROPERTIES_SIZE, encode_properties
+
+__all__ = ["Message", "MessageQueue", "properties_of"]
+
+FREE: Final = frozenset(
+    {
+        names.CHECK_IMMUNITY_TIME_IN_SECONDS,
+        names.INSTANCE_ID,
+        names.PRIORITY,
+        names.SHARDING_KEY,
+    }
+)
+"""Names with a meaning that programs may set themselves."""
+
+RESERVED: Final = (
+    frozenset(
+        value
+        for name, value in vars(names).items()
+        if name.isupper() and isinstance(value, str)
+    )
+    - FREE
+)
+
+
+class Message(msgspec.Struct, gc=False, frozen=True):
+    """A message to send; ValueError says what cannot be sent.
+
+    `keys` are for look-ups. With `wait_stored` false the broker answers before the
+    message is on its disk, whatever its flush mode is.
+    """
+
+    topic: str
+    body: bytes
+    tags: str = msgspec.field(default="")
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] | None = None
+    wait_stored: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what the broker would refuse, or change without a word."""
+        if type(self.body) is not bytes:
+            text = (
+                f"the body of a message is bytes, not {type(self.body).__name__}: "
+                "encode a text with .encode()"
+            )
+            raise ValueError(text)
+        if self.keys:
+            _check_keys(self.keys)
+        if self.properties:
+            _check_properties(self.properties)
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    if isinstance(keys, str):
+        text = f"keys is a list of keys, not the text {keys!r}"
+        raise ValueError(text)  # noqa: TRY004 - as above
+    for key in keys:
+        if not key or key.split() != [key]:
+            raise ValueError(f"the key {key!r} is empty or has a blank in it")
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if name in RESERVED:
+            raise ValueError(f"the property {name} is reserved for brokers and clients")
+        if not name or not value:
+            raise ValueError(
+                f"the property {name!r} is {value!r}: brokers drop empty ones"
+            )
+
+
+def properties_of(
+    message: Message, msg_id: str, extra: Mapping[str, str] | None = None
+) -> bytes:
+    """Return the properties of a message as its record has them.
+
+    ValueError if they hold a separator, or are too large. `extra` are those that the
+    client itself adds.
+    """
+    is_plain = not (message.tags or message.keys or message.properties or extra)
+    if is_plain and message.wait_stored:
+        return b"UNIQ_KEY\x01%b\x02" % msg_id.encode()
+    texts = {names.UNIQ_KEY: msg_id, **(message.properties or {})}
+    if message.tags:
+        texts[names.TAGS] = message.tags
+    if message.keys:
+        texts[names.KEYS] = " ".join(message.keys)
+    if not message.wait_stored:
+        texts[names.WAIT] = "false"
+    if extra:
+        texts.update(extra)
+    text = _encoded(texts)
+    if len(text) > MAX_PROPERTIES_SIZE:
+        raise ValueError(
+            f"the properties take {len(text)} bytes, a message may have "
+            f"{MAX_PROPERTIES_SIZE}: put large values into the body"
+        )
+    return text
+
+
+def _encoded(texts: dict[str, str]) -> bytes:
+    for name, value in texts.items():
+        if "\x01" in value:
+            raise ValueError(f"the property {name!r} holds the separator 0x01")
+    try:
+        return encode_properties(texts).encode()
+    except LocalProtocolError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,65 @@
+"""Where consumed offsets are kept: by the brokers, or in a file of a broadcast group.
+
+The file has Java's form, `{"offsetTable":{{queue}:offset}}`, and Java's place,
+`~/.rocketmq_offsets/<client id>/<group>/offsets.json`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import field
+
+from rmq.client.core.routes import MessageQueue
+from rmq.files import replace_file
+from rmq.protocol import fastjson
+from rmq.protocol.bodies import Body
+from rmq.protocol.bodies.common import MessageQueue as QueueName
+from rmq.protocol.headers import I64
+
+
+class OffsetStore(Protocol):
+    """Offsets of a broadcast group, kept by the client."""
+
+    def load(self) -> Mapping[MessageQueue, int]:
+        """Return all that are kept."""
+
+    def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Keep these in place of the old ones."""
+
+
+class _Table(Body, kw_only=True):
+    offset_table: dict[QueueName, I64] = field(default_factory=dict)
+
+
+class FileOffsets:
+    """Offsets in a file; it is replaced as a whole."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def load(self) -> dict[MessageQueue, int]:
+        """Return what the file has; nothing if there is none."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        table = _Table.decode(data).offset_table
+        return {
+            MessageQueue(each.topic, each.broker_name, each.queue_id): offset
+            for each, offset in table.items()
+        }
+
+    def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Replace the file."""
+        names = {
+            QueueName(topic=topic, broker_name=broker, queue_id=queue_id): offset
+            for (topic, broker, queue_id), offset in offsets.items()
+        }
+        replace_file(self.path, fastjson.dumps({"offsetTable": names}))
+
+
+def java_path(client_id: str, group: str) -> Path:
+    """Return where Java's clients keep the offsets of a broadcast group."""
+    return Path.home() / ".rocketmq_offsets" / client_id / group / "offsets.json"

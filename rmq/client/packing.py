@@ -1,0 +1,136 @@
+"""Packed: a message, or a batch, as its request needs it; made once for all attempts.
+
+The id is inside, so that a repetition has the same one, by which consumers find
+duplicates.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from rmq._fastpath import UniqueKeys
+from rmq._fastpath.client_codec import pack_batch
+from rmq.client.compression import FLAGS, Compression, compressor
+from rmq.client.message import Message, properties_of
+from rmq.protocol import properties as names
+from rmq.protocol.topics import RETRY_PREFIX
+
+MAX_LEVEL: Final = 18
+MAX_MESSAGE_BYTES: Final = 4 << 20
+"""Java's `maxMessageSize`, of producers and brokers."""
+
+
+class Packed(NamedTuple):
+    """`msg_ids` is one id, or the ids of a batch; `alone`: joins no batch."""
+
+    topic: str
+    msg_ids: str | list[str]
+    properties: bytes
+    body: bytes
+    sys_flag: int
+    wait_stored: bool
+    alone: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory, about those that it sends."""
+        return len(self.body) + len(self.properties)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it has several messages."""
+        return type(self.msg_ids) is list
+
+
+class Packer:
+    """Packs messages of one producer."""
+
+    def __init__(
+        self,
+        keys: UniqueKeys,
+        now_ms: Callable[[], int],
+        compress_over: int | None,
+        compression: Compression,
+    ) -> None:
+        self._keys = keys
+        self._now_ms = now_ms
+        self._compress_over = compress_over
+        self._compress = compressor(compression)
+        self._compressed_flag = FLAGS[compression]
+
+    def pack(
+        self,
+        message: Message,
+        extra: Mapping[str, str] | None = None,
+        *,
+        sys_flag: int = 0,
+        joins: bool = False,
+    ) -> Packed:
+        """Pack one message; ValueError if it cannot be sent. `joins`: for a batch."""
+        msg_id = self._keys.next()
+        properties = properties_of(message, msg_id, extra)
+        body = message.body
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise ValueError(
+                f"a body of {len(body)} bytes, brokers take {MAX_MESSAGE_BYTES}: "
+                "send a reference to large data"
+            )
+        limit = self._compress_over
+        if limit is not None and len(body) > limit and not joins:
+            body = self._compress(body)
+            sys_flag |= self._compressed_flag
+        return Packed(
+            message.topic,
+            msg_id,
+            properties,
+            body,
+            sys_flag,
+            message.wait_stored,
+            extra is not None
+            or sys_flag != 0
+            or message.topic.startswith(RETRY_PREFIX),
+        )
+
+    def join(self, messages: Sequence[Packed]) -> Packed:
+        """Pack messages of one topic as a batch."""
+        first = messages[0]
+        text = f"{names.UNIQ_KEY}\x01{self._keys.next()}\x02"
+        if not first.wait_stored:
+            text += f"{names.WAIT}\x01false\x02"
+        return Packed(
+            first.topic,
+            [str(each.msg_ids) for each in messages],
+            text.encode(),
+            pack_batch(
+                [each.body for each in messages], [each.properties for each in messages]
+            ),
+            0,
+            first.wait_stored,
+            alone=True,
+        )
+
+    def later(
+        self,
+        delay: timedelta | None,
+        deliver_at: datetime | None,
+        delay_level: int | None,
+    ) -> dict[str, str] | None:
+        """Return the properties for a later delivery; ValueError if wrong."""
+        given = [each for each in (delay, deliver_at, delay_level) if each is not None]
+        if not given:
+            return None
+        if len(given) > 1:
+            raise ValueError("give one of delay, deliver_at and delay_level")
+        if delay_level is not None:
+            if not 1 <= delay_level <= MAX_LEVEL:
+                raise ValueError(f"delay_level {delay_level} is not 1 to {MAX_LEVEL}")
+            return {names.DELAY: str(delay_level)}
+        if delay is not None:
+            ms = round(delay / timedelta(milliseconds=1))
+            if ms <= 0:
+                raise ValueError(f"the delay {delay} is not positive")
+            return {names.TIMER_DELAY_MS: str(ms)}
+        assert deliver_at is not None
+        if deliver_at.tzinfo is None:
+            raise ValueError(f"deliver_at {deliver_at} has no time zone")
+        return {names.TIMER_DELIVER_MS: str(int(deliver_at.timestamp() * 1_000))}

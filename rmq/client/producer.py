@@ -1,0 +1,483 @@
+"""Producer: sends messages. Known in Java as `DefaultMQProducer`.
+
+`send` returns when the broker has answered; `enqueue` when there is room for the
+message. With `linger_ms` both join messages of a topic to batches, which leave when
+they are full or that much time has passed. Messages with a key keep their order: a
+key's messages go to one queue, one request at a time.
+
+A cancelled `send` whose frame is written counts as sent; one that still waits is not
+sent.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Final, cast
+
+import anyio
+
+from rmq._fastpath import UniqueKeys
+from rmq._fastpath.client_messages import ReceivedMessage, SendResult
+from rmq.client.client import Client
+from rmq.client.compression import Compression
+from rmq.client.connection import Connection, date_ms
+from rmq.client.core.batches import MAX_BATCH_BYTES, Sized, split
+from rmq.client.core.budget import Budget
+from rmq.client.core.routes import MessageQueue, Route
+from rmq.client.delivery import Delivery, FirstAttempt
+from rmq.client.errors import ClientError, SendFailed, SendManyFailed
+from rmq.client.keyed import KeyedSender
+from rmq.client.lingering import Lingering
+from rmq.client.message import Message
+from rmq.client.namespaces import wrap
+from rmq.client.options import check_positive
+from rmq.client.packing import Packed, Packer
+from rmq.client.requests import Requests
+from rmq.client.sending import Sender
+from rmq.client.sharer import Sharer
+from rmq.client.transaction import Checker, Transaction, Transactions
+from rmq.client.wire import Waiter
+from rmq.errors import PeerError
+from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData
+from rmq.protocol.command import Command
+
+MAX_FAILURES: Final = 1_000
+"""Failed deliveries that are kept until the next `flush`."""
+
+CLOSE_TIMEOUT_S: Final = 10.0
+SETTLE_INTERVAL_S: Final = 0.005
+
+
+class Producer(Sharer):
+    """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
+
+    def __init__(  # noqa: PLR0913 - options, all but one by name
+        self,
+        client: Client | str | None = None,
+        *,
+        group: str = "rmq-python",
+        timeout_ms: int = 3_000,
+        attempts: int = 3,
+        linger_ms: float | None = None,
+        batch_bytes: int = 1 << 20,
+        batch_messages: int = 1_000,
+        max_pending: int = 10_000,
+        max_pending_bytes: int = 64 << 20,
+        compress_over: int | None = 4_096,
+        compression: Compression = "zlib",
+        checker: Checker | None = None,
+    ) -> None:
+        super().__init__(client)
+        check_positive(
+            timeout_ms=timeout_ms,
+            attempts=attempts,
+            batch_bytes=batch_bytes,
+            batch_messages=batch_messages,
+            max_pending=max_pending,
+            max_pending_bytes=max_pending_bytes,
+        )
+        self.group = group
+        self.timeout_ms = timeout_ms
+        self._limits = Sized(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))
+        self._linger_ms = linger_ms
+        self._budget: Budget[Waiter] = Budget(max_pending, max_pending_bytes)
+        self._sender = Sender(self.client, group, attempts)
+        self._compress_over = compress_over
+        self._compression = compression
+        self._packer: Packer
+        self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
+        self._lingering: Lingering | None = None
+        self._open_deliveries = 0
+        self._failures: list[ClientError] = []
+        self._idle: anyio.Event
+        self.is_ended = False
+        self._transactions = Transactions(self.client, group, checker)
+        self._requests = Requests(self.client)
+
+    # -- life
+
+    async def _open(self) -> None:
+        self.client.check()
+        self._packer = Packer(
+            UniqueKeys(await self.client.own_host(), date_ms),
+            date_ms,
+            self._compress_over,
+            self._compression,
+        )
+        self._idle = anyio.Event()
+        self._join()
+        self._is_open = True
+        if self._linger_ms is not None:
+            self._lingering = Lingering(
+                self._limits,
+                self._linger_ms,
+                lambda batch: self._spawn(self._deliver_batch, batch),
+            )
+            self._spawn(self._lingering.run)
+
+    async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
+        self._is_open = False
+        try:
+            if not is_cancelled and self.client.is_open:
+                with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
+                    if self._lingering is not None:
+                        self._lingering.leave_all()
+                    while self._budget.count:  # noqa: ASYNC110 - once, at the end
+                        await anyio.sleep(SETTLE_INTERVAL_S)
+                    await self._unregister(
+                        producer_group=wrap(self.client.namespace, self.group)
+                    )
+        finally:
+            self.is_ended = True
+            self._leave()
+
+    # -- sending
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message; return its place when the broker has answered.
+
+        Messages with one `key` keep their order. SendRefused, SendTimeout or another
+        SendFailed, NoRoute, or ValueError for what cannot be sent.
+        """
+        self._check()
+        later = None
+        if delay is not None or deliver_at is not None or delay_level is not None:
+            later = self._packer.later(delay, deliver_at, delay_level)
+        lingering = None if key or queue or later else self._lingering
+        packed = self._packer.pack(message, later, joins=lingering is not None)
+        if lingering is not None and not packed.alone:
+            return await self._linger(lingering, packed)
+        size = packed.size
+        if not self._budget.take(size):
+            await self._room(size)
+        try:
+            timeout_ms = timeout_ms or self.timeout_ms
+            if key is not None:
+                return await self._send_keyed(packed, key)
+            result = await self._sender.send(packed, timeout_ms, queue=queue)
+            return cast("SendResult", result)
+        finally:
+            self._budget.give(size)
+
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> list[SendResult]:
+        """Send messages in batches; return their places in the same order.
+
+        SendManyFailed if some are not sent; it has the results of the others.
+        """
+        self._check()
+        if key is not None:
+            return await self._send_many_keyed(messages, key)
+        packed = [self._packer.pack(each, joins=True) for each in messages]
+        results: list[SendResult | ClientError | None] = [None] * len(packed)
+        groups: dict[tuple[str, bool, int], list[int]] = {}
+        for index, each in enumerate(packed):
+            alone = index if each.alone else -1
+            groups.setdefault((each.topic, each.wait_stored, alone), []).append(index)
+        async with anyio.create_task_group() as tasks:
+            for members in groups.values():
+                sized = [(index, packed[index].size) for index in members]
+                for part, size in split(sized, self._limits):
+                    batch = [packed[index] for index in part]
+                    if queue is None:
+                        tasks.start_soon(self._send_part, batch, part, size, results)
+                    else:
+                        await self._send_part(batch, part, size, results, queue)
+        return _all_sent(cast("list[SendResult | ClientError]", results))
+
+    async def _send_many_keyed(
+        self, messages: Iterable[Message], key: str
+    ) -> list[SendResult]:
+        deliveries = [await self.enqueue(each, key=key) for each in messages]
+        results: list[SendResult | ClientError] = []
+        for each in deliveries:
+            try:
+                results.append(await each)
+            except ClientError as error:
+                results.append(error)
+        self._failures = [each for each in self._failures if each not in results]
+        return _all_sent(results)
+
+    async def _send_part(
+        self,
+        batch: list[Packed],
+        places: list[int],
+        size: int,
+        results: list[SendResult | ClientError | None],
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send one batch; put what becomes of it into `results`."""
+        if not self._budget.take(size, len(batch)):
+            await self._room(size, len(batch))
+        found: Sequence[SendResult | ClientError]
+        try:
+            found = await self._send_joined(batch, queue)
+        except ClientError as error:
+            found = [error] * len(batch)
+        finally:
+            self._budget.give(size, len(batch))
+        for place, result in zip(places, found, strict=True):
+            results[place] = result
+
+    async def _send_joined(
+        self, batch: list[Packed], queue: MessageQueue | None, *, is_keyed: bool = False
+    ) -> list[SendResult]:
+        packed = batch[0] if len(batch) == 1 else self._packer.join(batch)
+        result = await self._sender.send(
+            packed, self.timeout_ms, queue=queue, is_keyed=is_keyed
+        )
+        return result if isinstance(result, list) else [result]
+
+    async def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None
+    ) -> None:
+        """Send without an answer: nobody learns whether it is stored."""
+        self._check()
+        packed = self._packer.pack(message)
+        publishing = await self._sender.publishing(message.topic)
+        target = publishing.targets[publishing.choice.next()]
+        if queue is not None:
+            target = publishing.target(queue) or target
+        connection = await self.client.connection(target.address)
+        await connection.wire.drained()
+        connection.send(
+            target.single,
+            packed.properties,
+            packed.body,
+            None,
+            0,
+            packed.msg_ids,
+            sys_flag=packed.sys_flag,
+        )
+
+    async def _send_keyed_batch(
+        self, batch: list[Packed], queue: MessageQueue
+    ) -> list[SendResult]:
+        return await self._send_joined(batch, queue, is_keyed=True)
+
+    async def _room(self, size: int, count: int = 1) -> None:
+        waiter = self.client.wires.waiter()
+        self._budget.wait(waiter, size, count)
+        is_mine = False
+        try:
+            await waiter
+            is_mine = True
+        finally:
+            if not is_mine:
+                self._budget.serve()
+
+    # -- keys
+
+    async def _send_keyed(self, packed: Packed, key: str) -> SendResult:
+        publishing = await self._sender.publishing(packed.topic)
+        waiter = self.client.wires.waiter()
+        item = packed, waiter
+        lane = self._keyed.add(publishing.queue_of_key(key), key, item)
+        try:
+            result: SendResult = await waiter
+        finally:
+            lane.withdraw(item)
+        return result
+
+    # -- without waiting for the broker
+
+    async def enqueue(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> Delivery:
+        """Take a message; wait for room only. Await the delivery, or `flush`."""
+        self._check()
+        lingering = None if key or queue else self._lingering
+        packed = self._packer.pack(message, joins=lingering is not None)
+        size = packed.size
+        publishing = None
+        if key is not None:
+            publishing = await self._sender.publishing(message.topic)
+        if not self._budget.take(size):
+            await self._room(size)
+        delivery = Delivery(self.client.wires.waiter)
+        self._open_deliveries += 1
+        delivery.add_done_callback(lambda each: self._delivered(each, size))
+        if lingering is not None and not packed.alone:
+            lingering.add(packed, delivery)
+        elif publishing is not None and key is not None:
+            self._keyed.add(publishing.queue_of_key(key), key, (packed, delivery))
+        elif queue is not None:
+            self._spawn(self._deliver, packed, delivery, queue)
+        else:
+            self._deliver_now(packed, delivery)
+        return delivery
+
+    def _deliver_now(self, packed: Packed, delivery: Delivery) -> None:
+        """Send at once; a failure goes on in a task with the other attempts."""
+        ready = self._sender.ready(packed.topic)
+        if ready is None:
+            self._spawn(self._deliver, packed, delivery, None)
+            return
+        target, connection = ready
+        connection.send(
+            target.single,
+            packed.properties,
+            packed.body,
+            FirstAttempt(packed, delivery, self.go_on),
+            self.timeout_ms,
+            packed.msg_ids,
+            sys_flag=packed.sys_flag,
+        )
+
+    def go_on(self, packed: Packed, delivery: Delivery) -> None:
+        """Make the other attempts of an enqueued message."""
+        if not self.is_ended:
+            self._spawn(self._deliver, packed, delivery, None)
+            return
+        error = SendFailed("the producer was closed", packed.topic, None, 1)
+        error.may_be_stored = True
+        delivery.set_exception(error)
+
+    async def _deliver(
+        self, packed: Packed, delivery: Delivery, queue: MessageQueue | None
+    ) -> None:
+        try:
+            result = await self._sender.send(packed, self.timeout_ms, queue=queue)
+        except (ClientError, PeerError) as error:
+            delivery.set_exception(error)
+        else:
+            delivery.set_result(cast("SendResult", result))
+
+    def _delivered(self, delivery: Delivery, size: int) -> None:
+        self._budget.give(size)
+        self._open_deliveries -= 1
+        error = delivery.error()
+        if isinstance(error, ClientError) and len(self._failures) < MAX_FAILURES:
+            self._failures.append(error)
+        if self._open_deliveries == 0:
+            self._idle.set()
+            self._idle = anyio.Event()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait for all that was enqueued; SendManyFailed for what failed since."""
+        if self._lingering is not None:
+            self._lingering.leave_all()
+        with anyio.fail_after(timeout_s):
+            await self._settled()
+        failures, self._failures = self._failures, []
+        if failures:
+            raise SendManyFailed(failures, failures)
+
+    async def _settled(self) -> None:
+        while self._open_deliveries:
+            await self._idle.wait()
+
+    # -- linger
+
+    async def _linger(self, lingering: Lingering, packed: Packed) -> SendResult:
+        size = packed.size
+        if not self._budget.take(size):
+            await self._room(size)
+        delivery = Delivery(self.client.wires.waiter)
+        try:
+            lingering.add(packed, delivery)
+            return await delivery
+        finally:
+            if not delivery.done():
+                lingering.withdraw(packed, delivery)
+            self._budget.give(size)
+
+    async def _deliver_batch(self, batch: list[tuple[Packed, Delivery]]) -> None:
+        try:
+            results = await self._send_joined([packed for packed, _ in batch], None)
+        except (ClientError, PeerError) as error:
+            for _, delivery in batch:
+                delivery.set_exception(error)
+            return
+        for (_, delivery), result in zip(batch, results, strict=True):
+            delivery.set_result(result)
+
+    # -- transactions, requests, recall
+
+    @asynccontextmanager
+    async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
+        """Send a half message: leaving the block commits, an exception rolls back."""
+        self._check()
+        packed = self._transactions.pack(self._packer, message)
+        result = await self._sender.send(packed, self.timeout_ms)
+        async with self._transactions.ending(cast("SendResult", result)) as transaction:
+            yield transaction
+
+    async def request(
+        self, message: Message, *, timeout_s: float = 3.0
+    ) -> ReceivedMessage:
+        """Send a message; return the reply of its consumer, or raise RequestTimeout."""
+        self._check()
+        extra, number = self._requests.begin(timeout_s)
+        packed = self._packer.pack(message, extra)
+        with self._requests.waiting(number, self.client.wires.waiter()) as waiter:
+            await self._requests.prepare(message.topic)
+            await self._sender.send(packed, int(timeout_s * 1_000))
+            return await self._requests.reply(waiter, message.topic, timeout_s)
+
+    async def reply(
+        self,
+        to: ReceivedMessage,
+        body: bytes,
+        *,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        """Answer a message that was sent by `request`."""
+        self._check()
+        await self._requests.send_reply(self.group, to, body, properties)
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Take a delayed message back; return its id. SendRefused if it is too late."""
+        self._check()
+        return await self._requests.recall(self.group, topic, handle)
+
+    # -- what the client asks
+
+    def producer_data(self) -> ProducerData | None:
+        """What heartbeats say of it."""
+        return ProducerData(group_name=wrap(self.client.namespace, self.group))
+
+    def consumer_data(self) -> ConsumerData | None:
+        """Nothing: it consumes nothing."""
+        return None
+
+    def on_route(self, route: Route) -> None:
+        """Forget the old queues."""
+        self._sender.on_route(route)
+
+    def on_lost(self, address: str) -> None:
+        """Nothing: the sends themselves fail, and go on elsewhere."""
+
+    async def on_request(
+        self, connection: Connection, request: Command
+    ) -> Command | None:
+        """Answer 39, whether a transaction is committed, and 326, a reply."""
+        answer = await self._transactions.on_request(connection, request)
+        return answer or self._requests.on_request(request)
+
+
+def _all_sent(results: list[SendResult | ClientError]) -> list[SendResult]:
+    """Return the results; SendManyFailed if one is a failure."""
+    failures = [each for each in results if isinstance(each, ClientError)]
+    if failures:
+        raise SendManyFailed(failures, results)
+    return cast("list[SendResult]", results)

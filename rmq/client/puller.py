@@ -1,0 +1,431 @@
+"""Puller: asks for messages of the held queues, and keeps them until they are wanted.
+
+A pull goes on from answer to answer, without a task for each queue. A pull is sent only
+if what is fetched and not acknowledged leaves room; a queue that may not be asked now
+waits in `blocked`, in the heap of those that rest, or for a connection.
+"""
+
+import heapq
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import anyio
+
+from rmq._fastpath.client_codec import Pulled
+from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
+from rmq.client.client import Client
+from rmq.client.compression import inflate
+from rmq.client.connection import steady_ms
+from rmq.client.errors import ClientClosed, SubscriptionRefused
+from rmq.client.held_queue import HeldQueue
+from rmq.client.wire import Waiter
+from rmq.errors import ConnectFailed, PeerError
+from rmq.logs import Foreign, SparseLog
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
+from rmq.protocol.topics import is_retry_topic
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+HOLD_MS: Final = 15_000
+PULL_TIMEOUT_MS: Final = 30_000
+"""A hold of 15 s may be answered after 20."""
+
+BUSY_MS: Final = 200
+EMPTY_MS: Final = 100
+ERROR_MS: Final = 3_000
+"""Java's `pullTimeDelayMillsWhenException`."""
+
+RECONNECT_MS: Final = 100
+SLOW_ANSWER_MS: Final = 100
+
+
+class GiveBack(Protocol):
+    """What a consumer does with a message that could not be consumed."""
+
+    def __call__(
+        self,
+        held: HeldQueue,
+        message: ReceivedMessage,
+        delay_s: float | None,
+        *,
+        dead_letter: bool,
+    ) -> Coroutine[Any, Any, None]:
+        """Have it delivered again."""
+
+
+class Limits:
+    """How much may be fetched and not yet acknowledged, in all queues together."""
+
+    def __init__(self, fetch: int, messages: int, size: int) -> None:
+        self.fetch = fetch
+        self.messages = messages
+        self.bytes = size
+
+
+class Puller:
+    """See above; `run` runs as long as the consumer."""
+
+    def __init__(
+        self, client: Client, limits: Limits, give_back: GiveBack, *, ordered: bool
+    ) -> None:
+        self.held: dict[tuple[str, str, int], HeldQueue] = {}
+        self.count = 0
+        self.bytes = 0
+        self.fetched = 0
+        self.give_back = give_back
+        self.is_stopped = False
+        self._is_full = False
+        self.failure: Exception | None = None
+        self.on_wanted_route: Callable[[str], None] = lambda _: None
+        self.client = client
+        self._limits = limits
+        self._ordered = ordered
+        self._ready: deque[ReceivedMessage] = deque()
+        self._ready_queues: deque[HeldQueue] = deque()
+        self._waiting: deque[Waiter] = deque()
+        self._blocked: set[HeldQueue] = set()
+        self._offline: dict[str, list[HeldQueue]] = {}
+        self._resting: list[tuple[int, int, HeldQueue]] = []
+        self._numbers = itertools.count()
+        self._alarm: anyio.Event | None = None
+
+    # -- messages
+
+    def take(self) -> ReceivedMessage | None:
+        """Return the next message; None if there is none now.
+
+        In an ordered group its queue gives no other one until `done`.
+        """
+        if not self._ordered:
+            ready = self._ready
+            while ready:
+                message = ready.popleft()
+                lease = message.lease
+                assert isinstance(lease, HeldQueue)
+                if not lease.is_revoked:
+                    return message
+            return None
+        now_ms = steady_ms()
+        for _ in range(len(self._ready_queues)):
+            held = self._ready_queues.popleft()
+            if held.is_revoked or held.is_busy or not held.buffer:
+                continue
+            if now_ms < held.rests_until_ms or now_ms > held.locked_until_ms:
+                self._rest(held, max(held.rests_until_ms - now_ms, BUSY_MS))
+                continue
+            held.is_busy = True
+            return held.buffer.popleft()
+        return None
+
+    def take_many(self, count: int) -> list[ReceivedMessage]:
+        """Return messages that are here; of one queue in an ordered group."""
+        first = self.take()
+        if first is None:
+            return []
+        messages = [first]
+        lease = first.lease
+        assert isinstance(lease, HeldQueue)
+        while len(messages) < count:
+            if not self._ordered:
+                message = self.take()
+            else:
+                message = lease.buffer.popleft() if lease.buffer else None
+            if message is None:
+                break
+            messages.append(message)
+        return messages
+
+    def done(self, held: HeldQueue) -> None:
+        """Let a queue of an ordered group give its next message."""
+        held.is_busy = False
+        if held.buffer and not held.is_revoked:
+            self._ready_queues.append(held)
+            self._wake(1)
+
+    def put_back(self, held: HeldQueue, message: ReceivedMessage) -> None:
+        """Have a message consumed here again."""
+        if held.is_revoked:
+            return
+        if self._ordered:
+            held.buffer.appendleft(message)
+            self._ready_queues.append(held)
+        else:
+            self._ready.append(message)
+        self._wake(1)
+
+    async def wait(self) -> None:
+        """Wait until there may be a message, or `failure`."""
+        waiter = self.client.wires.waiter()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+    def _wake(self, count: int) -> None:
+        waiting = self._waiting
+        while waiting and count > 0:
+            waiter = waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+    def wake_all(self) -> None:
+        """Let all look again, as after a stop or a failure."""
+        self._wake(len(self._waiting))
+
+    def freed(self, held: HeldQueue, message: ReceivedMessage) -> None:
+        """Count a message that was acknowledged; others may be fetched for it."""
+        self.count -= 1
+        self.bytes -= message.size
+        held.last_consume_ms = steady_ms()
+        if self._is_full:
+            if self._is_half_empty:
+                self._is_full = False
+                blocked, self._blocked = self._blocked, set()
+                for each in blocked:
+                    self.pull(each)
+        elif held in self._blocked:
+            self._blocked.discard(held)
+            self.pull(held)
+
+    def forget(self, held: HeldQueue) -> None:
+        """Give up what is fetched of a queue."""
+        self.count -= held.state.count
+        self.bytes -= held.state.bytes
+        self._blocked.discard(held)
+        self._is_full &= bool(self._blocked)
+        if not self._ordered:
+            kept = [each for each in self._ready if each.lease is not held]
+            self._ready = deque(kept)
+
+    # -- pulls
+
+    @property
+    def _has_room(self) -> bool:
+        return self.count < self._limits.messages and self.bytes < self._limits.bytes
+
+    @property
+    def _is_half_empty(self) -> bool:
+        """Whether there is room for all queues that wait for some."""
+        limits = self._limits
+        return self.count * 2 <= limits.messages and self.bytes * 2 <= limits.bytes
+
+    def _share_is_full(self, held: HeldQueue) -> bool:
+        """Whether a queue has more than its share, so that others have none."""
+        share = self._limits.messages // max(len(self.held), 1)
+        return held.state.count >= max(share, self._limits.fetch)
+
+    def pull(self, held: HeldQueue) -> None:
+        """Ask for the next messages of a queue, unless it must wait."""
+        if held.is_pulling or held.is_revoked or held.is_paused or self.is_stopped:
+            return
+        is_far_ahead = held.state.is_far_ahead and not self._ordered
+        if not self._has_room or self._share_is_full(held) or is_far_ahead:
+            self._is_full |= not self._has_room
+            self._blocked.add(held)
+            return
+        address = self._address(held)
+        connection = self.client.connections.get(address or "")
+        if address is None:
+            self.on_wanted_route(held.queue.topic)
+            self._rest(held, ERROR_MS)
+        elif connection is None or not connection.is_open:
+            self._connect(address, held)
+        else:
+            held.is_pulling = True
+            held.last_pull_ms = steady_ms()
+            connection.pull(
+                held.template,
+                _Answer(self, held),
+                PULL_TIMEOUT_MS,
+                offset=held.state.next_offset,
+                count=self._limits.fetch,
+                hold_ms=HOLD_MS,
+                sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION,
+            )
+
+    def _address(self, held: HeldQueue) -> str | None:
+        route = self.client.routes.get(held.queue.topic)
+        if route is None:
+            return None
+        broker = held.queue.broker
+        suggested = route.addresses.get(broker, {}).get(held.broker_id)
+        return suggested or route.any_of(broker)
+
+    def _connect(self, address: str, held: HeldQueue) -> None:
+        """Open a connection, once for all queues that wait for it."""
+        waiting = self._offline.get(address)
+        if waiting is not None:
+            waiting.append(held)
+            return
+        self._offline[address] = [held]
+        self.client.spawn(self._reconnect, address)
+
+    async def _reconnect(self, address: str) -> None:
+        pause_ms = 0
+        try:
+            await self.client.connection(address)
+        except (PeerError, ClientClosed) as error:
+            pause_ms = RECONNECT_MS
+            if isinstance(error, ConnectFailed):
+                logger.info("%s; its queues wait", Foreign(error))
+        for held in self._offline.pop(address, ()):
+            if pause_ms:
+                self.on_wanted_route(held.queue.topic)
+                self._rest(held, pause_ms)
+            else:
+                self.pull(held)
+
+    def _rest(self, held: HeldQueue, pause_ms: int) -> None:
+        """Ask again after a pause."""
+        due_ms = steady_ms() + pause_ms
+        heapq.heappush(self._resting, (due_ms, next(self._numbers), held))
+        if self._alarm is not None and self._resting[0][2] is held:
+            self._alarm.set()
+
+    async def run(self) -> None:
+        """Ask again for queues that have rested."""
+        while True:
+            self._alarm = anyio.Event()
+            now_ms = steady_ms()
+            while self._resting and self._resting[0][0] <= now_ms:
+                held = heapq.heappop(self._resting)[2]
+                if held.buffer and not held.is_busy and not held.is_revoked:
+                    self._ready_queues.append(held)
+                    self._wake(1)
+                self.pull(held)
+            pause_ms = self._resting[0][0] - now_ms if self._resting else 60_000
+            with anyio.move_on_after(pause_ms / 1_000):
+                await self._alarm.wait()
+
+    # -- answers
+
+    def answered(self, held: HeldQueue, epoch: int, answer: Pulled) -> None:
+        """Take the answer to a pull, and ask for more."""
+        if held.is_revoked or epoch != held.epoch:
+            return
+        held.is_pulling = False
+        held.broker_id = answer.suggested_broker_id
+        held.max_offset = max(held.max_offset, answer.max_offset)
+        code = answer.code
+        if code == ResponseCode.SUCCESS:
+            self._found(held, answer)
+        elif code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            has_moved = answer.next_offset > held.state.next_offset
+            if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+                held.state.add((), answer.next_offset)
+            was_held = steady_ms() - held.last_pull_ms >= SLOW_ANSWER_MS
+            if has_moved or was_held:
+                self.pull(held)
+            else:
+                self._rest(held, EMPTY_MS)
+        elif code == ResponseCode.PULL_OFFSET_MOVED:
+            logger.warning(
+                "%s has no offset %d: going on at %d",
+                held.queue,
+                held.state.next_offset,
+                answer.next_offset,
+            )
+            held.reset(answer.next_offset)
+            self.pull(held)
+        else:
+            self._refused(held, answer)
+
+    def _found(self, held: HeldQueue, answer: Pulled) -> None:
+        topic = held.queue.topic
+        try:
+            messages = decode_messages(
+                answer.body,
+                topic,
+                held.queue,
+                held,
+                tags=held.subscription.tags,
+                inflate=inflate,
+                is_retry=is_retry_topic(topic),
+            )
+        except ValueError as error:
+            logger.warning("%s: %s", held.queue, Foreign(error))
+            self._rest(held, ERROR_MS)
+            return
+        before = held.state.bytes
+        held.state.add(messages, answer.next_offset)
+        self.count += len(messages)
+        self.bytes += held.state.bytes - before
+        self.fetched += len(messages)
+        if messages:
+            if self._ordered:
+                was_empty = not held.buffer
+                held.buffer.extend(messages)
+                if was_empty and not held.is_busy:
+                    self._ready_queues.append(held)
+                self._wake(1)
+            else:
+                self._ready.extend(messages)
+                self._wake(len(messages))
+        self.pull(held)
+
+    def _refused(self, held: HeldQueue, answer: Pulled) -> None:
+        remark = answer.remark or ""
+        if answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            self.failure = SubscriptionRefused(held.subscription.expression, remark)
+            self.wake_all()
+            return
+        if answer.code == ResponseCode.SYSTEM_BUSY:
+            self._rest(held, BUSY_MS)
+            return
+        logger.warning(
+            "%s refuses a pull of %s: %d: %s",
+            held.queue.broker,
+            held.queue.topic,
+            answer.code,
+            Foreign(remark),
+        )
+        if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
+            self.on_wanted_route(held.queue.topic)
+        elif answer.code in (
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            ResponseCode.SUBSCRIPTION_NOT_LATEST,
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            ResponseCode.FILTER_DATA_NOT_LATEST,
+        ):
+            self.client.spawn(self.client.beat)
+        self._rest(held, ERROR_MS)
+
+    def failed(self, held: HeldQueue, epoch: int, error: BaseException) -> None:
+        """Go on after a lost connection, or an answer that did not come."""
+        if held.is_revoked or epoch != held.epoch:
+            return
+        held.is_pulling = False
+        if self.client.is_open:
+            logger.debug("a pull of %s failed: %s", held.queue, Foreign(error))
+            self._rest(held, RECONNECT_MS)
+
+
+class _Answer:
+    """The waiter of a pull."""
+
+    __slots__ = ("_epoch", "_held", "_puller")
+
+    def __init__(self, puller: Puller, held: HeldQueue) -> None:
+        self._puller = puller
+        self._held = held
+        self._epoch = held.epoch
+
+    def done(self) -> bool:
+        """Never given up."""
+        return False
+
+    def set_result(self, answer: Pulled) -> None:
+        """Take the answer."""
+        self._puller.answered(self._held, self._epoch, answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Learn that there will be none."""
+        self._puller.failed(self._held, self._epoch, error)

@@ -1,0 +1,220 @@
+"""Request and reply, and taking delayed messages back.
+
+A request is a message with CORRELATION_ID and REPLY_TO_CLIENT; the reply travels
+through the broker to the client that asked (request 326).
+"""
+
+import base64
+import binascii
+import itertools
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+
+from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
+from rmq.client.client import Client
+from rmq.client.compression import inflate
+from rmq.client.connection import date_ms
+from rmq.client.core.routes import MessageQueue
+from rmq.client.errors import ClientError, RequestTimeout, SendFailed, SendRefused
+from rmq.client.namespaces import unwrap, wrap
+from rmq.client.wire import Waiter
+from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.protocol import flags
+from rmq.protocol import properties as names
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.send import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from rmq.protocol.hosts import host_bytes
+from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.records import StoredMessage, encode_stored
+from rmq.protocol.topics import DEFAULT_TOPIC, reply_topic
+
+TIMEOUT_MS: Final = 3_000
+IPV4_SIZE: Final = 8
+MAX_REQUESTS: Final = 10_000
+
+
+class Requests:
+    """The open requests of one producer."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._waiting: dict[str, Waiter] = {}
+        self._prepared: set[str] = set()
+        self._prefix = uuid.uuid4().hex
+        self._numbers = itertools.count()
+
+    def begin(self, timeout_s: float) -> tuple[dict[str, str], str]:
+        """Return the properties of a request, and its number."""
+        if len(self._waiting) >= MAX_REQUESTS:
+            raise ClientError(f"{MAX_REQUESTS} requests wait for replies already")
+        number = f"{self._prefix}-{next(self._numbers)}"
+        return {
+            names.CORRELATION_ID: number,
+            names.REPLY_TO_CLIENT: self._client.client_id,
+            names.TTL: str(int(timeout_s * 1_000)),
+        }, number
+
+    async def prepare(self, topic: str) -> None:
+        """Let every broker of a topic know us, so that it can pass on a reply."""
+        if topic not in self._prepared:
+            await self._client.route_to_send(topic)
+            await self._client.beat()
+            self._prepared.add(topic)
+
+    @contextmanager
+    def waiting(self, number: str, waiter: Waiter) -> Iterator[Waiter]:
+        """Have the reply with a number given to a waiter."""
+        self._waiting[number] = waiter
+        try:
+            yield waiter
+        finally:
+            del self._waiting[number]
+
+    async def reply(
+        self, waiter: Waiter, topic: str, timeout_s: float
+    ) -> ReceivedMessage:
+        """Return the reply when it comes."""
+        try:
+            with anyio.fail_after(timeout_s):
+                reply: ReceivedMessage = await waiter
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"no consumer of topic {topic} replied within {timeout_s:g} s"
+            ) from error
+        return reply
+
+    def on_request(self, request: Command) -> Command | None:
+        """Take 326, a reply."""
+        if request.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return None
+        header = request.header(ReplyMessageRequestHeader)
+        properties = decode_properties(header.properties or "")
+        waiter = self._waiting.get(properties.get(names.CORRELATION_ID, ""))
+        if waiter is None:
+            return None
+        if not waiter.done():
+            waiter.set_result(self._received(header, request.body))
+        return request.reply()
+
+    def _received(
+        self, header: ReplyMessageRequestHeader, body: bytes
+    ) -> ReceivedMessage:
+        record = _record(header, body)
+        topic = unwrap(self._client.namespace, header.topic)
+        (message,) = decode_messages(record, topic, None, inflate=inflate)
+        return message
+
+    async def send_reply(
+        self,
+        group: str,
+        to: ReceivedMessage,
+        body: bytes,
+        properties: dict[str, str] | None,
+    ) -> None:
+        """Send the reply to a request to the broker that it came from."""
+        asked = to.properties
+        if names.REPLY_TO_CLIENT not in asked:
+            raise ValueError(f"{to.msg_id} wants no reply: it was sent by send()")
+        texts = {
+            **(properties or {}),
+            names.MSG_TYPE: "reply",
+            names.CORRELATION_ID: asked.get(names.CORRELATION_ID, ""),
+            names.REPLY_TO_CLIENT: asked[names.REPLY_TO_CLIENT],
+            names.TTL: asked.get(names.TTL, str(TIMEOUT_MS)),
+        }
+        topic = reply_topic(asked.get(names.CLUSTER, "DefaultCluster"))
+        header = SendMessageRequestHeaderV2(
+            producer_group=wrap(self._client.namespace, group),
+            topic=topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=4,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=date_ms(),
+            flag=0,
+            properties=encode_properties(texts),
+            reconsume_times=0,
+            batch=False,
+        )
+        queue = to.queue
+        assert isinstance(queue, MessageQueue)
+        route = await self._client.route(queue.topic)
+        address = route.master(queue.broker)
+        if address is None:
+            raise SendFailed(f"{queue.broker} is away", topic, None, 1)
+        request = Command.request(RequestCode.SEND_REPLY_MESSAGE_V2, header, body)
+        answer = await self._client.ask(address, request)
+        if answer.code != ResponseCode.SUCCESS:
+            raise SendRefused(queue, address, 1, answer.code, answer.remark or "")
+
+    async def recall(self, group: str, topic: str, handle: str) -> str:
+        """Ask the brokers of a topic to take a message back; return its id."""
+        header = RecallMessageRequestHeader(
+            producer_group=wrap(self._client.namespace, group),
+            topic=wrap(self._client.namespace, topic),
+            recall_handle=handle,
+        )
+        request = Command.request(RequestCode.RECALL_MESSAGE, header)
+        route = await self._client.route_to_send(topic)
+        queue = route.writable[0]
+        name = _broker_of(handle)
+        address = route.master(name) if name else None
+        if address is None:
+            raise SendFailed(f"the handle names no broker of {topic}", topic, None, 0)
+        answer = await self._client.ask(address, request)
+        if answer.code != ResponseCode.SUCCESS:
+            raise SendRefused(queue, address, 1, answer.code, answer.remark or "")
+        return answer.header(RecallMessageResponseHeader).msg_id
+
+
+def _broker_of(handle: str) -> str | None:
+    """Return the broker in a handle: URL-safe Base64 of `v1 topic broker time id`."""
+    try:
+        parts = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).split(b" ")
+        return parts[2].decode()
+    except (binascii.Error, ValueError, IndexError):
+        return None
+
+
+def _record(header: ReplyMessageRequestHeader, body: bytes) -> bytes:
+    """Return the record that the reply would have in a log."""
+    born, stored = (_host(text) for text in (header.born_host, header.store_host))
+    v6 = (flags.BORN_HOST_V6, flags.STORE_HOST_V6)
+    sys_flag = header.sys_flag & ~(v6[0] | v6[1])
+    for host, flag in zip((born, stored), v6, strict=True):
+        sys_flag |= flag if len(host) > IPV4_SIZE else 0
+    record = StoredMessage(
+        size=0,
+        magic=0,
+        body_crc=0,
+        queue_id=header.queue_id,
+        flag=header.flag,
+        queue_offset=QueueOffset(0),
+        physical_offset=PhysicalOffset(0),
+        sys_flag=sys_flag,
+        born_timestamp=header.born_timestamp,
+        born_host=born,
+        store_timestamp=header.store_timestamp,
+        store_host=stored,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body=body,
+        topic=header.topic,
+        properties_text=header.properties or "",
+    )
+    return encode_stored(record)
+
+
+def _host(text: str) -> bytes:
+    host, _, port = text.rpartition(":")
+    return host_bytes(host.strip("/[]"), int(port))

@@ -1,0 +1,223 @@
+"""Sending: one packed message or batch to a queue, with other brokers after failures.
+
+As by Java's clients: one time limit covers all attempts; the next attempt avoids the
+broker of the last one; a message for a given queue is tried once. A keyed one is sent
+again only when the broker has refused it: after a lost answer a repetition could come
+after a later message.
+"""
+
+import random
+from typing import NamedTuple
+
+import anyio
+
+from rmq._fastpath.client_codec import SendTemplate
+from rmq._fastpath.client_messages import SendResult
+from rmq.client.client import Client
+from rmq.client.connection import Connection, Sent, steady_ms
+from rmq.client.core.choice import QueueChoice, index_of_key
+from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
+from rmq.client.core.routes import MessageQueue, Route
+from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout
+from rmq.client.namespaces import wrap
+from rmq.client.packing import Packed
+from rmq.errors import ConnectFailed, InvokeTimeout, PeerError
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+
+
+class Target(NamedTuple):
+    """A queue, its broker's address, and the templates of sends to it."""
+
+    queue: MessageQueue
+    address: str
+    single: SendTemplate
+    batch: SendTemplate
+
+
+class Publishing:
+    """The targets of a topic, as long as its route stays the same."""
+
+    def __init__(self, route: Route, group: str, namespace: str) -> None:
+        self.route = route
+        self.choice = QueueChoice(route.writable, random.Random())
+        topic = wrap(namespace, route.topic)
+        self.targets = []
+        for queue in route.writable:
+            address = route.master(queue.broker)
+            assert address is not None, "a writable queue has a master"
+            number = queue.queue_id
+            self.targets.append(
+                Target(
+                    queue,
+                    address,
+                    SendTemplate(group, topic, number, queue),
+                    SendTemplate(group, topic, number, queue, is_batch=True),
+                )
+            )
+
+    def target(self, queue: MessageQueue) -> Target | None:
+        """Return the target of a queue; None if it takes no messages."""
+        for target in self.targets:
+            if target.queue == queue:
+                return target
+        return None
+
+    def queue_of_key(self, key: str) -> MessageQueue:
+        """Return the queue where messages with this key go."""
+        return self.targets[index_of_key(key, len(self.targets))].queue
+
+
+class Sender:
+    """Sends packed messages of one producer group."""
+
+    def __init__(self, client: Client, group: str, attempts: int) -> None:
+        self._client = client
+        self._group = wrap(client.namespace, group)
+        self._attempts = attempts
+        self._publishings: dict[str, Publishing] = {}
+
+    async def publishing(self, topic: str) -> Publishing:
+        """Return the targets of a topic; NoRoute if there are none."""
+        found = self._publishings.get(topic)
+        if found is None:
+            route = await self._client.route_to_send(topic)
+            found = Publishing(route, self._group, self._client.namespace)
+            self._publishings[topic] = found
+        return found
+
+    def ready(self, topic: str) -> tuple[Target, Connection] | None:
+        """Return the next target if it can be sent to at once."""
+        found = self._publishings.get(topic)
+        if found is None:
+            return None
+        target = found.targets[found.choice.next()]
+        connection = self._client.connections.get(target.address)
+        if connection is None or not connection.is_open:
+            return None
+        return target, connection
+
+    def on_route(self, route: Route) -> None:
+        """Forget the targets of a route that has changed."""
+        self._publishings.pop(route.topic, None)
+
+    async def send(
+        self,
+        packed: Packed,
+        timeout_ms: int,
+        *,
+        queue: MessageQueue | None = None,
+        is_keyed: bool = False,
+    ) -> SendResult | list[SendResult]:
+        """Return the result; SendFailed, or NoRoute before the first attempt."""
+        deadline_ms = steady_ms() + timeout_ms
+        last: Target | None = None
+        failure: PeerError | Command | None = None
+        may_be_stored = False
+        limit = 1 if queue is not None and not is_keyed else self._attempts
+        for attempt in range(1, limit + 1):
+            if attempt > 1:
+                await self._pause(attempt - 1, packed.topic, failure)
+            left_ms = deadline_ms - steady_ms()
+            if left_ms <= 0:
+                break
+            target = await self._choose(packed.topic, queue, last)
+            last = target
+            try:
+                answer = await self._try(target, packed, left_ms)
+            except PeerError as error:
+                failure = error
+                if not isinstance(error, ConnectFailed):
+                    may_be_stored = True
+                    if is_keyed:
+                        break
+                continue
+            if not isinstance(answer, Command):
+                return answer
+            failure = answer
+            if answer.code not in ANOTHER_BROKER:
+                break
+            if answer.code == ResponseCode.GO_AWAY:
+                self._client.connections.pop(target.address, None)
+        raise _failed(packed.topic, last, failure, attempt, may_be_stored=may_be_stored)
+
+    async def _choose(
+        self, topic: str, queue: MessageQueue | None, last: Target | None
+    ) -> Target:
+        publishing = await self.publishing(topic)
+        if queue is None:
+            avoid = last.queue.broker if last else None
+            return publishing.targets[publishing.choice.next(avoid)]
+        target = publishing.target(queue)
+        if target is None:
+            raise NoRoute(
+                topic, self._client.name_servers, f"{queue} takes no messages"
+            )
+        return target
+
+    async def _try(self, target: Target, packed: Packed, timeout_ms: int) -> Sent:
+        connection = self._client.connections.get(target.address)
+        if connection is None or not connection.is_open:
+            try:
+                with anyio.fail_after(timeout_ms / 1_000):
+                    connection = await self._client.connection(target.address)
+            except TimeoutError as error:
+                raise ConnectFailed(f"cannot connect to {target.address}") from error
+        waiter = connection.new_waiter()
+        number = connection.send(
+            target.batch if packed.is_batch else target.single,
+            packed.properties,
+            packed.body,
+            waiter,
+            timeout_ms,
+            packed.msg_ids,
+            sys_flag=packed.sys_flag,
+        )
+        try:
+            answer: Sent = await waiter
+        finally:
+            connection.codec.forget(number)
+        return answer
+
+    async def _pause(
+        self, attempt: int, topic: str, failure: PeerError | Command | None
+    ) -> None:
+        """Wait, and ask for the route again, before the next attempt."""
+        code = failure.code if isinstance(failure, Command) else None
+        if code is None or code in (
+            ResponseCode.TOPIC_NOT_EXIST,
+            ResponseCode.NO_PERMISSION,
+        ):
+            await self._client.refresh(topic)
+        if pause_ms := back_off_ms(attempt, code):
+            await anyio.sleep(pause_ms / 1_000)
+
+
+def _failed(
+    topic: str,
+    target: Target | None,
+    failure: PeerError | Command | None,
+    attempts: int,
+    *,
+    may_be_stored: bool,
+) -> SendFailed:
+    error: SendFailed
+    if isinstance(failure, Command):
+        assert target is not None
+        error = SendRefused(
+            target.queue, target.address, attempts, failure.code, failure.remark or ""
+        )
+    else:
+        kind: type[SendFailed] = SendTimeout
+        if failure is not None and not isinstance(failure, InvokeTimeout):
+            kind = SendFailed
+        tail = "; it may be stored" if may_be_stored else ""
+        error = kind(
+            f"no send to topic {topic} succeeded in {attempts} attempts: "
+            f"{failure or 'the time was over'}{tail}",
+            topic,
+            target.queue if target else None,
+            attempts,
+        )
+    error.may_be_stored = may_be_stored
+    return error

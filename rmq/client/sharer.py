@@ -1,0 +1,82 @@
+"""Sharer: what a producer and a consumer have in common: a client, maybe their own."""
+
+import sys
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self, cast
+
+from rmq.client.client import Client, Member
+from rmq.client.errors import ClientClosed
+from rmq.client.life import Life
+from rmq.errors import PeerError
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.client import UnregisterClientRequestHeader
+
+UNREGISTER_MS: Final = 1_000
+
+
+class Sharer(Life):
+    """Base of what may share a client, or have one of its own."""
+
+    def __init__(self, client: "Client | str | None") -> None:
+        super().__init__()
+        self.client = client if isinstance(client, Client) else Client(client)
+        self._owns_client = not isinstance(client, Client)
+        self._is_open = False
+
+    def _check(self) -> None:
+        """Raise unless it is open in this process."""
+        if not (self._is_open and self.client.is_open):
+            self.client.check()
+            raise ClientClosed(f"this {type(self).__name__} is not open: `async with`")
+
+    async def __aenter__(self) -> Self:
+        """Open the client first, if it is our own."""
+        if self._owns_client:
+            await self.client.__aenter__()
+        is_open = False
+        try:
+            await super().__aenter__()
+            is_open = True
+        finally:
+            if not is_open and self._owns_client:
+                await self.client.__aexit__(*sys.exc_info())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Close the client last, if it is our own."""
+        try:
+            await super().__aexit__(kind, error, trace)
+        finally:
+            if self._owns_client and self.client.is_open:
+                await self.client.__aexit__(kind, error, trace)
+        return False
+
+    def _join(self) -> None:
+        self.client.join(cast("Member", self))
+
+    def _leave(self) -> None:
+        """Stop being in the heartbeats."""
+        self.client.leave(cast("Member", self))
+
+    async def _unregister(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        """Leave a group on all brokers that we know; an answer shows that it is so."""
+        header = UnregisterClientRequestHeader(
+            client_id=self.client.client_id,
+            producer_group=producer_group,
+            consumer_group=consumer_group,
+        )
+        brokers = self.client.brokers()
+        for address, connection in list(self.client.connections.items()):
+            if address in brokers:
+                request = Command.request(RequestCode.UNREGISTER_CLIENT, header)
+                with suppress(PeerError):
+                    await connection.ask(request, UNREGISTER_MS)

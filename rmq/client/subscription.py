@@ -1,0 +1,98 @@
+"""Subscription: which messages of a topic a consumer wants."""
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+from rmq._fastpath import java_hash
+from rmq.errors import ConfigError
+from rmq.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+
+ALL: Final = "*"
+
+Start = Literal["last", "first"] | datetime
+"""Where a group begins that has committed nothing."""
+
+
+class Sql(str):
+    """An expression of SQL92 over properties: `Sql("amount > 3 AND region = 'EU'")`."""
+
+    __slots__ = ()
+
+
+class Subscription(NamedTuple):
+    """A topic as on the wire, and an expression; `tags` None means all."""
+
+    topic: str
+    expression: str = ALL
+    kind: str = "TAG"
+    version: int = 0
+    tags: frozenset[str] | None = None
+
+    def data(self) -> SubscriptionData:
+        """What heartbeats say of it."""
+        tags = sorted(self.tags or ())
+        return SubscriptionData(
+            topic=self.topic,
+            sub_string=self.expression,
+            tags_set=tags,
+            code_set=[java_hash(tag) for tag in tags],
+            sub_version=self.version,
+            expression_type=self.kind,
+        )
+
+
+def subscription(topic: str, expression: "str | Sql" = ALL) -> Subscription:
+    """Return a subscription; ConfigError for an expression without a tag."""
+    version = time.time_ns() // 1_000_000
+    if isinstance(expression, Sql):
+        return Subscription(topic, str(expression), "SQL92", version)
+    if expression.strip() in ("", ALL):
+        return Subscription(topic, ALL, "TAG", version)
+    tags = frozenset(each.strip() for each in expression.split("||")) - {""}
+    if not tags:
+        raise ConfigError(f"topics: the expression {expression!r} has no tag")
+    return Subscription(topic, expression, "TAG", version, tags)
+
+
+def expressions(
+    topics: "str | Mapping[str, str | Sql] | None",
+) -> "dict[str, str | Sql]":
+    """Return topics with their expressions as one dictionary."""
+    if topics is None:
+        return {}
+    return {topics: ALL} if isinstance(topics, str) else dict(topics)
+
+
+def consumer_data(
+    group: str,
+    subscriptions: list[SubscriptionData],
+    *,
+    broadcast: bool,
+    is_assigned: bool,
+    start: Start,
+) -> ConsumerData:
+    """Return what heartbeats say of a consumer."""
+    where = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+    if start == "first":
+        where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    elif start == "last":
+        where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    return ConsumerData(
+        group_name=group,
+        consume_type=ConsumeType.CONSUME_ACTIVELY
+        if is_assigned
+        else ConsumeType.CONSUME_PASSIVELY,
+        message_model=MessageModel.BROADCASTING
+        if broadcast
+        else MessageModel.CLUSTERING,
+        consume_from_where=where,
+        subscription_data_set=subscriptions,
+    )

@@ -1,0 +1,167 @@
+"""Transactions: half messages, their ends, and the broker's question about them.
+
+A half message is stored, but no consumer sees it before its end (request 37) says
+commit. If the end is lost, the broker asks a producer of the group (request 39), and
+its checker decides.
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from rmq._fastpath.client_messages import (
+    ReceivedMessage,
+    SendResult,
+    decode_messages,
+)
+from rmq.client.client import Client
+from rmq.client.compression import inflate
+from rmq.client.connection import Connection
+from rmq.client.core.routes import MessageQueue
+from rmq.client.errors import TransactionFailed
+from rmq.client.message import Message
+from rmq.client.namespaces import unwrap, wrap
+from rmq.client.packing import Packed, Packer
+from rmq.errors import PeerError
+from rmq.logs import Foreign
+from rmq.protocol import flags
+from rmq.protocol import properties as names
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+Checker = Callable[[ReceivedMessage], Awaitable[bool | None] | bool | None]
+"""Whether the transaction of a half message is committed; None: not known yet."""
+
+END_TIMEOUT_MS: Final = 3_000
+ENDS: Final = {
+    True: flags.TRANSACTION_COMMIT,
+    False: flags.TRANSACTION_ROLLBACK,
+    None: flags.TRANSACTION_NONE,
+}
+
+
+class Transaction:
+    """An open transaction; `rollback` ends the block without an exception."""
+
+    def __init__(self, result: SendResult) -> None:
+        self.result = result
+        self.is_committed: bool | None = True
+
+    @property
+    def msg_id(self) -> str:
+        """The id of the message, by which the checker knows it again."""
+        return self.result.msg_id
+
+    def leave_open(self) -> None:
+        """End nothing when the block is left: the broker will ask the checker."""
+        self.is_committed = None
+
+    def rollback(self) -> None:
+        """Have the message dropped when the block is left."""
+        self.is_committed = False
+
+
+class Transactions:
+    """The transactions of one producer group."""
+
+    def __init__(self, client: Client, group: str, checker: Checker | None) -> None:
+        self._client = client
+        self._group = group
+        self._checker = checker
+
+    def pack(self, packer: Packer, message: Message) -> Packed:
+        """Pack a half message."""
+        group = wrap(self._client.namespace, self._group)
+        extra = {names.TRAN_MSG: "true", names.PRODUCER_GROUP: group}
+        return packer.pack(message, extra, sys_flag=flags.TRANSACTION_PREPARED)
+
+    @asynccontextmanager
+    async def ending(self, result: SendResult) -> AsyncIterator[Transaction]:
+        """End a transaction as the block does."""
+        transaction = Transaction(result)
+        is_left = False
+        try:
+            yield transaction
+            is_left = True
+        finally:
+            if not is_left:
+                transaction.rollback()
+                await self._end_quietly(result)
+        if transaction.is_committed is not None:
+            await self._end(result, is_committed=transaction.is_committed)
+
+    async def _end_quietly(self, result: SendResult) -> None:
+        """Roll back beside an exception, which counts."""
+        try:
+            await self._end(result, is_committed=False)
+        except TransactionFailed as error:
+            logger.warning("%s", error)
+
+    async def _end(self, result: SendResult, *, is_committed: bool) -> None:
+        queue = result.queue
+        assert isinstance(queue, MessageQueue)
+        header = EndTransactionRequestHeader(
+            topic=wrap(self._client.namespace, queue.topic),
+            producer_group=wrap(self._client.namespace, self._group),
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=int(result.offset_msg_id[-16:], 16),
+            commit_or_rollback=ENDS[is_committed],
+            msg_id=result.msg_id,
+            transaction_id=result.transaction_id,
+        )
+        request = Command.request(RequestCode.END_TRANSACTION, header)
+        route = await self._client.route_to_send(queue.topic)
+        address = route.master(queue.broker)
+        text = f"the end of transaction {result.msg_id} did not reach {queue.broker}"
+        try:
+            answer = await self._client.ask(address or "", request, END_TIMEOUT_MS)
+        except PeerError as error:
+            raise TransactionFailed(
+                f"{text}: {error}; it will ask the checker"
+            ) from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise TransactionFailed(f"{text}: {answer.code}: {answer.remark}")
+
+    async def on_request(
+        self, connection: Connection, request: Command
+    ) -> Command | None:
+        """Answer 39: end the transaction as the checker says."""
+        if request.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return None
+        if self._checker is None:
+            return None
+        asked = request.header(CheckTransactionStateRequestHeader)
+        (half,) = decode_messages(request.body, "", None, inflate=inflate)
+        if half.properties.get(names.PRODUCER_GROUP) != wrap(
+            self._client.namespace, self._group
+        ):
+            return None
+        topic = half.properties.get(names.REAL_TOPIC, asked.topic or "")
+        (half,) = decode_messages(
+            request.body, unwrap(self._client.namespace, topic), None, inflate=inflate
+        )
+        found = self._checker(half)
+        is_committed = await found if inspect.isawaitable(found) else found
+        header = EndTransactionRequestHeader(
+            topic=topic,
+            producer_group=wrap(self._client.namespace, self._group),
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=ENDS[is_committed],
+            from_transaction_check=True,
+            msg_id=asked.msg_id or half.msg_id,
+            transaction_id=asked.transaction_id,
+        )
+        if connection.is_open:
+            connection.oneway(Command.request(RequestCode.END_TRANSACTION, header))
+        else:
+            logger.warning("no end of %s: %s is gone", half.msg_id, Foreign(connection))
+        return request.reply()

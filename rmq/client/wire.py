@@ -1,0 +1,96 @@
+"""Wires: the bytes of a connection under the event loop that runs, asyncio or trio.
+
+A wire connects, writes what its `Receiver` has, and passes on what arrives; a waiter is
+what one task awaits. Both exist twice, in `wire_asyncio` and `wire_trio`; nothing else
+of the client knows which loop runs. Output leaves once in a turn of the loop.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class Receiver(Protocol):
+    """The other side of a wire."""
+
+    def take(self) -> bytes:
+        """Return what is to be written."""
+
+    def received(self, data: bytes) -> None:
+        """Take bytes; raises nothing."""
+
+    def lost(self, reason: str) -> None:
+        """Learn that the wire has ended; called once."""
+
+
+class Completion(Protocol):
+    """What gets the end of a call; a Future of asyncio is one."""
+
+    def done(self) -> bool:
+        """Whether it has its result, or was given up."""
+
+    def set_result(self, value: Any, /) -> None:  # noqa: ANN401 - of any call
+        """Give the task its result."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Let the task raise."""
+
+
+class Waiter(Completion, Protocol):
+    """What a task awaits."""
+
+    def __await__(self) -> Any:  # noqa: ANN401 - of any call
+        """Wait for it."""
+
+
+class Wire(Protocol):
+    """An open connection."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the peer reads more slowly than we write."""
+
+    @property
+    def local_host(self) -> str:
+        """The IP address of this end."""
+
+    def wake(self) -> None:
+        """Write what the receiver has, in this turn of the loop."""
+
+    async def drained(self) -> None:
+        """Wait until it is not full, or lost."""
+
+    def close(self) -> None:
+        """End it at once; `lost` is called unless it has been."""
+
+    async def closed(self) -> None:
+        """Wait until the socket is closed, for a second at most."""
+
+
+class Tls(NamedTuple):
+    """What a connection with TLS needs; `name` None: any name is believed."""
+
+    context: "ssl.SSLContext"
+    name: str | None
+
+
+class Wires(NamedTuple):
+    """The wires of one loop."""
+
+    connect: Callable[[str, int, Tls | None, Receiver], Awaitable[Wire]]
+    waiter: Callable[[], Waiter]
+
+
+def current_wires() -> Wires:
+    """Return those of the loop that runs."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        from rmq.client.wire_trio import WIRES as OF_TRIO
+
+        return OF_TRIO
+    from rmq.client.wire_asyncio import WIRES as OF_ASYNCIO
+
+    return OF_ASYNCIO

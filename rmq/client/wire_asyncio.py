@@ -1,0 +1,116 @@
+"""The wire of asyncio and uvloop: a protocol on a transport, a future as waiter."""
+
+import asyncio
+from typing import Final, cast
+
+from rmq.client.wire import Receiver, Tls, Waiter, Wire, Wires
+
+CLOSE_LIMIT_S: Final = 1.0
+
+
+class AsyncioWire(asyncio.Protocol):
+    """See `Wire`."""
+
+    def __init__(self, receiver: Receiver, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_full = False
+        self.local_host = ""
+        self._receiver = receiver
+        self._loop = loop
+        self._is_scheduled = False
+        self._is_lost = self._is_closed = False
+        self._transport: asyncio.Transport
+        self._drained: list[asyncio.Future[None]] = []
+
+    # -- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.local_host = str(transport.get_extra_info("sockname")[0])
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on."""
+        self._receiver.received(bytes(data))
+
+    def pause_writing(self) -> None:
+        """Note that the peer reads slowly."""
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        """Let those go on that wait for room."""
+        self.is_full = False
+        for future in self._drained:
+            if not future.done():
+                future.set_result(None)
+        self._drained.clear()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Learn that the socket is closed; pass on why."""
+        self._is_closed = True
+        self._end(str(error) if error else "the server closed it")
+        self.resume_writing()
+
+    def _end(self, reason: str) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self.resume_writing()
+            self._receiver.lost(reason)
+
+    # -- called by the connection
+
+    def wake(self) -> None:
+        """Write in this turn of the loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._is_scheduled = False
+        if not self._is_lost and (data := self._receiver.take()):
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Wait until it is not full, or lost."""
+        if self.is_full:
+            future = self._loop.create_future()
+            self._drained.append(future)
+            await future
+
+    def close(self) -> None:
+        """End it at once."""
+        if not self._is_lost:
+            if data := self._receiver.take():
+                self._transport.write(data)
+            self._transport.close()
+            self._end("closed here")
+
+    async def closed(self) -> None:
+        """Wait until the socket is closed, for a second at most."""
+        if not self._is_closed:
+            future = self._loop.create_future()
+            self._drained.append(future)
+            await asyncio.wait([future], timeout=CLOSE_LIMIT_S)
+            if not self._is_closed:
+                self._transport.abort()
+                await asyncio.sleep(0)
+
+
+async def connect(host: str, port: int, tls: Tls | None, receiver: Receiver) -> Wire:
+    """Open a wire; OSError or ssl.SSLError if that fails."""
+    loop = asyncio.get_running_loop()
+    _transport, wire = await loop.create_connection(
+        lambda: AsyncioWire(receiver, loop),
+        host,
+        port,
+        ssl=tls.context if tls else None,
+        server_hostname=(tls.name or "") if tls else None,
+    )
+    return wire
+
+
+def waiter() -> Waiter:
+    """Return what one task awaits."""
+    return asyncio.get_running_loop().create_future()
+
+
+WIRES = Wires(connect, waiter)

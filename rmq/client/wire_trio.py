@@ -1,0 +1,176 @@
+"""The wire of trio: two tasks on a stream, and a waiter of its own.
+
+trio's `Event` would wake a list of tasks and check a state more; a waiter has one.
+A task that is cancelled while it waits has left the waiter before the answer comes:
+else the answer would wake a task that runs already.
+"""
+
+from collections.abc import Generator
+from typing import Any, Final
+
+import outcome
+import trio
+
+from rmq.client.wire import Receiver, Tls, Wire, Wires
+
+RECEIVE_SIZE: Final = 1 << 18
+FULL_BYTES: Final = 1 << 20
+"""A write of this size that is not through means that the peer reads slowly."""
+
+CLOSE_LIMIT_S: Final = 1.0
+GIVEN_UP: Final = outcome.Error(trio.ClosedResourceError("given up"))
+
+
+class TrioWaiter:
+    """See `Waiter`."""
+
+    __slots__ = ("_outcome", "_task")
+
+    def __init__(self) -> None:
+        self._outcome: outcome.Outcome[Any] | None = None
+        self._task: trio.lowlevel.Task | None = None
+
+    def done(self) -> bool:
+        """Whether it has its result, or was given up."""
+        return self._outcome is not None
+
+    def set_result(self, value: object) -> None:
+        """Give the task its result."""
+        self._end(outcome.Value(value))
+
+    def set_exception(self, error: BaseException) -> None:
+        """Let the task raise."""
+        self._end(outcome.Error(error))
+
+    def _end(self, result: outcome.Outcome[Any]) -> None:
+        assert self._outcome is None, "a waiter ends once"
+        self._outcome = result
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Wait for it; a checkpoint of trio."""
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:  # noqa: ANN401 - of any call
+        if self._outcome is None:
+            self._task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
+        assert self._outcome is not None
+        return self._outcome.unwrap()
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        self._task = None
+        self._outcome = GIVEN_UP
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class TrioWire:
+    """See `Wire`; its task is one of the system: a cancellation of the program must not
+    take the connection away, over which a consumer commits and leaves its group.
+    """
+
+    def __init__(
+        self, stream: trio.abc.Stream, receiver: Receiver, local_host: str
+    ) -> None:
+        self.local_host = local_host
+        self.is_full = False
+        self._stream = stream
+        self._receiver = receiver
+        self._is_lost = False
+        self._output = trio.Event()
+        self._scope = trio.CancelScope()
+        self._drained = trio.Event()
+        self._closed = trio.Event()
+
+    def wake(self) -> None:
+        """Let the writing task run in this turn of the loop."""
+        self._output.set()
+
+    async def drained(self) -> None:
+        """Wait until it is not full, or lost."""
+        if self.is_full:
+            await self._drained.wait()
+
+    def close(self) -> None:
+        """End it at once."""
+        self._end("closed here")
+
+    async def closed(self) -> None:
+        """Wait until the socket is closed, for a second at most."""
+        with trio.move_on_after(CLOSE_LIMIT_S):
+            await self._closed.wait()
+
+    async def run(self) -> None:
+        """Read and write until the stream ends."""
+        reason = "the server closed it"
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    await self._read()
+                    nursery.cancel_scope.cancel()
+        except* (trio.BrokenResourceError, trio.ClosedResourceError) as errors:
+            cause = errors.exceptions[0]
+            reason = str(cause.__cause__ or cause) or reason
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(self._stream)
+            self._end(reason)
+            self._closed.set()
+
+    async def _read(self) -> None:
+        receive, received = self._stream.receive_some, self._receiver.received
+        while data := await receive(RECEIVE_SIZE):
+            received(bytes(data))
+
+    async def _write(self) -> None:
+        while True:
+            await self._output.wait()
+            self._output = trio.Event()
+            data = self._receiver.take()
+            self.is_full = len(data) > FULL_BYTES
+            if data:
+                await self._stream.send_all(data)
+            if self.is_full:
+                self.is_full = False
+                self._drained.set()
+                self._drained = trio.Event()
+
+    def _end(self, reason: str) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self.is_full = False
+            self._drained.set()
+            self._scope.cancel()
+            self._receiver.lost(reason)
+
+
+async def connect(host: str, port: int, tls: Tls | None, receiver: Receiver) -> Wire:
+    """Open a wire; OSError or ssl.SSLError if that fails."""
+    plain = await trio.open_tcp_stream(host, port)
+    plain.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
+    local_host = str(plain.socket.getsockname()[0])
+    stream: trio.abc.Stream = plain
+    if tls is not None:
+        stream = await _secured(plain, tls)
+    wire = TrioWire(stream, receiver, local_host)
+    trio.lowlevel.spawn_system_task(wire.run)
+    return wire
+
+
+async def _secured(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
+    stream = trio.SSLStream(plain, tls.context, server_hostname=tls.name)
+    is_secure = False
+    try:
+        await stream.do_handshake()
+        is_secure = True
+    except trio.BrokenResourceError as error:
+        raise error.__cause__ or error from None
+    finally:
+        if not is_secure:
+            await trio.aclose_forcefully(plain)
+    return stream
+
+
+WIRES = Wires(connect, TrioWaiter)

@@ -1,0 +1,40 @@
+"""Which queue a message goes to."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.client.core.choice import QueueChoice, index_of_key
+from rmq.client.core.routes import MessageQueue
+
+QUEUES = [MessageQueue("T", broker, i) for broker in "ab" for i in range(2)]
+
+
+@given(st.integers(0, 9))
+def test_one_after_another_from_any_on(seed):
+    choice = QueueChoice(QUEUES, Random(seed))
+    assert sorted(choice.next() for _ in QUEUES) == [0, 1, 2, 3]
+
+
+@given(st.integers(0, 9), st.sampled_from("ab"))
+def test_another_broker_if_there_is_one(seed, broker):
+    choice = QueueChoice(QUEUES, Random(seed))
+    assert all(QUEUES[choice.next(avoid=broker)].broker != broker for _ in range(9))
+    alone = QueueChoice(QUEUES[:2], Random(seed))
+    assert {alone.next(avoid="a") for _ in range(2)} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "index"),
+    # "…".hashCode() % count by Java; the last hash is -2147483648
+    [("account", 3), ("42", 2), ("polygenelubricants", 0), ("", 0)],
+)
+def test_a_key_meets_the_same_queue_as_in_java(key, index):
+    assert index_of_key(key, 4) == index
+
+
+@given(st.text(), st.integers(1, 99))
+def test_a_key_has_a_queue(key, count):
+    assert 0 <= index_of_key(key, count) < count

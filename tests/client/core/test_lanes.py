@@ -1,0 +1,63 @@
+"""Lanes: what is stored of a key is in the order in which it was sent, without gaps."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.client.core.batches import Sized
+from rmq.client.core.lanes import Keyed, Lane
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from("abc"), st.booleans()),
+        st.tuples(st.just("succeed")),
+        st.tuples(st.just("fail")),
+        st.tuples(st.just("withdraw"), st.integers(0, 20)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.integers(1, 4))
+def test_the_order_of_a_key_under_any_failures(steps, max_count):
+    lane = Lane(Sized(max_count, 500))
+    stored, failed, sent, keys = [], [], [], {}
+    under_way = []
+    for step in steps:
+        if step[0] == "add":
+            number = len(sent)
+            sent.append(number)
+            keys[number] = step[1]
+            lane.add(Keyed(step[1], number, 50, step[2]))
+        elif step[0] == "withdraw" and step[1] < len(sent):
+            if lane.withdraw(sent[step[1]]):
+                failed.append(sent[step[1]])
+        elif step[0] == "succeed" and under_way:
+            lane.succeeded()
+            stored += [each.item for each in under_way]
+            under_way = []
+        elif step[0] == "fail" and under_way:
+            failed += [each.item for each in under_way]
+            lost = lane.failed()
+            assert {keys[each] for each in lost} <= {each.key for each in under_way}
+            failed += lost
+            under_way = []
+        if not under_way:
+            under_way = lane.next()
+            assert len(under_way) <= max_count
+            assert len(under_way) == 1 or not any(each.alone for each in under_way)
+        else:
+            assert lane.next() == []
+    for key in "abc":
+        of_key = [each for each in stored if keys[each] == key]
+        assert of_key == sorted(of_key)
+    assert not set(stored) & set(failed)
+    assert lane.is_empty == (len(stored) + len(failed) == len(sent))
+
+
+def test_later_ones_of_the_key_fail_with_it():
+    lane = Lane(Sized(1, 500))
+    for number, key in enumerate("aba"):
+        lane.add(Keyed(key, number, 50, alone=False))
+    lane.next()
+    assert lane.failed() == [2]
+    assert [each.item for each in lane.next()] == [1]

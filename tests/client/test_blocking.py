@@ -1,0 +1,132 @@
+"""The client for threads, against a real broker."""
+
+import ast
+import inspect
+import itertools
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmq import client
+from rmq.client import Message, SendManyFailed, SendStatus, blocking
+from rmq.client.portal import WrongThread, portal
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(broker):
+    name = f"blocking-{next(numbers)}"
+    broker.create_topic(name, 4)
+    return name
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_the_stub_has_the_parameters_of_the_asynchronous_class(name):
+    stub = Path(blocking.__file__).with_suffix(".pyi")
+    (found,) = [
+        node
+        for node in ast.parse(stub.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    ]
+    same = {"deliveries", "__iter__", "__next__", "commit", "close"}
+    for function in found.body:
+        if not isinstance(function, ast.FunctionDef) or function.name in same:
+            continue
+        original = inspect.signature(getattr(getattr(client, name), function.name))
+        arguments = function.args.args + function.args.kwonlyargs
+        assert [each.arg for each in arguments] == list(original.parameters), (
+            function.name
+        )
+        assert hasattr(getattr(blocking, name), function.name)
+
+
+def test_sends_and_receives(broker, topic):
+    with (
+        blocking.Producer(broker.name_server) as producer,
+        blocking.Consumer(
+            broker.name_server, f"g-{topic}", topic, start="first"
+        ) as consumer,
+    ):
+        assert producer.send(Message(topic, b"one")).status is SendStatus.SEND_OK
+        assert len(producer.send_many([Message(topic, b"more")] * 9)) == 9
+        found = list(itertools.islice(consumer, 10))
+        assert len({(each.queue, each.queue_offset) for each in found}) == 10
+    with blocking.Consumer(broker.name_server, f"g-{topic}", topic) as consumer:
+        assert sum(consumer.lag().values()) == 0
+
+
+def test_enqueue_from_several_threads(broker, topic):
+    with blocking.Producer(broker.name_server, max_pending=50) as producer:
+
+        def work():
+            for number in range(100):
+                last = producer.enqueue(Message(topic, b"%d" % number))
+            assert last.result(5).msg_id
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush()
+    assert len(broker.messages(topic)) == 400
+
+
+def test_failures_reach_the_thread(broker):
+    with blocking.Producer(broker.name_server, attempts=1) as producer:
+        delivery = producer.enqueue(Message("SCHEDULE_TOPIC_XXXX", b"x"))
+        with pytest.raises(SendManyFailed):
+            producer.flush()
+        assert delivery.done()
+        with pytest.raises(client.SendRefused):
+            delivery.result()
+        wrong = producer.enqueue(Message("T", b"x", properties={"a": "\x01"}))
+        with pytest.raises(ValueError, match="separator"):
+            wrong.result(5)
+
+
+def test_handlers_run_in_threads(broker, topic):
+    seen = []
+    with (
+        blocking.Producer(broker.name_server) as producer,
+        blocking.Consumer(
+            broker.name_server, f"g-{topic}", topic, start="first"
+        ) as consumer,
+    ):
+        producer.send_many([Message(topic, b"x")] * 8)
+
+        def handle(message):
+            seen.append((message.queue_offset, threading.current_thread()))
+            if len(seen) == 8:
+                consumer.stop()
+
+        consumer.run(handle, concurrency=3)
+    assert threading.current_thread() not in {thread for _, thread in seen}
+
+
+def test_deliveries_are_settled_from_any_thread(broker, topic):
+    with (
+        blocking.Producer(broker.name_server) as producer,
+        blocking.Consumer(
+            broker.name_server, f"g-{topic}", topic, start="first"
+        ) as consumer,
+    ):
+        producer.send(Message(topic, b"x"))
+        message = next(consumer.deliveries())
+        assert message.ack()
+        assert not message.ack()
+
+
+def test_an_exception_of_the_block_leaves_it(broker, topic):
+    with pytest.raises(KeyError), blocking.Producer(broker.name_server):
+        raise KeyError
+
+
+def test_a_call_from_the_thread_of_the_portal_is_refused():
+    async def inside():
+        portal().call(inside)
+
+    with pytest.raises(WrongThread, match="must not block"):
+        portal().call(inside)
