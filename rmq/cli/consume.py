@@ -21,8 +21,9 @@ from rmq.cli.text import (
     time_ms,
 )
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.member import Member, Subscription
+from rmq.client.member import Member
 from rmq.client.reader import Choice, Reader
+from rmq.client.subscription import Sql, subscription
 from rmq.client.window import Window
 from rmq.errors import RmqError
 from rmq.protocol.records import StoredMessage, plain_body
@@ -182,7 +183,7 @@ def consume(  # noqa: PLR0913 - one parameter for each option
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
     """  # noqa: D301 - click wants the character itself
     _check(group, begin, queue_id, offset, tags, sql, is_raw=is_raw)
-    wanted = Subscription(topic, sql or tags or "*", "SQL92" if sql else "TAG")
+    wanted = subscription(topic, Sql(sql) if sql else tags or "*")
     start = begin if begin in (None, "first", "last") else time_ms(str(begin))
     choice = Choice(group, start, queue_id, offset, stops_at_end)
     write = _writer(form, as_json=as_json, is_raw=is_raw)

@@ -8,10 +8,12 @@ Known in Java as a part of `DefaultMQPushConsumer`.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 from rmq.client.admin import AdminClient, AnswerRefused, Queue, request
+from rmq.client.core.allocate import average
 from rmq.client.link import Link
+from rmq.client.subscription import Subscription
 from rmq.client.window import Window
 from rmq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
@@ -19,22 +21,12 @@ from rmq.protocol.bodies.heartbeat import (
     ConsumeType,
     HeartbeatData,
     MessageModel,
-    SubscriptionData,
 )
 from rmq.protocol.codes import RequestCode, ResponseCode
 
-T = TypeVar("T")
 HEARTBEAT_S: Final = 30.0
 SHARE_S: Final = 20.0
 """Seconds between two looks at the members, as Java's clients do."""
-
-
-class Subscription(NamedTuple):
-    """What is wanted of a topic: `kind` is TAG or SQL92."""
-
-    topic: str
-    expression: str = "*"
-    kind: str = "TAG"
 
 
 class Member:
@@ -99,7 +91,7 @@ class Member:
             code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
             found = self._admin.value(address, code, fields)
             members.update(found.get("consumerIdList") or ())
-        return divided(queues, sorted(members)).get(self._client_id, ())
+        return average(self._client_id, sorted(members), queues)
 
     def _settle(self) -> None:
         """Wait until brokers have answered heartbeats that are under way."""
@@ -116,7 +108,7 @@ class Member:
                     consume_type=ConsumeType.CONSUME_PASSIVELY,
                     message_model=MessageModel.CLUSTERING,
                     consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-                    subscription_data_set=[_data(each) for each in self._subscriptions],
+                    subscription_data_set=[each.data() for each in self._subscriptions],
                 )
             ],
         )
@@ -159,34 +151,3 @@ class Member:
 
 
 HEARTBEAT: Final = "heartbeat"
-
-
-def _data(wanted: Subscription) -> SubscriptionData:
-    # imported on use: readers without a group need no filters
-    from rmq.filters.tags import tag_codes
-
-    is_tags = wanted.kind == "TAG" and wanted.expression != "*"
-    tags = [part.strip() for part in wanted.expression.split("||")] if is_tags else []
-    return SubscriptionData(
-        topic=wanted.topic,
-        sub_string=wanted.expression,
-        tags_set=tags,
-        code_set=list((tag_codes(wanted.expression) if is_tags else None) or ()),
-        sub_version=int(time.time() * 1_000),
-        expression_type=wanted.kind,
-    )
-
-
-def divided(things: Sequence[T], members: Sequence[str]) -> dict[str, Sequence[T]]:
-    """Give each member an equal run of things; the first ones get one more.
-
-    Known in Java as `AllocateMessageQueueAveragely`.
-    """
-    shares: dict[str, Sequence[T]] = {}
-    start = 0
-    for index, member in enumerate(members):
-        size, rest = divmod(len(things), len(members))
-        end = start + size + (index < rest)
-        shares[member] = things[start:end]
-        start = end
-    return shares

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rmq.client.admin import AdminClient, AnswerRefused, Queue, pull_fields, request
-from rmq.client.member import Member, Subscription
+from rmq.client.member import Member
+from rmq.client.subscription import Subscription
+from rmq.client.subscription import subscription as subscription_to
 from rmq.client.window import Arrival, Window
 from rmq.errors import PeerError, RmqError
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -86,7 +88,7 @@ class Reader:
         self._last_commit = time.monotonic()
         if choice.group:
             retry = retry_topic(choice.group)
-            self._wanted[retry] = Subscription(retry)
+            self._wanted[retry] = subscription_to(retry)
             wanted = list(self._wanted.values())
             self.member = Member(admin, window, choice.group, wanted)
 

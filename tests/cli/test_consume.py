@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmq.client.member import divided
 from rmq.testing import running_node
 
 PIPED = Path(__file__).parent / "piped"
@@ -259,9 +258,3 @@ async def test_with_tls_and_a_user(command, secured, environment, authority):
     words = "BenchmarkTest", "-g", "G", "-c", 1, "-f", "%v"
     result = await command("consume", *where, *words, env=environment)
     assert (result.exit_code, result.stdout) == (0, "secret"), result.output
-
-
-def test_queues_are_divided_as_java_does():
-    assert divided(list(range(5)), ["a", "b"]) == {"a": [0, 1, 2], "b": [3, 4]}
-    assert divided([1], ["a", "b"]) == {"a": [1], "b": []}
-    assert divided([1, 2], []) == {}

@@ -20,7 +20,7 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.client.admin import AdminClient, AnswerRefused
-from rmq.client.member import divided
+from rmq.client.core.allocate import average
 from rmq.errors import PeerError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -316,10 +316,11 @@ def groups_of(admin: AdminClient, topic: str) -> list[str]:
 def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Shown:
     """Show how consumers at these addresses would divide the queues."""
     members = [part for part in ips.split(",") if part]
+    queues = list(admin.queues(topic))
     rows = [
         (member, queue.broker, queue.queue_id)
-        for member, share in divided(list(admin.queues(topic)), members).items()
-        for queue in share
+        for member in dict.fromkeys(members)
+        for queue in average(member, members, queues)
     ]
     return Table(("ip", "brokerName", "queueId"), rows)
 

@@ -6,9 +6,11 @@ UTF-16 units.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from rmq.client.core.routes import MessageQueue
 
+T = TypeVar("T")
 Allocate = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
 """From our client id, all members and all queues in order: the queues that are ours."""
 
@@ -26,9 +28,7 @@ def sorted_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
     )
 
 
-def average(
-    me: str, members: Sequence[str], queues: Sequence[MessageQueue]
-) -> list[MessageQueue]:
+def average(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
     """Give each member a run of queues; the first ones get one more.
 
     Known in Java as `AllocateMessageQueueAveragely`, and AVG in request 400.
@@ -41,9 +41,7 @@ def average(
     return list(queues[start : start + size + (index < rest)])
 
 
-def circle(
-    me: str, members: Sequence[str], queues: Sequence[MessageQueue]
-) -> list[MessageQueue]:
+def circle(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
     """Deal the queues like cards. Known in Java as `AllocateMessageQueueByCircle`."""
     if me not in members:
         return []
