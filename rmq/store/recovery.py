@@ -32,7 +32,7 @@ from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.left_ring import LeftRing
 from rmq.store.queue_ends import QueueEnds
-from rmq.store.salvage import next_record
+from rmq.store.salvage import has_torn_end, last_record, next_record
 from rmq.store.tags import TagsCodes
 
 _GOES_ON = (RecordStatus.OK, RecordStatus.BLANK)
@@ -142,6 +142,8 @@ class Recovery:
         if lagging < report.start_offset:
             report.start_offset = lagging
             status = self._walk(lagging)
+        if not report.was_clean:
+            self._leave_out_torn()
         report.end_phase("log")
         self._end_log(status)
         report.end_phase("cut")
@@ -381,6 +383,20 @@ class Recovery:
     def _note(self, text: str) -> None:
         if text not in self.report.notes:
             self.report.notes.append(text)
+
+    def _leave_out_torn(self) -> None:
+        """End the log before its last record if the disk has lost that one's end.
+
+        It would be served with other properties, and the log of a replica would not
+        be the same.  An acknowledged record is durable, and has its end.
+        """
+        end = self.report.end_offset
+        file = self._files.find(end - 1)
+        if file is None:
+            return
+        position = last_record(file, end - file.base_offset)
+        if position is not None and has_torn_end(file, position):
+            self.report.end_offset = file.base_offset + position
 
     def _end_log(self, status: RecordStatus) -> None:
         """End the log where the walk ended; copy the data after it aside."""

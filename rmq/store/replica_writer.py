@@ -30,15 +30,12 @@ from rmq.store.cut import (
 from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.durability import RefusalKind
 from rmq.store.message_store import MessageStore
-from rmq.store.salvage import next_record
+from rmq.store.salvage import last_record, next_record
 
 logger = logging.getLogger(__name__)
 
 HEAD_SIZE = 8
 """Bytes that tell size and kind of a record."""
-
-TAIL_SIZE = 8 << 20
-"""Bytes at the end of a log in which its last record usually begins."""
 
 RECORDS_AT_ONCE = 1_000
 HOLD_LIMIT_S = 2.0
@@ -87,10 +84,7 @@ class ReplicaWriter:
             return None
         file = files[-1]
         end = file.write_position
-        near = next_record(file, max(0, end - TAIL_SIZE), end) or 0
-        last = _last_record(file, near, end)
-        if last is None:
-            last = _last_record(file, 0, end)
+        last = last_record(file, end)
         assert last is not None, f"{file.path} has no record"
         return file.base_offset + last, file.read(last, end - last)
 
@@ -300,16 +294,3 @@ class ReplicaWriter:
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-def _last_record(file: MappedFile, position: int, end: int) -> int | None:
-    """Return where the last record begins; None if the walk does not come to the end.
-
-    The place to begin at may have been found inside of a body.
-    """
-    last, status = None, RecordStatus.OK
-    while status is RecordStatus.OK and position < end:
-        status, position, records = walk_log(file, position, end, check_crc=False)
-        if records:
-            last = records[-1].physical_offset - file.base_offset
-    return last if status in (RecordStatus.OK, RecordStatus.BLANK) else None

@@ -25,6 +25,12 @@ _MAGICS = tuple(
 _MAGIC_SIZE = 4
 _PART_SIZE = 1 << 20
 
+SECTOR_SIZE = 512
+"""What a disk writes whole or not at all."""
+
+TAIL_SIZE = 8 << 20
+"""Bytes before an end in which the last record usually begins."""
+
 
 def has_data(file: MappedFile, position: int) -> bool:
     """Return whether a byte at or after `position` is not zero."""
@@ -69,6 +75,39 @@ def next_record(file: MappedFile, position: int, end: int | None = None) -> int 
                 return start
         position += max(1, len(part) - 2 * _MAGIC_SIZE + 1)
     return None
+
+
+def last_record(file: MappedFile, end: int) -> int | None:
+    """Return where the last record before `end` begins, after which a blank may be.
+
+    None if the walk does not come to the end.
+    """
+    near = next_record(file, max(0, end - TAIL_SIZE), end) or 0
+    found = _last_after(file, near, end)
+    return found if found is not None else _last_after(file, 0, end)
+
+
+def _last_after(file: MappedFile, position: int, end: int) -> int | None:
+    """As `last_record`; the place to begin at may have been found inside of a body."""
+    last, status = None, RecordStatus.OK
+    while status is RecordStatus.OK and position < end:
+        status, position, records = walk_log(file, position, end, check_crc=False)
+        if records:
+            last = records[-1].physical_offset - file.base_offset
+    return last if status in (RecordStatus.OK, RecordStatus.BLANK) else None
+
+
+def has_torn_end(file: MappedFile, position: int) -> bool:
+    """Whether a disk has lost the end of a record's properties, which no CRC covers.
+
+    A power cut takes whole sectors: from a boundary on all is zero.
+    """
+    _, end, records = walk_log(file, position, file.size, check_crc=False, limit=1)
+    if not records:
+        return False
+    properties: bytes = records[0].properties
+    lost = end - len(properties) + len(properties.rstrip(b"\0"))
+    return -(-lost // SECTOR_SIZE) * SECTOR_SIZE < end
 
 
 def whole_records(file: MappedFile, position: int, end: int) -> Iterator[WalkedRecord]:

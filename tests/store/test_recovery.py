@@ -517,3 +517,31 @@ def test_damage_where_a_file_begins(open_store, make_message, at):
     again = open_store()
     assert again.log.end_offset == 65536
     assert all_bodies(again) == sent[:first]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_record_whose_properties_lost_their_end_ends_the_log(
+    open_store, make_message, lost
+):
+    """No checksum covers properties: a lost sector leaves zeros in them."""
+    store = open_store()
+    put = store.writes.put
+    results = [put(make_message(properties={"k": "x" * 1_500})) for _ in range(5)]
+    crash(store)
+    boundary = results[-1].end_offset // 512 * 512
+    assert boundary > results[-1].physical_offset + 512 * lost
+    damage(store, boundary - 512 * (lost - 1), bytes(512 * lost))
+    again = open_store()
+    assert again.log.end_offset == results[-1].physical_offset
+    assert again.queues.get("Topic", 0).next_offset == 4
+
+
+def test_zeros_of_a_producer_stay(open_store, make_message):
+    store = open_store()
+    for size in range(1_200, 1_800, 50):
+        text = "x" * size + "\0" * 3
+        result = store.writes.put(make_message(properties={"k": text}))
+        crash(store)
+        store = open_store()
+        kept = result.end_offset
+        assert store.log.end_offset == kept or kept % 512 in range(3)
