@@ -97,7 +97,7 @@ class Replica:
         self._durable = durable
         self._reported = -1
         self._fork_found: Fork | None = None
-        self._sending = trio.Lock()
+        self._unsent = b""
 
     @property
     def end_offset(self) -> int:
@@ -178,9 +178,9 @@ class Replica:
 
     async def _follow(self, stream: trio.SocketStream, overlap: Overlap) -> None:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reported = -1
+        self._reported, self._unsent = -1, b""
         self.state = f"comparing logs with the master {self.master}"
-        await self._report(stream, overlap.report)
+        self._report(stream, overlap.report)
         if overlap.is_proven:
             self._begin_to_follow()
         ended: Exception = Ended("it ended")
@@ -206,25 +206,26 @@ class Replica:
         reader = FrameReader()
         buffer = memoryview(bytearray(RECEIVE_SIZE))
         silence_s = self._config.ha_silence_limit_ms / 1000
-        while True:
-            with trio.move_on_after(silence_s) as scope:
+        count = 1
+        with trio.CancelScope() as scope:
+            while count:
+                scope.deadline = trio.current_time() + silence_s
                 count = await stream.socket.recv_into(buffer)
-            if scope.cancelled_caught:
-                raise Ended(f"it was silent for {silence_s:g} s")
-            if not count:
-                if self.is_following:
-                    raise Ended("it closed the connection")
-                raise Ended(await self._compared("it closed the connection"))
-            self.last_read_ms = int(time.time() * 1000)
-            self.rate.add(count)
-            try:
-                pieces = reader.feed(buffer[:count])
-            except RemoteProtocolError as error:
-                raise Ended(f"it sent {error}") from error
-            for offset, piece in pieces:
-                await self._take(offset, piece, overlap)
-            self._on_append()
-            await self._report_if_grown(stream)
+                self.last_read_ms = int(time.time() * 1000)
+                self.rate.add(count)
+                try:
+                    pieces = reader.feed(buffer[:count])
+                except RemoteProtocolError as error:
+                    raise Ended(f"it sent {error}") from error
+                for offset, piece in pieces:
+                    await self._take(offset, piece, overlap)
+                self._on_append()
+                self._report_if_grown(stream)
+        if scope.cancelled_caught:
+            raise Ended(f"it was silent for {silence_s:g} s")
+        if self.is_following:
+            raise Ended("it closed the connection")
+        raise Ended(await self._compared("it closed the connection"))
 
     async def _take(self, offset: int, piece: memoryview, overlap: Overlap) -> None:
         if not piece:
@@ -343,17 +344,24 @@ class Replica:
 
     # -- what goes
 
-    async def _report(self, stream: trio.SocketStream, offset: int) -> None:
-        """Send a report; whoever receives meets an error of the connection."""
-        async with self._sending:
-            self._reported = max(self._reported, offset)
-            self.last_write_ms = int(time.time() * 1000)
-            with suppress(trio.BrokenResourceError):
-                await stream.send_all(encode_report(self._reported))
+    def _report(self, stream: trio.SocketStream, offset: int) -> None:
+        """Send a report; whoever receives meets an error of the connection.
 
-    async def _report_if_grown(self, stream: trio.SocketStream) -> None:
+        It goes at once, past trio, because a sender waits for it.  One that the
+        socket does not take is left out; one that it took a part of is completed by
+        the next.
+        """
+        self._reported = max(self._reported, offset)
+        self.last_write_ms = int(time.time() * 1000)
+        rest, report = self._unsent, encode_report(self._reported)
+        with suppress(OSError):
+            sent = os.write(stream.socket.fileno(), rest + report)
+            is_left_out = sent <= len(rest)
+            self._unsent = rest[sent:] if is_left_out else report[sent - len(rest) :]
+
+    def _report_if_grown(self, stream: trio.SocketStream) -> None:
         if self.is_following and self.safe_offset > self._reported:
-            await self._report(stream, self.safe_offset)
+            self._report(stream, self.safe_offset)
 
     async def _report_durable(
         self, stream: trio.SocketStream, durable: Watermark
@@ -364,7 +372,7 @@ class Replica:
             while True:
                 await trio.lowlevel.wait_readable(descriptor)
                 os.eventfd_read(descriptor)
-                await self._report_if_grown(stream)
+                self._report_if_grown(stream)
         finally:
             durable.unsubscribe(descriptor)
 
@@ -375,4 +383,4 @@ class Replica:
             # before the proof a second report would count, and so would bytes that
             # are not safe yet
             if self.is_following and self._reported <= max(self.safe_offset, WHOLE_LOG):
-                await self._report(stream, self._reported)
+                self._report(stream, self._reported)
