@@ -6,7 +6,7 @@ broadcast groups take every queue and are not notified.  Heartbeats, joins and l
 cost the same in a group of any size.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
@@ -114,12 +114,14 @@ class ProducerTable:
         self._groups_of[connection] = groups
         groups.add(group)
 
-    def check_user(self, user: str, client_id: str, groups: Iterable[str]) -> None:
+    def check_user(self, user: str, client_id: str, groups: Collection[str]) -> None:
         """Refuse a client id and groups that belong to another user."""
-        own = [group for group in groups if not group.startswith(SHARED_GROUPS)]
-        for group in own:
-            self.check_group(user, group)
-        if own and self._users.get(client_id, "") not in ("", user):
+        for group in groups:
+            if group in self._groups:
+                self.check_group(user, group)
+        if self._users.get(client_id, "") not in ("", user) and not all(
+            group.startswith(SHARED_GROUPS) for group in groups
+        ):
             raise _taken(f"client id {client_id}")
 
     def check_group(self, user: str, group: str) -> None:
