@@ -47,6 +47,8 @@ class SendResult:
 class Lease(Protocol):
     """What has handed a message out."""
 
+    is_revoked: bool
+
     def ack(self, message: ReceivedMessage) -> bool: ...
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool

@@ -189,6 +189,8 @@ class Producer(_Blocking):
 class _Lease:
     """The lease of a message in a thread: the portal settles it."""
 
+    is_revoked = False
+
     def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a HeldQueue
         self._inner = inner
 

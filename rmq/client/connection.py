@@ -108,14 +108,17 @@ class Connection:
         properties: bytes,
         body: bytes,
         waiter: Completion | None,
-        timeout_ms: int,
+        deadline_ms: int,
         msg_ids: str | list[str],
         *,
         sys_flag: int = 0,
     ) -> int:
-        """Send messages; the waiter gets what `Sent` has. Without one it is oneway."""
-        self._check()
-        deadline_ms = steady_ms() + timeout_ms
+        """Send messages; the waiter gets what `Sent` has. Without one it is oneway.
+
+        `deadline_ms` is a time of `steady_ms`.
+        """
+        if not self.is_open:
+            self._check()
         if self.sign is None:
             number = self.codec.send(
                 template,
@@ -124,7 +127,7 @@ class Connection:
                 waiter,
                 deadline_ms,
                 msg_ids,
-                born_ms=date_ms(),
+                born_ms=time.time_ns() // NANOSECONDS,
                 sys_flag=sys_flag,
             )
         else:

@@ -172,7 +172,7 @@ class Consumer(Sharer):
         await self.member.share()
         self._spawn(self.member.run)
         self._spawn(self._commit_periodically)
-        if self.ordered and not self._broadcast:
+        if self.member.needs_locks:
             self._spawn(self.member.renew_locks)
 
     async def _commit_periodically(self) -> None:
@@ -242,23 +242,21 @@ class Consumer(Sharer):
 
     def _settle(self) -> None:
         """Acknowledge what an iterator has handed out."""
-        last = self._last
-        if last:
-            self._last = []
-            for message in last:
-                message.ack()
-            if self.ordered:
-                self.puller.done(lease_of(last[0]))
+        last, self._last = self._last, []
+        for message in last:
+            message.ack()
+        if self.ordered and last:
+            self.puller.done(lease_of(last[0]))
 
     def __aiter__(self) -> "Consumer":
         return self
 
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message; the one before counts as consumed."""
-        last = self._last
-        if last or not self._is_open:
-            self._check()
+        if self._last:
             self._settle()
+        elif not self._is_open:
+            self._check()
         message = None if self._is_stopped else self.puller.take()
         if message is None:
             found = await self.next_batch(1)
@@ -362,7 +360,7 @@ class Consumer(Sharer):
         self._check()
         if self._expressions:
             raise ClientClosed("this consumer has topics: its queues are its share")
-        self._is_assigned = True
+        self._is_assigned, self.member.needs_locks = True, False
         wanted = set(queues)
         for held in list(self.member.held.values()):
             if held.queue not in wanted:

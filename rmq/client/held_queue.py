@@ -59,7 +59,11 @@ class HeldQueue:
         """Mark a message consumed; False if the queue is no longer ours."""
         if self.is_revoked or not self.state.ack(message):
             return False
-        self.puller.freed(self, message)
+        puller = self.puller
+        puller.count -= 1
+        puller.bytes -= message.size
+        if puller.blocked:
+            puller.freed(self)
         return True
 
     def nack(

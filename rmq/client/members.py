@@ -63,6 +63,7 @@ RETRY_LOOKS: Final = 5
 
 LOCK_INTERVAL_S: Final = 20.0
 LOCK_BELIEVED_MS: Final = 30_000
+FOREVER_MS: Final = 1 << 50
 
 
 class OffsetRefused(ClientError):
@@ -90,7 +91,7 @@ class GroupMember:
         self._client = client
         self._puller = puller
         self._allocate = allocate
-        self._ordered = ordered
+        self.needs_locks = ordered and offsets is None
         self._offsets = offsets
         self._kept: dict[MessageQueue, int] = {}
         self._start = start
@@ -207,7 +208,7 @@ class GroupMember:
         return None
 
     async def _take(self, queues: Sequence[MessageQueue]) -> None:
-        if self._ordered and self._offsets is None:
+        if self.needs_locks:
             locked = await self.lock(queues)
             self._wants_again |= len(locked) < len(queues)
             queues = [each for each in queues if each in locked]
@@ -229,7 +230,8 @@ class GroupMember:
         """Note a queue as ours; the caller has it pulled."""
         subscription = self.subscriptions[queue.topic]
         held = HeldQueue(self._puller, queue, subscription, self.group, offset)
-        held.locked_until_ms = steady_ms() + LOCK_BELIEVED_MS
+        believed_ms = LOCK_BELIEVED_MS if self.needs_locks else FOREVER_MS
+        held.locked_until_ms = steady_ms() + believed_ms
         self.held[queue] = held
         return held
 
@@ -241,7 +243,7 @@ class GroupMember:
             each.revoke()
             del self.held[each.queue]
         await self.commit(queues)
-        if self._ordered and self._offsets is None:
+        if self.needs_locks:
             idle = [each.queue for each in queues if not each.is_busy]
             if idle:
                 await self.unlock(idle)
@@ -413,6 +415,9 @@ class GroupMember:
         ]
         if not changed:
             return
+        now_ms = steady_ms()
+        for each in changed:
+            each.last_consume_ms = now_ms
         if self._offsets is not None:
             self._kept |= {each.queue: each.state.committable for each in changed}
             self._offsets.save(self._kept)

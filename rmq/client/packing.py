@@ -6,7 +6,9 @@ duplicates.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client_codec import pack_batch
@@ -20,7 +22,7 @@ MAX_MESSAGE_BYTES: Final = 4 << 20
 """Java's `maxMessageSize`, of producers and brokers."""
 
 
-class Packed(NamedTuple):
+class Packed(msgspec.Struct, gc=False, frozen=True):
     """`msg_ids` is one id, or the ids of a batch; `alone`: joins no batch."""
 
     topic: str
@@ -29,7 +31,7 @@ class Packed(NamedTuple):
     body: bytes
     sys_flag: int
     wait_stored: bool
-    alone: bool
+    alone: bool = False
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client_messages import ReceivedMessage, SendResult
 from rmq.client.client import Client
 from rmq.client.compression import Compression
-from rmq.client.connection import Connection, date_ms
+from rmq.client.connection import Connection, date_ms, steady_ms
 from rmq.client.core.batches import MAX_BATCH_BYTES, Sized, split
 from rmq.client.core.budget import Budget
 from rmq.client.core.routes import MessageQueue, Route
@@ -338,7 +338,7 @@ class Producer(Sharer):
             packed.properties,
             packed.body,
             FirstAttempt(packed, delivery, self.go_on),
-            self.timeout_ms,
+            steady_ms() + self.timeout_ms,
             packed.msg_ids,
             sys_flag=packed.sys_flag,
         )

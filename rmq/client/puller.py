@@ -85,10 +85,10 @@ class Puller:
         self.client = client
         self._limits = limits
         self._ordered = ordered
-        self._ready: deque[ReceivedMessage] = deque()
+        self.ready: deque[ReceivedMessage] = deque()
         self._ready_queues: deque[HeldQueue] = deque()
         self._waiting: deque[Waiter] = deque()
-        self._blocked: set[HeldQueue] = set()
+        self.blocked: set[HeldQueue] = set()
         self._offline: dict[str, list[HeldQueue]] = {}
         self._resting: list[tuple[int, int, HeldQueue]] = []
         self._numbers = itertools.count()
@@ -102,12 +102,10 @@ class Puller:
         In an ordered group its queue gives no other one until `done`.
         """
         if not self._ordered:
-            ready = self._ready
+            ready = self.ready
             while ready:
                 message = ready.popleft()
-                lease = message.lease
-                assert isinstance(lease, HeldQueue)
-                if not lease.is_revoked:
+                if not message.lease.is_revoked:
                     return message
             return None
         now_ms = steady_ms()
@@ -155,7 +153,7 @@ class Puller:
             held.buffer.appendleft(message)
             self._ready_queues.append(held)
         else:
-            self._ready.append(message)
+            self.ready.append(message)
         self._wake(1)
 
     async def wait(self) -> None:
@@ -180,30 +178,27 @@ class Puller:
         """Let all look again, as after a stop or a failure."""
         self._wake(len(self._waiting))
 
-    def freed(self, held: HeldQueue, message: ReceivedMessage) -> None:
-        """Count a message that was acknowledged; others may be fetched for it."""
-        self.count -= 1
-        self.bytes -= message.size
-        held.last_consume_ms = steady_ms()
+    def freed(self, held: HeldQueue) -> None:
+        """Fetch others in place of a message that was acknowledged."""
         if self._is_full:
             if self._is_half_empty:
                 self._is_full = False
-                blocked, self._blocked = self._blocked, set()
+                blocked, self.blocked = self.blocked, set()
                 for each in blocked:
                     self.pull(each)
-        elif held in self._blocked:
-            self._blocked.discard(held)
+        elif held in self.blocked:
+            self.blocked.discard(held)
             self.pull(held)
 
     def forget(self, held: HeldQueue) -> None:
-        """Give up what is fetched of a queue."""
+        """Give up what is fetched of a queue; `take` skips it if that is revoked."""
         self.count -= held.state.count
         self.bytes -= held.state.bytes
-        self._blocked.discard(held)
-        self._is_full &= bool(self._blocked)
-        if not self._ordered:
-            kept = [each for each in self._ready if each.lease is not held]
-            self._ready = deque(kept)
+        self.blocked.discard(held)
+        self._is_full &= bool(self.blocked)
+        if not (self._ordered or held.is_revoked):
+            kept = [each for each in self.ready if each.lease is not held]
+            self.ready = deque(kept)
 
     # -- pulls
 
@@ -229,7 +224,7 @@ class Puller:
         is_far_ahead = held.state.is_far_ahead and not self._ordered
         if not self._has_room or self._share_is_full(held) or is_far_ahead:
             self._is_full |= not self._has_room
-            self._blocked.add(held)
+            self.blocked.add(held)
             return
         address = self._address(held)
         connection = self.client.connections.get(address or "")
@@ -367,7 +362,7 @@ class Puller:
                     self._ready_queues.append(held)
                 self._wake(1)
             else:
-                self._ready.extend(messages)
+                self.ready.extend(messages)
                 self._wake(len(messages))
         self.pull(held)
 

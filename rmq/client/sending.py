@@ -68,6 +68,46 @@ class Publishing:
         return self.targets[index_of_key(key, len(self.targets))].queue
 
 
+class Attempts:
+    """What has been tried for a message."""
+
+    __slots__ = (
+        "count", "deadline_ms", "failure", "is_keyed", "is_over", "last",
+        "may_be_stored", "packed", "queue",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        packed: Packed,
+        deadline_ms: int,
+        queue: MessageQueue | None,
+        is_keyed: bool,
+    ) -> None:
+        self.packed = packed
+        self.deadline_ms = deadline_ms
+        self.queue = queue
+        self.is_keyed = is_keyed
+        self.count = 0
+        self.last: Target | None = None
+        self.failure: PeerError | Command | None = None
+        self.may_be_stored = False
+        self.is_over = False
+
+    def failed(self, target: Target, error: PeerError) -> None:
+        """Note an attempt without an answer."""
+        self.count += 1
+        self.last, self.failure = target, error
+        if not isinstance(error, ConnectFailed):
+            self.may_be_stored = True
+            self.is_over = self.is_keyed
+
+    def refused(self, target: Target, refusal: Command) -> None:
+        """Note an attempt that the broker has refused."""
+        self.count += 1
+        self.last, self.failure = target, refusal
+        self.is_over = refusal.code not in ANOTHER_BROKER
+
+
 class Sender:
     """Sends packed messages of one producer group."""
 
@@ -109,37 +149,64 @@ class Sender:
         queue: MessageQueue | None = None,
         is_keyed: bool = False,
     ) -> SendResult | list[SendResult]:
-        """Return the result; SendFailed, or NoRoute before the first attempt."""
-        deadline_ms = steady_ms() + timeout_ms
-        last: Target | None = None
-        failure: PeerError | Command | None = None
-        may_be_stored = False
-        limit = 1 if queue is not None and not is_keyed else self._attempts
-        for attempt in range(1, limit + 1):
-            if attempt > 1:
-                await self._pause(attempt - 1, packed.topic, failure)
-            left_ms = deadline_ms - steady_ms()
+        """Return the result; SendFailed, or NoRoute before the first attempt.
+
+        The first attempt is made here if it can be made at once, without the calls that
+        look for routes and connections: it is nearly always the only one.
+        """
+        state = Attempts(packed, steady_ms() + timeout_ms, queue, is_keyed)
+        ready = self.ready(packed.topic) if queue is None else None
+        if ready is None:
+            return await self._go_on(state)
+        target, connection = ready
+        waiter = connection.new_waiter()
+        number = connection.send(
+            target.batch if packed.is_batch else target.single,
+            packed.properties,
+            packed.body,
+            waiter,
+            state.deadline_ms,
+            packed.msg_ids,
+            sys_flag=packed.sys_flag,
+        )
+        try:
+            answer: Sent = await waiter
+        except PeerError as error:
+            state.failed(target, error)
+        else:
+            if not isinstance(answer, Command):
+                return answer
+            self._refused(state, target, answer)
+        finally:
+            connection.codec.forget(number)
+        return await self._go_on(state)
+
+    async def _go_on(self, state: "Attempts") -> SendResult | list[SendResult]:
+        """Make the attempts that are left."""
+        limit = self._attempts
+        if state.queue is not None and not state.is_keyed:
+            limit = 1
+        while state.count < limit and not state.is_over:
+            if state.count:
+                await self._pause(state.count, state.packed.topic, state.failure)
+            left_ms = state.deadline_ms - steady_ms()
             if left_ms <= 0:
                 break
-            target = await self._choose(packed.topic, queue, last)
-            last = target
+            target = await self._choose(state.packed.topic, state.queue, state.last)
             try:
-                answer = await self._try(target, packed, left_ms)
+                answer = await self._try(target, state.packed, state.deadline_ms)
             except PeerError as error:
-                failure = error
-                if not isinstance(error, ConnectFailed):
-                    may_be_stored = True
-                    if is_keyed:
-                        break
+                state.failed(target, error)
                 continue
             if not isinstance(answer, Command):
                 return answer
-            failure = answer
-            if answer.code not in ANOTHER_BROKER:
-                break
-            if answer.code == ResponseCode.GO_AWAY:
-                self._client.connections.pop(target.address, None)
-        raise _failed(packed.topic, last, failure, attempt, may_be_stored=may_be_stored)
+            self._refused(state, target, answer)
+        raise _failed(state)
+
+    def _refused(self, state: "Attempts", target: Target, refusal: Command) -> None:
+        state.refused(target, refusal)
+        if refusal.code == ResponseCode.GO_AWAY:
+            self._client.connections.pop(target.address, None)
 
     async def _choose(
         self, topic: str, queue: MessageQueue | None, last: Target | None
@@ -155,11 +222,11 @@ class Sender:
             )
         return target
 
-    async def _try(self, target: Target, packed: Packed, timeout_ms: int) -> Sent:
+    async def _try(self, target: Target, packed: Packed, deadline_ms: int) -> Sent:
         connection = self._client.connections.get(target.address)
         if connection is None or not connection.is_open:
             try:
-                with anyio.fail_after(timeout_ms / 1_000):
+                with anyio.fail_after((deadline_ms - steady_ms()) / 1_000):
                     connection = await self._client.connection(target.address)
             except TimeoutError as error:
                 raise ConnectFailed(f"cannot connect to {target.address}") from error
@@ -169,7 +236,7 @@ class Sender:
             packed.properties,
             packed.body,
             waiter,
-            timeout_ms,
+            deadline_ms,
             packed.msg_ids,
             sys_flag=packed.sys_flag,
         )
@@ -193,31 +260,29 @@ class Sender:
             await anyio.sleep(pause_ms / 1_000)
 
 
-def _failed(
-    topic: str,
-    target: Target | None,
-    failure: PeerError | Command | None,
-    attempts: int,
-    *,
-    may_be_stored: bool,
-) -> SendFailed:
+def _failed(state: Attempts) -> SendFailed:
     error: SendFailed
+    failure, topic, target = state.failure, state.packed.topic, state.last
     if isinstance(failure, Command):
         assert target is not None
         error = SendRefused(
-            target.queue, target.address, attempts, failure.code, failure.remark or ""
+            target.queue,
+            target.address,
+            state.count,
+            failure.code,
+            failure.remark or "",
         )
     else:
         kind: type[SendFailed] = SendTimeout
         if failure is not None and not isinstance(failure, InvokeTimeout):
             kind = SendFailed
-        tail = "; it may be stored" if may_be_stored else ""
+        tail = "; it may be stored" if state.may_be_stored else ""
         error = kind(
-            f"no send to topic {topic} succeeded in {attempts} attempts: "
+            f"no send to topic {topic} succeeded in {state.count} attempts: "
             f"{failure or 'the time was over'}{tail}",
             topic,
             target.queue if target else None,
-            attempts,
+            state.count,
         )
-    error.may_be_stored = may_be_stored
+    error.may_be_stored = state.may_be_stored
     return error

@@ -200,6 +200,8 @@ async def _outcome(consumer: "Consumer", message: ReceivedMessage) -> str | None
 class _NoLease:
     """The lease of a message that a tool has sent: it belongs to no queue."""
 
+    is_revoked = False
+
     def ack(self, _: ReceivedMessage) -> bool:
         """Nothing is to be marked."""
         return True

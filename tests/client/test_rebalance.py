@@ -1,0 +1,85 @@
+"""Members of a group come and go: every message arrives, in order if it is to."""
+
+import random
+from collections import Counter
+
+import anyio
+import pytest
+
+from rmq.client import Client, Consumer, Message, Producer
+from rmq.client import members as members_module
+
+QUEUES = 40
+MESSAGES = 3_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+def test_members_come_and_go(broker, loop, ordered):
+    topic = f"shared-{loop.name}-{ordered}"
+    broker.create_topic(topic, QUEUES)
+    chance = random.Random(7)
+    seen: Counter[bytes] = Counter()
+    order: dict[int, list[int]] = {}
+
+    async def handle(message):
+        seen[message.body] += 1
+        order.setdefault(message.queue.queue_id, []).append(message.queue_offset)
+        await anyio.sleep(0.0005)
+
+    async def member(life_s):
+        async with (
+            Client(broker.name_server) as client,
+            Consumer(client, topic, topic, start="first", ordered=ordered) as consumer,
+        ):
+            with anyio.move_on_after(life_s):
+                await consumer.run(handle, concurrency=4)
+
+    async def scenario():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send_all)
+            for _ in range(12):
+                tasks.start_soon(member, chance.uniform(0.2, 1.5))
+                await anyio.sleep(chance.uniform(0.02, 0.15))
+        async with Consumer(
+            broker.name_server, topic, topic, start="first", ordered=ordered
+        ) as last:
+
+            async def until_all():
+                while len(seen) < MESSAGES:  # noqa: ASYNC110 - a test
+                    await anyio.sleep(0.02)
+                last.stop()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(until_all)
+                tasks.start_soon(last.run, handle)
+
+    async def send_all():
+        async with Producer(broker.name_server) as producer:
+            for start in range(0, MESSAGES, 20):
+                part = range(start, start + 20)
+                await producer.send_many(Message(topic, b"%d" % i) for i in part)
+                await anyio.sleep(0.005)
+
+    loop(scenario)
+    assert len(seen) == MESSAGES
+    if ordered:
+        for offsets in order.values():
+            firsts = list(dict.fromkeys(offsets))
+            assert firsts == sorted(firsts)
+
+
+def test_an_ordered_consumer_of_given_queues_needs_no_locks(broker, loop, monkeypatch):
+    topic = f"unlocked-{loop.name}"
+    broker.create_topic(topic, 1)
+    broker.send(topic, b"x")
+    monkeypatch.setattr(members_module, "LOCK_BELIEVED_MS", -1)
+
+    async def scenario():
+        async with Consumer(broker.name_server, topic, ordered=True) as consumer:
+            queues = await consumer.queues(topic)
+            consumer.assign(queues)
+            await consumer.seek(queues[0], "first")
+            assert len(await consumer.fetch()) == 1
+
+    loop(scenario)
