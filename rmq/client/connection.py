@@ -176,7 +176,8 @@ class Connection:
 
     def _go(self, deadline_ms: int) -> None:
         self.wire.wake()
-        self._on_deadline(deadline_ms)
+        if deadline_ms <= self.codec.next_deadline_ms:  # no other one ends earlier
+            self._on_deadline(deadline_ms)
 
     def _check(self) -> None:
         if not self.is_open:

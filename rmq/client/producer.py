@@ -149,11 +149,14 @@ class Producer(Sharer):
         Messages with one `key` keep their order. SendRefused, SendTimeout or another
         SendFailed, NoRoute, or ValueError for what cannot be sent.
         """
-        self._check()
+        if not (self._is_open and self.client.is_open):
+            self._check()
         later = None
         if delay is not None or deliver_at is not None or delay_level is not None:
             later = self._packer.later(delay, deliver_at, delay_level)
-        lingering = None if key or queue or later else self._lingering
+        lingering = self._lingering
+        if key is not None or queue is not None or later is not None:
+            lingering = None
         packed = self._packer.pack(message, later, joins=lingering is not None)
         if lingering is not None and not packed.alone:
             return await self._linger(lingering, packed)
@@ -305,7 +308,9 @@ class Producer(Sharer):
     ) -> Delivery:
         """Take a message; wait for room only. Await the delivery, or `flush`."""
         self._check()
-        lingering = None if key or queue else self._lingering
+        lingering = self._lingering
+        if key is not None or queue is not None:
+            lingering = None
         packed = self._packer.pack(message, joins=lingering is not None)
         size = packed.size
         publishing = None

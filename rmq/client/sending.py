@@ -154,10 +154,10 @@ class Sender:
         The first attempt is made here if it can be made at once, without the calls that
         look for routes and connections: it is nearly always the only one.
         """
-        state = Attempts(packed, steady_ms() + timeout_ms, queue, is_keyed)
+        deadline_ms = steady_ms() + timeout_ms
         ready = self.ready(packed.topic) if queue is None else None
         if ready is None:
-            return await self._go_on(state)
+            return await self._go_on(Attempts(packed, deadline_ms, queue, is_keyed))
         target, connection = ready
         waiter = connection.new_waiter()
         number = connection.send(
@@ -165,17 +165,19 @@ class Sender:
             packed.properties,
             packed.body,
             waiter,
-            state.deadline_ms,
+            deadline_ms,
             packed.msg_ids,
             sys_flag=packed.sys_flag,
         )
         try:
             answer: Sent = await waiter
         except PeerError as error:
+            state = Attempts(packed, deadline_ms, queue, is_keyed)
             state.failed(target, error)
         else:
             if not isinstance(answer, Command):
                 return answer
+            state = Attempts(packed, deadline_ms, queue, is_keyed)
             self._refused(state, target, answer)
         finally:
             connection.codec.forget(number)

@@ -88,9 +88,9 @@ def current_wires() -> Wires:
     """Return those of the loop that runs."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
-        from rmq.client.wire_trio import WIRES as OF_TRIO
+        from rmq.client import wire_trio
 
-        return OF_TRIO
-    from rmq.client.wire_asyncio import WIRES as OF_ASYNCIO
+        return wire_trio.wires()
+    from rmq.client import wire_asyncio
 
-    return OF_ASYNCIO
+    return wire_asyncio.wires()

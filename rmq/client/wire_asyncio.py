@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, cast
 
-from rmq.client.wire import Receiver, Tls, Waiter, Wire, Wires
+from rmq.client.wire import Receiver, Tls, Wire, Wires
 
 CLOSE_LIMIT_S: Final = 1.0
 
@@ -108,9 +108,6 @@ async def connect(host: str, port: int, tls: Tls | None, receiver: Receiver) -> 
     return wire
 
 
-def waiter() -> Waiter:
-    """Return what one task awaits."""
-    return asyncio.get_running_loop().create_future()
-
-
-WIRES = Wires(connect, waiter)
+def wires() -> Wires:
+    """Return the wires of the loop that runs."""
+    return Wires(connect, asyncio.get_running_loop().create_future)

@@ -173,4 +173,6 @@ async def _secured(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
     return stream
 
 
-WIRES = Wires(connect, TrioWaiter)
+def wires() -> Wires:
+    """Return the wires of the run that is under way."""
+    return Wires(connect, TrioWaiter)
