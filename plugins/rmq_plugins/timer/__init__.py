@@ -29,6 +29,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     if timer.is_open:
         register.arrivals(deliveries.on_arrivals)
         register.service(deliveries.run, masters_only=True)
+        register.on_stop(deliveries.stop)
     register.handler(RequestCode.RECALL_MESSAGE, RecallHandler(broker).recall)
     progress = Progress(broker, deliveries)
     register.handler(RequestCode.GET_TIMER_CHECK_POINT, progress.checkpoint)

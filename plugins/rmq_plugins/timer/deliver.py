@@ -70,6 +70,7 @@ class Deliveries:
         self._next_turn = broker.next_turn
         self._precision_ms = self._timer.precision_ms
         self._woken = trio.Event()
+        self._is_stopping = False
         self.enqueued: Counter[str] = Counter()
         self.dequeued: Counter[str] = Counter()
         """Messages that came into slots, and out of them, by topic."""
@@ -84,6 +85,10 @@ class Deliveries:
         """Wake the task when the timer's queue has a record."""
         if (TIMER_TOPIC, 0) in touched:
             self._woken.set()
+
+    def stop(self) -> None:
+        """Begin no further slot, because the broker stops: one would be cut in two."""
+        self._is_stopping = True
 
     async def run(self) -> None:
         """Take and deliver until cancelled."""
@@ -111,8 +116,8 @@ class Deliveries:
             return
         pause_ms = MAX_SLEEP_MS
         if first is not None:
-            end_ms = (first + 1) * self._precision_ms
-            pause_ms = max(1, min(pause_ms, end_ms - self._clock.now_ms()))
+            left_ms = (first + 1) * self._precision_ms - self._clock.now_ms()
+            pause_ms = min(pause_ms, left_ms) if left_ms > 0 else MAX_SLEEP_MS
         with trio.move_on_after(pause_ms / 1_000):
             await self._woken.wait()
 
@@ -129,8 +134,9 @@ class Deliveries:
     def take(self) -> bool:
         """Take one batch of records from the queue; whether there was one."""
         timer = self._timer
-        if self.due_slot() is None:
-            timer.follow_clock(self._clock.now_ms() // self._precision_ms)
+        now, first = self._clock.now_ms() // self._precision_ms, timer.wheel.first()
+        if first is None or first >= now:  # else slots wait, also while stopped
+            timer.follow_clock(now)
         if not self._has_records():
             return False
         found = self._reads.get(TIMER_TOPIC, 0, timer.queue_offset, BATCH)
@@ -195,7 +201,7 @@ class Deliveries:
     def due_slot(self) -> int | None:
         """Return the earliest slot that has ended; None if there is none."""
         first = self._timer.wheel.first()
-        if first is None or self._config.timer_stop_dequeue:
+        if first is None or self._is_stopping or self._config.timer_stop_dequeue:
             return None
         end_ms = (first + 1) * self._precision_ms
         return first if end_ms <= self._clock.now_ms() else None

@@ -22,7 +22,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import BORN_HOST_V6, PERM_WRITE
 from rmq.protocol.handles import RecallHandle
-from rmq.protocol.headers.timer import (
+from rmq.protocol.headers.send import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
 )

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from rmq.broker.housekeeping import save_changes
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
 from rmq.store.results import PutResult, PutStatus
@@ -77,12 +77,6 @@ def test_a_level_goes_before_a_time(caller):
     assert caller.send(properties=text).code == 0
     (aside,) = records(caller, "SCHEDULE_TOPIC_XXXX", 0)
     assert not [name for name in aside.properties if name.startswith("TIMER")]
-
-
-def test_a_time_alone_is_refused(caller):
-    answer = caller.send(properties="TIMER_DELAY_MS\x015\x02")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "timed delivery is not enabled" in answer.remark
 
 
 def test_delivery_is_never_early(caller, clock):

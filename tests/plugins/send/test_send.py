@@ -138,7 +138,7 @@ def test_priority_chooses_the_queue(caller, properties, queue_id, is_kept):
         ({"queueId": 2}, 29, "request queueId[2] is illegal"),
         ({"queueId": 2**31 - 1}, 29, "is illegal"),
         ({"properties": "a\x01" + "p" * 33_000 + "\x02"}, 13, "properties length"),
-        ({"properties": "TIMER_DELAY_SEC\x013\x02"}, 1, "no plugin serves TIMER"),
+        ({"properties": "TIMER_DELAY_SEC\x01300000\x02"}, 13, "timer message illegal"),
     ],
 )
 def test_refused_with_the_facts(caller, fields, code, remark):

@@ -477,6 +477,30 @@ def test_what_was_due_when_taken_comes_once(caller, again):
     assert bodies(caller) == [b"later"]
 
 
+def test_what_is_due_while_deliveries_are_stopped_is_kept(make_caller, again):
+    """The progress went past slots that nobody had delivered."""
+    caller = make_caller(store={"timer_stop_dequeue": True})
+    send_timed(caller)
+    work(caller)
+    work(caller, 10_000)
+    send_timed(caller, body=b"second")
+    work(caller, 10_000)
+    flush(caller)
+    assert bodies(caller) == []
+    caller = again(caller, crash=True)
+    object.__setattr__(caller.broker.store_config, "timer_stop_dequeue", False)
+    work(caller)
+    assert bodies(caller) == [b"later", b"second"]
+
+
+def test_a_stop_begins_no_further_slot(caller):
+    send_timed(caller)
+    work(caller)
+    caller.find(Deliveries).stop()
+    work(caller, 10_000)
+    assert bodies(caller) == []
+
+
 @pytest.mark.parametrize("gone", ["timerlog", "config/timercheck"])
 def test_a_store_without_one_of_the_files_loses_nothing(caller, again, gone):
     send_timed(caller, "TIMER_DELAY_MS", "1000", body=b"first")
