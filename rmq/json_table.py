@@ -10,8 +10,9 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -24,6 +25,9 @@ from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers, LargeObject
 from rmq.threads import in_thread
+
+LONG_TEXT: Final = 1024 * 1024
+"""Bytes from which on `bytes.join` lets other threads run, and takes a millisecond."""
 
 T = TypeVar("T")
 
@@ -167,6 +171,9 @@ class JsonTable(ABC):
         for name, members in self._large.items():
             await encode_in_turns(members.in_request)
             pieces[:1] = members.in_request.fill(pieces[0], name)
+        if sum(map(len, pieces)) >= LONG_TEXT:
+            with suppress(OSError):  # there is no thread for it
+                return await in_thread(b"".join, pieces)
         return b"".join(pieces)
 
     async def save(self) -> float:

@@ -43,7 +43,7 @@ other group may have equal ids.
 """
 
 
-class Member(msgspec.Struct):
+class Member(msgspec.Struct, gc=False):
     """A client in a group."""
 
     client_id: str

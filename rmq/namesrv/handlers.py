@@ -23,6 +23,7 @@ from rmq.namesrv.registration import (
     Registration,
 )
 from rmq.namesrv.routes import RouteTable
+from rmq.namesrv.rules import freed
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
 from rmq.protocol.bodies.register import MAX_PART_SIZE, RegisterBrokerBody, inflate
 from rmq.protocol.bodies.route import (
@@ -191,11 +192,15 @@ class NameServerHandlers:
         else:
             steps = RegisterBrokerBody.document_steps(request.body, request.version)
         body = await _last_of(steps)
-        if not connection.is_open:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the connection ended")
-        wanted = self._registration(request, header, body, connection)
-        registered = self._routes.register_in_steps(wanted, connection)
-        return self._registered(request, await _last_of(registered))
+        try:
+            if not connection.is_open:
+                raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the connection ended")
+            wanted = self._registration(request, header, body, connection)
+            registered = self._routes.register_in_steps(wanted, connection)
+            return self._registered(request, await _last_of(registered))
+        finally:
+            for _ in freed(body.topic_config_serialize_wrapper.topic_config_table):
+                await trio.lowlevel.checkpoint()
 
     def _registration(
         self,

@@ -17,6 +17,7 @@ from rmq.namesrv.registration import (
     LiveBroker,
     Registration,
 )
+from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 
 TOPICS_OF_STEP = 200
@@ -45,6 +46,14 @@ def check_plausible(wanted: Registration) -> Iterator[None]:
                 f"topic {topic} has {counts[0]} and {counts[1]} queues, allowed are 0 "
                 f"to {MAX_QUEUES}"
             )
+
+
+def freed(topics: dict[str, TopicConfig]) -> Iterator[None]:
+    """Free the topics of a registration in steps: 20,000 at once take 5 ms."""
+    while topics:
+        for _ in range(min(TOPICS_OF_STEP, len(topics))):
+            topics.popitem()
+        yield
 
 
 def timeout_of(wanted: Registration) -> int:

@@ -26,7 +26,7 @@ State = Mapping[str, Mapping[str, object] | None]
 """What a request is about, each with its content, or None if it does not exist."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One change; `user` is empty without access control."""
 
     time_ms: int

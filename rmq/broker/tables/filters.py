@@ -44,7 +44,7 @@ class BloomFilterData(Body, kw_only=True):
     bit_pos: list[I32] = field(default_factory=list)
 
 
-class ConsumerFilterData(Body, kw_only=True):
+class ConsumerFilterData(Body, kw_only=True, gc=False):
     """One group's selector; it is dead if `dead_time` >= `born_time`."""
 
     consumer_group: str = ""

@@ -22,7 +22,7 @@ class CustomizedRetryPolicy(Body, kw_only=True):
     next: list[I64] = field(default_factory=list)
 
 
-class GroupRetryPolicy(Body, kw_only=True):
+class GroupRetryPolicy(Body, kw_only=True, gc=False):
     """The delays before a message that was not consumed is delivered again."""
 
     type: str = "CUSTOMIZED"
@@ -39,7 +39,7 @@ class SimpleSubscriptionData(Body, kw_only=True):
     version: I64 = 0
 
 
-class SubscriptionGroupConfig(Body, kw_only=True):
+class SubscriptionGroupConfig(Body, kw_only=True, gc=False):
     """How a broker treats a consumer group."""
 
     group_name: str | None = None

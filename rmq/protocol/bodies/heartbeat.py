@@ -38,7 +38,7 @@ class ConsumeFromWhere(StrEnum):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-class SubscriptionData(Body, kw_only=True):
+class SubscriptionData(Body, kw_only=True, gc=False):
     """The subscription of a group to a topic."""
 
     topic: str | None = None

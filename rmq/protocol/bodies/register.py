@@ -135,10 +135,10 @@ class RegisterBrokerBody(Body, kw_only=True):
             )
         body = cls.decode(cut.rest, version)
         wrapper = body.topic_config_serialize_wrapper
-        wrapper.topic_config_table = topics | wrapper.topic_config_table
-        wrapper.topic_queue_mapping_info_map = mappings | (
-            wrapper.topic_queue_mapping_info_map or {}
-        )
+        topics |= wrapper.topic_config_table
+        mappings |= wrapper.topic_queue_mapping_info_map or {}
+        wrapper.topic_config_table = topics
+        wrapper.topic_queue_mapping_info_map = mappings
         yield body
 
     @classmethod

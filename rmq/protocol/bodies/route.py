@@ -29,7 +29,7 @@ class BrokerData(Body, kw_only=True):
             self.enable_acting_master = None
 
 
-class QueueData(Body, kw_only=True):
+class QueueData(Body, kw_only=True, gc=False):
     """The queues of a topic on one broker group."""
 
     broker_name: str | None = None
