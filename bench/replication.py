@@ -3,10 +3,11 @@
 In turns, with the C echo beside them: a master alone, with a slave (ASYNC_MASTER), and
 one that waits for its slave (SYNC_MASTER, inSyncReplicas 2); processes of their own, a
 name server, all on loopback.  Prints rate, times of answers, and CPU seconds for a
-million messages of the master and of its slave, then how fast an empty slave catches
-up.
+million messages of the master and of its slave; then how far a slave is behind at half
+of that load, how fast an empty slave catches up, and what senders notice of that.  With
+--java a pair of Java 5.5.0 plays the same, after a warm-up.
 
-    python bench/replication.py [--rounds 3] [--seconds 2] [--folder /dev/shm]
+    python bench/replication.py [--rounds 3] [--seconds 2] [--folder /dev/shm] [--java]
 """
 
 import argparse
@@ -16,17 +17,22 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.compare_java import java_broker
 from bench.load import run
 from tests.interop import wire
+from tests.interop.toolchains import JavaServers
 
 READY = r"ready broker=\S+ address=[\d.]+:(\d+)"
 NAMESRV = r"ready namesrv=[\d.]+:(\d+)"
+LOADED = "4 x 64"
 SHAPES = {
     "4 x 64": ["--connections=4", "--window=64"],
     "1 x 1": ["--connections=1", "--window=1"],
@@ -36,7 +42,7 @@ CASES = {
     "with a slave": ("ASYNC_MASTER", "ASYNC_FLUSH", True),
     "waits for it": ("SYNC_MASTER", "ASYNC_FLUSH", True),
     "waits for two disks": ("SYNC_MASTER", "SYNC_FLUSH", True),
-    "waits for its disk, alone": ("ASYNC_MASTER", "SYNC_FLUSH", False),
+    "its disk alone": ("ASYNC_MASTER", "SYNC_FLUSH", False),
 }
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 CATCH_UP_LIMIT_S = 60
@@ -105,6 +111,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--folder", default="/dev/shm")
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--java", action="store_true")
     options = parser.parse_args()
     run.build()
     wanted = [name for name in CASES if name in options.cases.split(",")]
@@ -112,8 +119,9 @@ def main() -> None:
         folder = Path(
             opened.enter_context(tempfile.TemporaryDirectory(dir=options.folder))
         )
+        echo_command = [str(run.BINARIES / "echo"), str(run.RUN_LIMIT_S)]
         echo = opened.enter_context(
-            run.serving([str(run.BINARIES / "echo")], r"ready (\d+)", "stdout", None)
+            run.serving(echo_command, r"ready (\d+)", "stdout", None)
         )
         command = [sys.executable, "-m", "rmq", "namesrv", "--set", "listenPort=0"]
         namesrv = opened.enter_context(run.serving(command, NAMESRV, "stderr", None))
@@ -129,22 +137,113 @@ def main() -> None:
                         played = group.play(shape, options.seconds)
                         figures.setdefault((shape, name), []).append(played)
                     if name == "with a slave":
-                        catch_up(group)
+                        half = int(figures[LOADED, name][-1]["rate"]) // 2
+                        half_load(group, half, options.seconds)
+                        catch_up(group, half, options.seconds)
                 subprocess.run(["rm", "-rf", *folder.iterdir()], check=True)
         show(figures)
+        if options.java:
+            java_pair(folder, namesrv.port, options.seconds)
 
 
-def catch_up(group: Group) -> None:
-    """An empty slave gets the log: MB in a second, with its start."""
+def half_load(group: Group, rate: int, seconds: float) -> None:
+    """How long ago the slave's end was the master's, at half of the load."""
+    behind: list[int] = []
+    with sampling(group, behind):
+        before = end_of(group.master)
+        run.play(group.master, [*SHAPES[LOADED], f"--rate={rate}"], seconds, None)
+        per_ms = (end_of(group.master) - before) / seconds / 1_000
+    behind.sort()
+    print(
+        f"at {rate}/s the slave lacks {behind[len(behind) // 2] / per_ms:.2f} ms "
+        f"of the log, p99 {behind[len(behind) * 99 // 100] / per_ms:.2f} ms "
+        f"({len(behind)} samples)"
+    )
+
+
+@contextmanager
+def sampling(group: Group, behind: list[int]) -> Iterator[None]:
+    """Ask the master, again and again, how many bytes its slave lacks."""
+    is_over = threading.Event()
+
+    def sample() -> None:
+        while not is_over.wait(0.01):
+            answer = wire.call(f"127.0.0.1:{group.master.port}", 907)
+            behind.append(json.loads(answer.body)["haConnectionInfo"][0]["diff"])
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def catch_up(group: Group, rate: int, seconds: float) -> None:
+    """An empty slave gets the log: MiB in a second without its start."""
+    options = [*SHAPES[LOADED], f"--rate={rate}"]
+    quiet = run.play(group.master, options, seconds, None)["p99_us"]
     size, began = end_of(group.master), time.monotonic()
     slave = group.start("second", "brokerRole=SLAVE", "brokerId=2")
     used = cpu_s(slave.pid)
     wait_equal(group.master, slave)
-    took = time.monotonic() - began
+    took = time.monotonic() - began - slave.start_s
     print(
-        f"catch-up: {size >> 20} MiB in {took:.2f} s with {slave.start_s:.2f} s of "
-        f"start, {cpu_s(slave.pid) - used:.2f} CPU s"
+        f"catch-up: {size >> 20} MiB in {took:.2f} s, {(size >> 20) / took:.0f} MiB/s, "
+        f"{cpu_s(slave.pid) - used:.2f} CPU s"
     )
+    played: list[float] = []
+    sender = threading.Thread(
+        target=lambda: played.append(
+            run.play(group.master, options, seconds, None)["p99_us"]
+        )
+    )
+    sender.start()
+    group.start("third", "brokerRole=SLAVE", "brokerId=3")
+    sender.join()
+    print(
+        f"senders' p99 at {rate}/s: {quiet:.0f} us; while a slave starts and catches "
+        f"up {played[0]:.0f} us"
+    )
+
+
+JAVA = {
+    "brokerName": "java-pair",
+    "flushDiskType": "ASYNC_FLUSH",
+    "inSyncReplicas": "2",
+}
+WARM_UP_S = 15.0
+
+
+def java_pair(folder: Path, namesrv: int, seconds: float) -> None:
+    """Java's SYNC_MASTER with Java's slave, by the same generator."""
+    JavaServers().prepare()
+    more = JAVA | {"namesrvAddr": f"127.0.0.1:{namesrv}"}
+    with ExitStack() as opened:
+        master, slave = (
+            opened.enter_context(java_broker(folder / role, more | settings))
+            for role, settings in (
+                ("java-master", {"brokerRole": "SYNC_MASTER"}),
+                ("java-slave", {"brokerRole": "SLAVE", "brokerId": "1"}),
+            )
+        )
+        limit = time.monotonic() + CATCH_UP_LIMIT_S
+        address = f"127.0.0.1:{master.port}"
+        while not json.loads(wire.call(address, 907).body)["haConnectionInfo"]:
+            assert time.monotonic() < limit, "Java's slave does not come"
+            time.sleep(0.2)
+        run.play(master, SHAPES[LOADED], WARM_UP_S, None)
+        for shape, options in SHAPES.items():
+            before = cpu_s(slave.pid)
+            played = run.play(master, options, seconds, None)
+            used = cpu_s(slave.pid) - before
+            print(
+                f"Java pair, waits, {shape}: {played['rate']:.0f}/s, p50 "
+                f"{played['p50_us']:.0f} us, p99 {played['p99_us']:.0f} us, "
+                f"{played['s_per_million']:.2f} and "
+                f"{used / played['messages'] * 1e6:.2f} CPU s for a million"
+            )
 
 
 def show(figures: dict[tuple[str, str], list[dict]]) -> None:

@@ -276,6 +276,8 @@ class Replica:
         except PeerError as error:
             self.is_copy = False
             raise Parted(-1, f"{what}; where they part is unknown: {error}") from error
+        if fork.offset == fork.end:
+            return  # they have not; the master did not answer with its record before
         self.is_copy &= fork.offset == fork.bounds.end
         try:
             is_promised = await self._upstream.waits_for_replicas()

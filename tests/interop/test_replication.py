@@ -9,6 +9,7 @@ Messages: RMQ_INTEROP_MESSAGES (20000); kills: RMQ_INTEROP_ROUNDS (4).
 import json
 import os
 import re
+import shutil
 import time
 from contextlib import ExitStack
 
@@ -20,7 +21,7 @@ from rmq.tools.verify import Verification
 
 from . import wire
 from .conftest import prepared
-from .drivers import eventually
+from .drivers import driving, eventually, send
 from .interchange import (
     LOG_FILE_SIZE,
     TOPICS,
@@ -32,16 +33,25 @@ from .interchange import (
 )
 from .processes import free_port, serving
 from .test_interchange import make_topics
-from .toolchains import JavaServers
+from .toolchains import (
+    CLIENT_TOOLCHAINS,
+    MQADMIN,
+    Go,
+    Java,
+    JavaServers,
+    OldJava,
+    run,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
 
 MESSAGES = int(os.environ.get("RMQ_INTEROP_MESSAGES", "20000"))
 ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "4"))
-SIDES = {"Java": java_side, "rmq": rmq_side}
-MIXES = pytest.mark.parametrize(
-    ("master", "slave"), [("Java", "rmq"), ("rmq", "Java"), ("rmq", "rmq")]
-)
+SIDES = {
+    "Java": java_side,
+    "rmq": rmq_side,
+}
+MIXES = [("Java", "rmq"), ("rmq", "Java"), ("rmq", "rmq")]
 CATCH_UP_S = 90
 QUICK = {
     "haSendHeartbeatInterval": 1_000, "registerNameServerPeriod": 10_000,
@@ -152,17 +162,17 @@ def queue_entries(store, end):
     return found
 
 
-@MIXES
+@pytest.mark.parametrize(("master", "slave"), MIXES)
 def test_the_copy_is_equal_and_serves_alone(tmp_path, group, master, slave):
     traffic = Traffic()
     group.start("master", "ASYNC_MASTER")
     make_topics(group.address("master"))
     part = MESSAGES // (2 * ROUNDS + 2)
-    if slave == "Java":  # it has to ask before the log has a second file
+    if slave != "rmq":  # it has to ask before the log has a second file
         group.start("slave", "SLAVE")
         eventually(lambda: has_asked(group.address("master")), "the slave asks")
     traffic.run(group.address("master"), part)
-    if slave != "Java":
+    if slave == "rmq":
         group.start("slave", "SLAVE")
     catch_up(group)
     for _ in range(ROUNDS):
@@ -222,7 +232,7 @@ def send_one(address, text="TAGS\x01a\x02", topic="SwapTx"):
         line.close()
 
 
-@MIXES
+@pytest.mark.parametrize(("master", "slave"), MIXES)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize(
     "group", [{"inSyncReplicas": 2, "slaveTimeout": 3_000}], indirect=True
@@ -250,3 +260,121 @@ def test_a_sync_master_waits_for_its_slave(group, master, slave, flush):
     assert code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert 2.8 < took_s < 3.5
     print(f"{master} -> {slave}, {flush}: median {1000 * sorted(times)[25]:.1f} ms")
+
+
+@pytest.mark.parametrize(("master", "slave"), [("rmq", "Java"), ("rmq", "rmq")])
+@pytest.mark.parametrize(
+    "group", [{"inSyncReplicas": 2, "slaveTimeout": 3_000}], indirect=True
+)
+def test_a_master_takes_back_what_its_slave_has(tmp_path, group, master, slave):
+    """Its directory is as it was some time ago, which a power cut can do, too."""
+    group.start("master", "SYNC_MASTER")
+    make_topics(group.address("master"))
+    group.start("slave", "SLAVE")
+    eventually(lambda: has_asked(group.address("master")), "the slave asks")
+    acknowledged(group, 50)
+    catch_up(group)
+    group.stop("master")
+    shutil.copytree(group.store("master"), tmp_path / "image")
+    group.start("master", "SYNC_MASTER")
+    eventually(lambda: has_asked(group.address("master")), "the slave is back")
+    acknowledged(group, 200)
+    catch_up(group)
+    end = end_of(group.address("slave"))
+    group.kill("master")
+    shutil.rmtree(group.store("master"))
+    (tmp_path / "image").rename(group.store("master"))
+    (group.store("master") / "abort").touch()
+    group.start("master", "SYNC_MASTER")
+    assert end_of(group.address("master")) == end
+    eventually(lambda: has_asked(group.address("master")), "the slave follows")
+    acknowledged(group, 1)
+    records = wire.pull(group.address("master"), "SwapTx", queues=4)
+    assert len(records) == 251
+
+
+def acknowledged(group, count):
+    for _ in range(count):
+        code, _took_s = send_one(group.address("master"))
+        assert code == ResponseCode.SUCCESS, code
+
+
+# -- tools, and consumers, against a master and a slave of rmq
+
+
+@pytest.mark.parametrize(("master", "slave"), [("rmq", "rmq")])
+@pytest.mark.parametrize("tools", [Java, OldJava])
+def test_mqadmin_shows_both_roles(tmp_path, group, tools):
+    tools = prepared(tools())
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "logback_tools.xml").write_text("<configuration/>")
+    group.start("master", "ASYNC_MASTER")
+    group.start("slave", "SLAVE")
+    make_topics(group.address("master"))
+    send_one(group.address("master"))
+    catch_up(group)
+    namesrv = group._settings["namesrvAddr"]
+
+    def asked(*words):
+        java, *rest = tools.command(MQADMIN, *words)
+        home = f"-Drocketmq.home.dir={tmp_path}"
+        return run([java, home, *rest], timeout_s=60)
+
+    sides = [group.address(name) for name in ("master", "slave")]
+    listed = asked("clusterList", "-n", namesrv)
+    for broker_id, address in enumerate(sides):
+        assert re.search(rf"broker-swap\s+{broker_id}\s+{re.escape(address)}", listed)
+        facts = asked("brokerStatus", "-n", namesrv, "-b", address)
+        end = end_of(address)
+        assert re.search(rf"commitLogMaxOffset\s*:\s*{end}\b", facts), facts
+    if tools.version < "5":
+        return
+    shown = asked("haStatus", "-n", namesrv, "-b", sides[0])
+    assert re.search(rf"#MasterCommitLogMaxOffset\s+{end}\b", shown), shown
+    assert re.search(rf"127\.0\.0\.1:\d+\s+{end}\s+0\s.*\bOK\s+{end}\b", shown), shown
+    shown = asked("haStatus", "-n", namesrv, "-b", sides[1])
+    assert re.search(rf"#CommitLogMaxOffset\s+{end}\b", shown), shown
+    asked("resetMasterFlushOffset", "-n", namesrv, "-b", sides[1], "-o", "77")
+    assert "77" in asked("haStatus", "-n", namesrv, "-b", sides[1])
+
+
+READ_ON = int(os.environ.get("RMQ_INTEROP_READ_ON", "6000"))
+READERS = [each for each in CLIENT_TOOLCHAINS if each is not Go]
+"""Go does not pull from slaves."""
+
+
+@pytest.mark.parametrize(("master", "slave"), [("rmq", "rmq")])
+@pytest.mark.parametrize("client", READERS, ids=lambda kind: kind().name)
+def test_a_consumer_reads_on_from_the_slave(tmp_path, group, client):
+    """The master dies while it reads; when it is back, the consumer goes on there."""
+    client = prepared(client())
+    namesrv = group._settings["namesrvAddr"]
+    group.start("master", "ASYNC_MASTER")
+    wire.make_topic(group.address("master"), "T", 4)
+    group.start("slave", "SLAVE")
+    send(client, tmp_path / "out", namesrv, "T", READ_ON)
+    catch_up(group)
+    eventually(lambda: has_topic(group.address("slave"), "T"), "the slave has it")
+    words = ["push", namesrv, "T", 0, "group=G", "heartbeat=1000"]
+    with driving(client, tmp_path / "in", *words) as consumer:
+        consumer.wait_received(200)
+        group.kill("master")
+        before = len(set(consumer.numbers))
+        assert before < READ_ON, "it had read everything before the kill"
+        consumer.wait_received(READ_ON, timeout_s=120)
+        group.start("master", "ASYNC_MASTER")
+        send(client, tmp_path / "out", namesrv, "T", 100, first=READ_ON)
+        consumer.wait_received(READ_ON + 100, timeout_s=120)
+        consumer.finish()
+    assert set(consumer.numbers) == set(range(READ_ON + 100))
+    repeats = len(consumer.numbers) - READ_ON - 100
+    print(
+        f"{client.name}: {READ_ON - before} of {READ_ON} messages from the slave, "
+        f"{repeats} repeated"
+    )
+    assert repeats < READ_ON // 4
+
+
+def has_topic(address, name):
+    answer = wire.call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    return f'"{name}":' in answer.body.decode()

@@ -258,6 +258,17 @@ async def test_more_than_the_limit_is_not_cut(store, slave_store):
             await until(lambda: "the last 500 bytes have no record" in copy.state)
 
 
+async def test_a_master_that_did_not_answer_once_is_followed(store, slave_store):
+    end = put(store, 20)
+    ReplicaWriter(slave_store).append(0, bytes_of(store))
+    async with serving(store) as (_, port):
+        upstream, answers = java(store, port), records_of(store)
+        upstream._records = lambda at: answers(at) if upstream.asked > 1 else None
+        async with following(slave_store, port, upstream=upstream, cuts=True) as copy:
+            await until(lambda: copy.is_following)
+    assert slave_store.log.end_offset == end
+
+
 async def test_a_fork_is_looked_for_once(store, slave_store):
     forked(store, slave_store, 20)
     async with serving(store) as (_, port):
