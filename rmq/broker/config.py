@@ -135,6 +135,77 @@ class BrokerConfig(Configuration):
         dynamic=True,
         doc="refuse transactional messages",
     )
+    enable_pop_buffer_merge: bool = option(
+        True,
+        key="enablePopBufferMerge",
+        dynamic=True,
+        doc="keep checkpoints of POP in memory for 10 s; false writes each at once",
+    )
+    enable_retry_topic_v2: bool = option(
+        False,
+        key="enableRetryTopicV2",
+        dynamic=True,
+        doc="retry topics of POP are %RETRY%group+topic instead of %RETRY%group_topic",
+    )
+    retrieve_message_from_pop_retry_topic_v1: bool = option(
+        True,
+        key="retrieveMessageFromPopRetryTopicV1",
+        dynamic=True,
+        doc="with enableRetryTopicV2: read retry topics of the first form, too",
+    )
+    pop_from_retry_probability: int = option(
+        20,
+        key="popFromRetryProbability",
+        dynamic=True,
+        low=0,
+        high=100,
+        doc="percent of POPs that read the retry topic first",
+    )
+    pop_from_retry_probability_for_priority: int = option(
+        0,
+        key="popFromRetryProbabilityForPriority",
+        dynamic=True,
+        low=0,
+        high=100,
+        doc="the same for topics with priorities",
+    )
+    pop_response_return_actual_retry_topic: bool = option(
+        False,
+        key="popResponseReturnActualRetryTopic",
+        dynamic=True,
+        doc="answer messages of a retry topic under its own name",
+    )
+    revive_queue_nums: int = option(
+        8, key="reviveQueueNum", low=1, high=64, doc="queues for the records of POP"
+    )
+    pop_polling_size: int = option(
+        1_024,
+        key="popPollingSize",
+        dynamic=True,
+        low=1,
+        high=100_000,
+        doc="POPs of a group that wait for a queue or topic; others get 209",
+    )
+    max_pop_polling_size: int = option(
+        100_000,
+        key="maxPopPollingSize",
+        dynamic=True,
+        low=1,
+        high=100_000,
+        doc="POPs that wait",
+    )
+    default_message_request_mode: str = option(
+        "PULL",
+        key="defaultMessageRequestMode",
+        doc="how a group consumes a topic if mqadmin setConsumeMode did not say",
+    )
+    default_pop_share_queue_num: int = option(
+        -1,
+        key="defaultPopShareQueueNum",
+        low=-1,
+        high=100_000,
+        doc="queues of other members that a member pops, too; -1: all",
+    )
     recall_message_enable: bool = option(
         False,
         key="recallMessageEnable",

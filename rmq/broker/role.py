@@ -40,6 +40,10 @@ REFUSALS: Final = {
         ResponseCode.SLAVE_NOT_AVAILABLE,
         "recall failed, broker service not available",
     ),
+    RequestCode.POP_MESSAGE: _BUSY,
+    RequestCode.ACK_MESSAGE: _BUSY,
+    RequestCode.BATCH_ACK_MESSAGE: _BUSY,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _BUSY,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (
         ResponseCode.SYSTEM_ERROR,
         "Can not reset offset in slave broker",

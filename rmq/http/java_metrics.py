@@ -25,7 +25,7 @@ from rmq.broker.statistics import (
 )
 from rmq.broker.timings import Timings
 from rmq.http.exposition import MAX_SAMPLES, Family, Sample, histogram
-from rmq.http.timer_metrics import timer_families
+from rmq.http.timer_metrics import pop_families, timer_families
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
@@ -116,6 +116,9 @@ def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
     timer = broker.facts("timer")
     if timer:
         yield from timer_families(timer)
+    pop = broker.facts("pop")
+    if pop:
+        yield from pop_families(pop)
 
 
 def _gauge(name: str, text: str, value: float, **labels: str) -> Family:

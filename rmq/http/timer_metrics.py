@@ -1,12 +1,29 @@
-"""The metrics of timed messages, with Java's names and labels.
+"""The metrics of timed messages and of POP, with Java's names and labels.
 
-The facts are those of the plugin `timer`; without it, or on a slave, there are none.
+The facts are those of the plugins `timer` and `pop`; without these, or, for the timer,
+on a slave, there are none.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmq.http.exposition import Family, Sample
+
+
+def pop_families(facts: Mapping[str, Any]) -> Iterator[Family]:
+    """Yield the families of `BrokerContext.facts("pop")`."""
+    for name, text, value in (
+        ("checkpoint_buffer_size", "POPs that are not acked", "checkpoints"),
+        ("offset_buffer_size", "queues that groups pop", "queues"),
+    ):
+        family = f"rocketmq_pop_{name}"
+        yield Family(family, "gauge", text, [Sample(facts[value], {})])
+    yield Family(
+        "rmq_pop_revived_total",
+        "counter",
+        "messages that nobody acked in time",
+        [Sample(facts["revived"], {})],
+    )
 
 
 def timer_families(facts: Mapping[str, Any]) -> Iterator[Family]:

@@ -44,3 +44,47 @@ class RecallHandle(NamedTuple):
             return None
         is_number = due.isascii() and due.isdecimal() and len(due) <= _MAX_DIGITS
         return cls(topic, broker, int(due) if is_number else -1, key)
+
+
+ORDERED_REVIVE_QUEUE: Final = 999
+"""The revive queue in the handles of ordered POP, which has no revive records."""
+
+
+class PopHandle(NamedTuple):
+    """The text `extraInfo`, and `POP_CK` of a message: what an ack needs.
+
+    Fields joined by blanks: offset where the checkpoint starts, time of the POP,
+    invisible time, revive queue, flag of a retry topic, broker; clients add queue,
+    offset of the message and sometimes its place in the log.
+
+    >>> PopHandle.decode("0 1795228647162 10000 2 1 broker-a 0 7").revive_queue
+    2
+    """
+
+    start: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    flag: str
+    broker: str
+
+    def encode(self, queue_id: int, offset: int) -> str:
+        """Return the text for one message."""
+        return " ".join(map(str, (*self, queue_id, offset)))
+
+    @classmethod
+    def decode(cls, text: str) -> Self | None:
+        """Read a handle; None if it is none."""
+        fields = text.split(" ", 8) if len(text) <= MAX_HANDLE_SIZE else []
+        if len(fields) < 6:
+            return None
+        numbers = [_number(field) for field in fields[:4]]
+        if None in numbers:
+            return None
+        start, pop_ms, invisible_ms, revive_queue = (each or 0 for each in numbers)
+        return cls(start, pop_ms, invisible_ms, revive_queue, fields[4], fields[5])
+
+
+def _number(text: str) -> int | None:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return int(text) if is_number else None

@@ -69,7 +69,8 @@ def validate_topic(name: str | None) -> None:
         raise _invalid("The specified topic is blank.")
     if _PLAIN_TOPIC.fullmatch(name):
         return
-    if not _ALLOWED.fullmatch(name):
+    plain = name.replace("+", "_", 1) if is_retry_topic(name) else name
+    if not _ALLOWED.fullmatch(plain):  # POP's retry topics may have one +
         raise _invalid(
             f"The specified topic: {name}, contains illegal characters, "
             f"allowing only {_PATTERN}"

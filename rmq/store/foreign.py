@@ -4,7 +4,7 @@ Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
 `consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
 (`dledger-*`), and queues whose type differs from `config/topics.json`.  Left untouched
 and not served: topics whose queues are BatchCQ or whose clean-up is compaction.
-Counted: records of POP that wait.  `rocksdbstore/` is in every store since
+Named: records of POP in RocksDB.  `rocksdbstore/` is in every store since
 5.5.0 and has no meaning.  Reads only.
 """
 
@@ -13,16 +13,11 @@ from typing import Any
 
 import msgspec
 
-from rmq._fastpath import QueueEntryLayout
 from rmq.errors import RemoteProtocolError
 from rmq.protocol import fastjson
 
-ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 ACCESS_TABLES = ("users", "acls")
 """RocksDB tables of Java's access control, which rmq does not read."""
-
-REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
 
 class Foreign(msgspec.Struct):
@@ -85,7 +80,7 @@ def find_foreign(root: Path) -> Foreign:
             foreign.unserved[topic] = "its queues are of type BatchCQ"
         elif "COMPACTION" in _attribute(attributes, "cleanup.policy"):
             foreign.unserved[topic] = "its clean-up policy is COMPACTION"
-    _count_waiting(root, foreign)
+    _note_rocksdb_of_pop(root, foreign)
     return foreign
 
 
@@ -98,30 +93,15 @@ def _attribute(attributes: dict[str, Any], name: str) -> str:
     return str(attributes.get(name, attributes.get("+" + name, "")))
 
 
-def _count_waiting(root: Path, foreign: Foreign) -> None:
-    """Count the records of POP that this version does not deliver."""
-    counts = {
-        topic: int(entry.get("count", 0))
-        for topic, entry in _table(
-            root / "config" / "timermetrics", "timingCount"
-        ).items()
-    }
-    pops = sum(n for topic, n in counts.items() if topic.startswith(REVIVE_PREFIX))
-    offsets = _table(root / "config" / "consumerOffset.json", "offsetTable")
-    for folder in sorted(root.glob(f"consumequeue/{REVIVE_PREFIX}*/*")):
-        read = offsets.get(f"{folder.parent.name}@{REVIVE_GROUP}") or {}
-        pops += max(0, queue_end(folder) - int(read.get(folder.name, 0)))
-    if pops:
-        foreign.waiting.append(f"{pops} records of POP wait for a later version")
-
-
-def queue_end(folder: Path) -> int:
-    """Return the offset after the last entry of a queue; 0 if it has none."""
-    for path in sorted(folder.glob("0*"), reverse=True):
-        used = path.read_bytes().rstrip(b"\0")
-        if used:
-            return (int(path.name) + len(used) + ENTRY_SIZE - 1) // ENTRY_SIZE
-    return 0
+def _note_rocksdb_of_pop(root: Path, foreign: Foreign) -> None:
+    """Name the records of POP that a Java broker keeps in a RocksDB."""
+    folder = root / "kvStore"
+    if folder.is_dir() and any(folder.glob("*.sst")):
+        foreign.waiting.append(
+            f"{folder} has records of POP in RocksDB "
+            "(popConsumerKVServiceEnable): rmq does not read them; run mqadmin "
+            "popConsumerRollback on the Java broker first"
+        )
 
 
 def _table(path: Path, member: str) -> dict[str, dict[str, Any]]:

@@ -155,7 +155,9 @@ def address_of(node, to: str) -> tuple[str, int]:
 
 
 def may_be_held(request: Command) -> bool:
-    """Whether a pull may wait for messages that come later."""
+    """Whether a pull or a POP may wait for messages that come later."""
+    if request.code == RequestCode.POP_MESSAGE:
+        return request.ext_fields.get("pollTime", "0") != "0"
     flag = request.ext_fields.get("sysFlag", "")
     return request.code in PULLS and flag.isdigit() and bool(int(flag) & SUSPEND)
 
@@ -164,6 +166,9 @@ def not_held(request: Command, java: Row | None) -> Command:
     """The request; a pull that Java answered at the end of its wait does not wait."""
     if not may_be_held(request) or (java is not None and java.command.code == 0):
         return request
+    if request.code == RequestCode.POP_MESSAGE:
+        fields = request.ext_fields | {"pollTime": "0"}
+        return msgspec.structs.replace(request, ext_fields=fields)
     flag = int(request.ext_fields["sysFlag"]) & ~SUSPEND
     fields = request.ext_fields | {"sysFlag": str(flag)}
     return msgspec.structs.replace(request, ext_fields=fields)
@@ -223,6 +228,8 @@ def messages_before(
             continue
         answer = answers[place].command
         fields, topic = answer.ext_fields, topic_of(request)
+        if "recallHandle" in fields:
+            continue  # its offset is that of the queue of timers
         if answer.code == 0 and request.code in SENDS and "queueOffset" in fields:
             queue = (topic or "", int(fields["queueId"]))
             before.setdefault(queue, int(fields["queueOffset"]) - sent[queue])

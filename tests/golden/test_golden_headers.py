@@ -12,6 +12,7 @@ from rmq.protocol.headers import (
     cluster,
     groups,
     offsets,
+    pop,
     pull,
     query,
     route,
@@ -86,6 +87,12 @@ REQUESTS = {
     905: cluster.NotifyMinBrokerIdChangeRequestHeader,
     906: cluster.ExchangeHAInfoRequestHeader,
     908: cluster.ResetMasterFlushOffsetHeader,
+    200050: pop.PopMessageRequestHeader,
+    200051: pop.AckMessageRequestHeader,
+    200052: pop.PeekMessageRequestHeader,
+    200053: pop.ChangeInvisibleTimeRequestHeader,
+    200054: pop.NotificationRequestHeader,
+    200055: pop.PollingInfoRequestHeader,
 }
 
 ANSWERS = {
@@ -109,6 +116,8 @@ ANSWERS = {
     361: pull.PullMessageResponseHeader,
     370: send.RecallMessageResponseHeader,
     906: cluster.ExchangeHAInfoResponseHeader,
+    200050: pop.PopMessageResponseHeader,
+    200053: pop.ChangeInvisibleTimeResponseHeader,
 }
 
 OF_NO_HEADER = {

@@ -70,6 +70,7 @@ NO_25 = "tags newer than the heartbeat are served unfiltered, not refused with 2
 ELSEWHERE = "the group and its messages are in another recording"
 BEFORE = "the recorded message was stored before the recording"
 RESET = "the tool that reset the offsets is in another recording"
+WRONG_CLOCK = "a client whose clock is wrong gets messages, too"
 AUTH_OFF = "rmq refuses users and rules while access control is off"
 NO_STATIC = "static topics are not served"
 
@@ -87,6 +88,7 @@ INTENDED = [
         "probe-broker", 320, "code 13 .* Java 1",
         "a batch with wrong lengths is illegal (13), not an exception (1)",
     ),
+    Intended("probe-broker", 200050, "code 0 .* Java 210", WRONG_CLOCK),
     Intended(r"mqadmin.*", 203, "not online.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 204, "not exist.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 222, "does not exist.*Java 0", ELSEWHERE),
@@ -96,7 +98,6 @@ INTENDED = [
     Intended(r"mqadmin.*", 317, "consumeStatsList", ELSEWHERE),
     Intended(r"mqadmin.*", 321, "is not exist!.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 401, "topic.* not exist.*Java 0", ELSEWHERE),
-    Intended(r".*", 401, "the mode POP is not served", "POP is not served yet"),
     Intended(
         r".*", 25, "cannot be changed|unknown key|has no effect",
         "refused by name, not ignored",
@@ -136,13 +137,6 @@ NOT_YET = {
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
     RequestCode.SET_COMMITLOG_READ_MODE,
     RequestCode.SWITCH_TIMER_ENGINE,
-    RequestCode.POP_MESSAGE,
-    RequestCode.ACK_MESSAGE,
-    RequestCode.PEEK_MESSAGE,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-    RequestCode.NOTIFICATION,
-    RequestCode.POLLING_INFO,
-    RequestCode.POP_ROLLBACK,
     RequestCode.POP_LITE_MESSAGE,
     RequestCode.GET_BROKER_LITE_INFO,
     RequestCode.GET_PARENT_TOPIC_INFO,
@@ -150,7 +144,6 @@ NOT_YET = {
     RequestCode.GET_LITE_CLIENT_INFO,
     RequestCode.GET_LITE_GROUP_INFO,
     RequestCode.TRIGGER_LITE_DISPATCH,
-    RequestCode.BATCH_ACK_MESSAGE,
 }
 
 
@@ -217,9 +210,15 @@ class Places:
         self._store = store
         self._queues: dict[int, tuple[str, int, int]] = {}
         self._handles: dict[str, str] = {}
+        self._pops: dict[str, list[str]] = {}
+        """Time, invisible time and revive queue of our POPs, by the time of Java's."""
 
     def learn(self, java: Command, ours: Command | None = None) -> None:
         """Keep topic, queue and offset of the messages in an answer."""
+        if ours is not None and "popTime" in java.ext_fields:
+            names = "popTime", "invisibleTime", "reviveQid"
+            values = [ours.ext_fields.get(name, "") for name in names]
+            self._pops[java.ext_fields["popTime"]] = values
         if ours is not None and HANDLE in java.ext_fields:
             handle = ours.ext_fields.get(HANDLE, "")
             self._handles[java.ext_fields[HANDLE]] = handle
@@ -232,6 +231,8 @@ class Places:
         """The request with our places."""
         if request.code in TIMES:
             return at_our_time(request)
+        if "invisibleTime" in request.ext_fields or "extraInfo" in request.ext_fields:
+            return self._of_our_pop(request)
         if request.ext_fields.get(HANDLE) in self._handles:
             handle = self._handles[request.ext_fields[HANDLE]]
             fields = request.ext_fields | {HANDLE: handle}
@@ -245,6 +246,18 @@ class Places:
         elif text.isdigit():
             text = str(await self._our(int(text)))
         fields = request.ext_fields | {name: text}
+        return msgspec.structs.replace(request, ext_fields=fields)
+
+    def _of_our_pop(self, request: Command) -> Command:
+        """A POP with a short invisible time, or an ack with our handle."""
+        fields = dict(request.ext_fields)
+        if "invisibleTime" in fields:
+            fields["invisibleTime"] = str(min(int(fields["invisibleTime"]), 1_000))
+        parts = fields.get("extraInfo", "").split(" ")
+        if len(parts) > 5 and parts[1] in self._pops:
+            parts[1:4] = self._pops[parts[1]]
+            parts[5] = SETTINGS["brokerName"]
+            fields["extraInfo"] = " ".join(parts)
         return msgspec.structs.replace(request, ext_fields=fields)
 
     async def _our(self, java: int) -> int:
@@ -318,7 +331,7 @@ async def replay(name: str, rows: list[Row], folder: Path, report: Report) -> No
                 request = held.pop(places.get(id(row), -1), None)
                 if request is not None:
                     answer = await link.answer(request.opaque)
-                    log.learn(row.command)
+                    log.learn(row.command, answer)
                     compare(name, request, answer, row.command, report)
             elif row.is_from_client:
                 java = answers.get(place)

@@ -16,6 +16,7 @@ from rmq_plugins.schedule.deliver import Deliveries
 from rmq_plugins.transaction.check import Checker
 from tests.golden.recordings import copy_store, read_rows
 from tests.plugins.conftest import Caller, build_context
+from tests.plugins.pop.popping import Popping
 
 HOST = host_bytes("127.0.0.1", 22_931)
 NAME = "store-features"
@@ -139,3 +140,17 @@ def ask(caller):
         (record,) = decode_stored(question.body)
         found[record.properties["KEYS"]] = record, question
     return found
+
+
+def test_what_java_s_consumers_have_popped_is_adopted(rows, caller, clock):
+    """Four of ten messages were not acked; the others do not come again."""
+    popping = Popping(caller, "CG_F_pop", "FPop")
+    assert popping.pop() == []
+    popping.work(400_000)
+    messages = popping.pop()
+    assert len(messages) == 4
+    for message in messages:
+        assert message.topic == "%RETRY%CG_F_pop_FPop"
+        popping.ack(message)
+    popping.work(400_000)
+    assert popping.pop() == []

@@ -78,21 +78,19 @@ class Recording(NamedTuple):
 
 
 NOT_HERE = "rmq does not have it; its remark says what to use"
-POP = "POP is not served yet"
 NO_ACCESS_CONTROL = "refused while access control is off: nobody could ask in earnest"
 KEYS = "rmq has keys of its own, and not all of Java's"
 DIFFERS_55 = {
     "topicList-c": "no transaction has run, so that their topics have no group yet",
     "statsAll": "no transaction has run, so that their topics have no group yet",
     "statsAll-topic": "messages are counted at once, not after a sample",
-    "setConsumeMode": POP,
     "brokerStatus": "both spellings of a rate; delay levels when they are used",
     "getBrokerConfig": KEYS,
     "getNamesrvConfig": KEYS,
     "consumerStatus-jstack": "stacks of other threads",
     **dict.fromkeys(
         (
-            "exportPopRecord", "updateStaticTopic", "topicRoute-static",
+            "updateStaticTopic", "topicRoute-static",
             "remappingStaticTopic", "getBrokerEpoch", "getColdDataFlowCtrInfo",
             "updateColdDataFlowCtrGroupConfig", "removeColdDataFlowCtrGroupConfig",
             "setCommitLogReadAheadMode", "checkRocksdbCqWriteProgress",

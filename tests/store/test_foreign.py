@@ -75,14 +75,24 @@ def test_what_is_not_served_is_named_and_left_alone(features, open_store):
     assert set(store.unserved) == {"FBatchCq", "FCompact"}
     text = "\n".join(store.recovery.lines())
     assert "topic FBatchCq stays untouched and is not served" in text
-    assert "timer messages" not in text
-    assert "9 records of POP wait" in text
+    assert "wait for a later version" not in text
     store.close()
     assert {path: path.read_bytes() for path in paths} == before
 
 
+def test_records_of_pop_in_rocksdb_are_named(open_store, tmp_path):
+    folder = tmp_path / "store" / "kvStore"
+    folder.mkdir(parents=True)
+    store = open_store()
+    assert not store.recovery.lines()
+    store.close()
+    (folder / "000012.sst").touch()
+    (line,) = open_store().recovery.lines()
+    assert "popConsumerRollback" in line
+
+
 def test_a_strict_store_is_refused_for_them(features, open_store):
-    with pytest.raises(StoreError, match=r"FBatchCq.*records of POP"):
+    with pytest.raises(StoreError, match=r"FBatchCq.*FCompact"):
         open_store(features, **SIZES, strict_store=True)
 
 

@@ -63,6 +63,7 @@ def _register_tables(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.CLONE_GROUP_OFFSET, offsets.clone)
     modes = RequestModeHandler(broker)
     register.table(modes.table)
+    register.facts("requestModes", modes.table.facts)
     register.copied(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.table.copy)
     register.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
     register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)

@@ -1,7 +1,7 @@
 """Requests 401 and 402: whether a group pulls a topic or pops it.
 
 File `config/messageRequestMode.json`: {"messageRequestModeMap": {topic: {group:
-{"consumerGroup", "mode", "popShareQueueNum", "topic"}}}}. This broker serves pulls.
+{"consumerGroup", "mode", "popShareQueueNum", "topic"}}}}.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import is_retry_topic
 
-PULL: Final = "PULL"
+MODES: Final = "PULL", "POP"
 MAX_MODES: Final = 100_000
 
 
@@ -45,6 +45,10 @@ class RequestModes(JsonTable):
         if theirs.message_request_mode_map != self._modes:
             self._modes = theirs.message_request_mode_map
             self.touch()
+
+    def facts(self) -> dict[str, dict[str, SetMessageRequestModeRequestBody]]:
+        """Return the modes by topic and group."""
+        return self._modes
 
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Store the mode of a group in a topic."""
@@ -81,10 +85,10 @@ class RequestModeHandler:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group[{group}] not exist",
             )
-        if mode.mode != PULL:
+        if mode.mode not in MODES:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"the mode {mode.mode} is not served by this broker; use {PULL}",
+                f"the mode {mode.mode} is unknown; there are {' and '.join(MODES)}",
             )
         self.table.set(mode)
         return request.reply()

@@ -44,9 +44,6 @@ ADVICE: Final = {
         "the kernel decides how far to read ahead; there is no mode to set"
     ),
     RequestCode.SWITCH_TIMER_ENGINE: "there is one timer engine; nothing to switch",
-    RequestCode.POP_ROLLBACK: (
-        "checkpoints of POP are stored in topics only; there is nothing to roll back"
-    ),
     RequestCode.GET_BROKER_LITE_INFO: _LITE,
     RequestCode.GET_PARENT_TOPIC_INFO: _LITE,
     RequestCode.GET_LITE_TOPIC_INFO: _LITE,

@@ -21,6 +21,7 @@ from rmq.access.rights import Need
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
+from rmq.protocol.bodies.pop import BatchAckRequestBody
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,
     QueryAssignmentRequestBody,
@@ -87,6 +88,7 @@ CLUSTER_CHANGES: Final = frozenset(
         Code.RESET_MASTER_FLUSH_OFFSET,
         Code.SET_COMMITLOG_READ_MODE,
         Code.SET_MESSAGE_REQUEST_MODE,
+        Code.POP_ROLLBACK,
         Code.SWITCH_TIMER_ENGINE,
         Code.TRIGGER_DELETE_FILES,
         Code.UPDATE_AND_CREATE_STATIC_TOPIC,
@@ -161,7 +163,6 @@ NOT_OURS: Final = frozenset(
         Code.GET_SYNC_STATE_DATA_REQUEST,
         Code.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
         Code.GET_COLD_DATA_FLOW_CTR_INFO,
-        Code.POP_ROLLBACK,
         Code.POP_LITE_MESSAGE,
         Code.LITE_SUBSCRIPTION_CTL,
         Code.ACK_LITE_MESSAGE,
@@ -172,7 +173,6 @@ NOT_OURS: Final = frozenset(
         Code.GET_LITE_CLIENT_INFO,
         Code.GET_LITE_GROUP_INFO,
         Code.TRIGGER_LITE_DISPATCH,
-        Code.BATCH_ACK_MESSAGE,
     }
 )
 """Requests to name servers, controllers and clients, and those that nobody serves yet.
@@ -377,6 +377,13 @@ def _create_groups(request: Command) -> Needs:
         yield Need(resources.group(config.group_name or ""), CREATE)
 
 
+def _batch_acks(request: Command) -> Needs:
+    """Sub on group and topic of each ack of the body."""
+    for ack in BatchAckRequestBody.decode(request.body).acks:
+        yield Need(resources.group(ack.group or ""), SUB)
+        yield Need(resources.topic(ack.topic or ""), SUB)
+
+
 SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
     Code.SEND_MESSAGE: _send,
     Code.SEND_MESSAGE_V2: _send_short,
@@ -391,6 +398,7 @@ SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
     Code.CLONE_GROUP_OFFSET: _clone,
     Code.LOCK_BATCH_MQ: _lock,
     Code.UNLOCK_BATCH_MQ: _lock,
+    Code.BATCH_ACK_MESSAGE: _batch_acks,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _create_topics,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _create_group,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _create_groups,

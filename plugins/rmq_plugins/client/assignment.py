@@ -17,8 +17,11 @@ from rmq.protocol.bodies.queues import (
 )
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.topics import is_retry_topic
 
-MODE: Final = "PULL"
+PULL: Final = "PULL"
+POP: Final = "POP"
+ANY_QUEUE: Final = -1
 AVERAGE: Final = "AVG"
 IN_CIRCLE: Final = "AVG_BY_CIRCLE"
 BROADCASTING: Final = "BROADCASTING"
@@ -33,21 +36,39 @@ class AssignmentHandler:
         self._topics = broker.topics
         self._consumers = broker.consumers
         self._broker_name = broker.config.broker_name
+        self._config = broker.config
+        self._facts = broker.facts
 
     def assign(self, request: Command, connection: Connection) -> Command:
         """Answer the client's share; no list if the share is unknown."""
         body = QueryAssignmentRequestBody.decode(request.body)
-        share = self._share(body)
+        mode, others = self._mode(body.topic or "", body.consumer_group or "")
+        share = self._share(body, others if mode == POP else None)
         assignments = None
         if share is not None:
             assignments = [
-                MessageQueueAssignment(message_queue=queue, mode=MODE)
+                MessageQueueAssignment(message_queue=queue, mode=mode)
                 for queue in share
             ]
         answer = QueryAssignmentResponseBody(message_queue_assignments=assignments)
         return request.reply(body=answer.encode())
 
-    def _share(self, body: QueryAssignmentRequestBody) -> Queues | None:
+    def _mode(self, topic: str, group: str) -> tuple[str, int]:
+        """Return how a group consumes a topic, and whose queues a member pops, too."""
+        config = self._config
+        if is_retry_topic(topic):
+            return PULL, 0
+        modes = self._facts("requestModes") or {}
+        known = modes.get(topic, {}).get(group)
+        if known is not None:
+            return known.mode, known.pop_share_queue_num
+        mode = POP if config.default_message_request_mode == POP else PULL
+        return mode, config.default_pop_share_queue_num
+
+    def _share(
+        self, body: QueryAssignmentRequestBody, others: int | None
+    ) -> Queues | None:
+        """Return the client's queues; with POP those of so many `others`, too."""
         topic = body.topic or ""
         config = self._topics.get(topic)
         if config is None:
@@ -63,9 +84,17 @@ class AssignmentHandler:
             return None
         if body.client_id not in client_ids:
             return []
-        return _strategy(body.strategy_name)(
-            queues, client_ids.index(body.client_id), len(client_ids)
-        )
+        strategy, count = _strategy(body.strategy_name), len(client_ids)
+        index = client_ids.index(body.client_id)
+        if others is None:
+            return strategy(queues, index, count)
+        if others <= 0 or others >= count - 1:
+            name = self._broker_name
+            return [MessageQueue(topic=topic, broker_name=name, queue_id=ANY_QUEUE)]
+        if count > len(queues):
+            return [queues[index % len(queues)]] if queues else []
+        members = ((index + step) % count for step in range(others + 1))
+        return [queue for each in members for queue in strategy(queues, each, count)]
 
 
 def allocate_average(queues: Queues, index: int, members: int) -> Queues:

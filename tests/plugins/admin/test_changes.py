@@ -205,7 +205,7 @@ def test_mode_is_kept(caller, clock):
         ({"topic": "%RETRY%G"}, 16),
         ({"topic": "U"}, 17),
         ({"consumerGroup": "X"}, 26),
-        ({"mode": "POP"}, 1),
+        ({"mode": "PUSH"}, 1),
     ],
 )
 def test_modes_that_are_refused(caller, more, code):

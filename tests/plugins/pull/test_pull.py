@@ -56,10 +56,14 @@ def test_lite_pull_is_a_pull(caller):
     assert bodies(caller.pull(code=361)) == [b"A"]
 
 
-def test_only_the_main_port_takes_pulls(caller):
+def test_only_the_main_port_takes_pulls_and_pops(caller):
     assert {code for code, ports in caller.ports.items() if ports == ("main",)} == {
         11,
         361,
+        200050,
+        200052,
+        200054,
+        200055,
     }
 
 

@@ -1,0 +1,268 @@
+"""Checkpoints: which messages groups have popped and not acked.
+
+A POP takes messages of a queue from `next` on and leaves a checkpoint: its offsets, one
+bit for each that is not acked. The group's committed offset in the queue is the start
+of the oldest checkpoint that neither has ended nor is durable in the log: after a kill
+these messages are popped again, and no message disappears.
+
+States: in memory only; *written* as a `ck` record whose end is `stored_end`; *ended*,
+when all is acked or stored again in the retry topic. A written or revived one counts
+when the disk has its record.
+Limits: MAX_CHECKPOINTS, MAX_OF_QUEUE; what is beyond them is written at once and left
+to the log.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext
+
+MAX_CHECKPOINTS: Final = 200_000
+MAX_OF_QUEUE: Final = 20_000
+SLACK: Final = 1_000
+"""Ended checkpoints that a heap may hold besides as many as it needs."""
+
+Key = tuple[str, str, int, int, int]
+"""Topic, group, queue, start and time of the POP."""
+
+
+class PopQueue(msgspec.Struct, eq=False):
+    """What a group knows of a queue."""
+
+    topic: str
+    group: str
+    queue_id: int
+    next: int
+    """Where the next POP reads."""
+
+    open: list[tuple[int, int, "Checkpoint"]] = msgspec.field(default_factory=list)
+    """Checkpoints by start, for the committed offset; ended ones go lazily."""
+
+    count: int = 0
+    is_gone: bool = False
+    """Whether its topic or group was deleted, or its offset set by a tool."""
+
+
+class Checkpoint(msgspec.Struct, eq=False):
+    """Messages of one POP of a queue."""
+
+    queue: PopQueue
+    start: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    offsets: tuple[int, ...]
+    open: int
+    """Bit i: the message at `offsets[i]` is neither acked nor revived."""
+
+    suspend: bool = False
+    retries: int = 0
+    stored_end: int = 0
+    """End of the record in the log; 0: it is not written."""
+
+    is_written: bool = False
+    acked: list[int] = msgspec.field(default_factory=list)
+    """Offsets acked since it was written, of which the log does not know."""
+
+    is_adopted: bool = False
+    """Whether it comes from the log: of an earlier run, or of a Java broker."""
+
+    is_done: bool = False
+
+    @property
+    def due_ms(self) -> int:
+        """When what is not acked becomes visible again."""
+        return self.pop_ms + self.invisible_ms
+
+    @property
+    def key(self) -> Key:
+        """By which acks find it."""
+        queue = self.queue
+        return queue.topic, queue.group, queue.queue_id, self.start, self.pop_ms
+
+    def open_offsets(self) -> list[int]:
+        """Return the offsets that are not acked."""
+        return [each for i, each in enumerate(self.offsets) if self.open >> i & 1]
+
+    def clear(self, offset: int) -> bool:
+        """Clear the bit of an offset; False if it is not open."""
+        if offset not in self.offsets:
+            return False
+        bit = 1 << self.offsets.index(offset)
+        was_open = bool(self.open & bit)
+        self.open &= ~bit
+        return was_open
+
+
+class Checkpoints:
+    """The queues and checkpoints of all groups."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._offsets = broker.offsets
+        self._durable = broker.store.durability.durable
+        self.queues: dict[tuple[str, str, int], PopQueue] = {}
+        self.by_key: dict[Key, Checkpoint] = {}
+        self.due: list[tuple[int, int, Checkpoint]] = []
+        self._serial = 0
+        self._unsettled: dict[PopQueue, None] = {}
+        """Queues whose committed offset waits for the disk."""
+
+        self.on_due: Callable[[int], None] = lambda _at_ms: None
+        broker.topics.on_change.append(self._topic_changed)
+        broker.groups.on_change.append(self._group_changed)
+        self._groups = broker.groups
+
+    # -- queues
+
+    def queue(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+        """Return what is known of a queue since the start; None if it is nothing."""
+        return self.queues.get((topic, group, queue_id))
+
+    def begin(self, topic: str, group: str, queue_id: int, offset: int) -> PopQueue:
+        """Begin to pop a queue at an offset."""
+        queue = PopQueue(topic, group, queue_id, offset)
+        self.queues[topic, group, queue_id] = queue
+        return queue
+
+    def reset(self, queue: PopQueue, offset: int) -> PopQueue:
+        """Go on at an offset that a tool set; the old checkpoints serve acks only."""
+        queue.is_gone = True
+        return self.begin(queue.topic, queue.group, queue.queue_id, offset)
+
+    def _topic_changed(self, name: str, topic: object) -> None:
+        if topic is None:
+            self._forget(lambda queue: queue.topic == name)
+
+    def _group_changed(self, name: str) -> None:
+        if self._groups.get(name) is None:
+            self._forget(lambda queue: queue.group == name)
+
+    def _forget(self, matches: Callable[[PopQueue], bool]) -> None:
+        """Drop queues and their checkpoints."""
+        gone = [key for key, queue in self.queues.items() if matches(queue)]
+        for key in gone:
+            self.queues.pop(key).is_gone = True
+        if gone:
+            dropped = [each for each in self.by_key.values() if each.queue.is_gone]
+            for checkpoint in dropped:
+                self.end(checkpoint)
+
+    # -- checkpoints
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further one may stay in memory."""
+        return len(self.by_key) >= MAX_CHECKPOINTS
+
+    def is_taken(self, queue: PopQueue, start: int, pop_ms: int) -> bool:
+        """Whether another checkpoint has this key: acks would meet the wrong one."""
+        key = queue.topic, queue.group, queue.queue_id, start, pop_ms
+        return key in self.by_key
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint until it ends."""
+        assert checkpoint.key not in self.by_key, f"{checkpoint.key} is taken"
+        self.by_key[checkpoint.key] = checkpoint
+        self._serial += 1
+        queue = checkpoint.queue
+        queue.count += 1
+        heapq.heappush(self.due, (checkpoint.due_ms, self._serial, checkpoint))
+        if len(self.due) > 2 * len(self.by_key) + SLACK:
+            self.due = [entry for entry in self.due if not entry[2].is_done]
+            heapq.heapify(self.due)
+        if not checkpoint.is_adopted:
+            heapq.heappush(queue.open, (checkpoint.start, self._serial, checkpoint))
+            if len(queue.open) > 2 * queue.count + SLACK:
+                self._tidy(queue)
+        self.on_due(checkpoint.due_ms)
+
+    def _tidy(self, queue: PopQueue) -> None:
+        """Remove ended checkpoints after an open one, which hold no offset."""
+        durable = self._durable.value
+        queue.open = [
+            entry
+            for entry in queue.open
+            if not (entry[2].is_done and entry[2].stored_end <= durable)
+        ]
+        heapq.heapify(queue.open)
+
+    def hold_offset(self, checkpoint: Checkpoint) -> None:
+        """Hold the committed offset for one that only the log has, until it is safe."""
+        self._serial += 1
+        entry = checkpoint.start, self._serial, checkpoint
+        heapq.heappush(checkpoint.queue.open, entry)
+        self.commit(checkpoint.queue)
+
+    def again_at(self, at_ms: int, checkpoint: Checkpoint) -> None:
+        """Look at a checkpoint again later."""
+        self._serial += 1
+        heapq.heappush(self.due, (at_ms, self._serial, checkpoint))
+        self.on_due(at_ms)
+
+    def take_due(self, now_ms: int) -> Checkpoint | None:
+        """Remove and return one whose time is over; None if there is none."""
+        while self.due and self.due[0][0] <= now_ms:
+            checkpoint = heapq.heappop(self.due)[2]
+            if not checkpoint.is_done:
+                return checkpoint
+        return None
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next one is due."""
+        while self.due and self.due[0][2].is_done:
+            heapq.heappop(self.due)
+        return self.due[0][0] if self.due else None
+
+    def end(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint: all is acked, or stored again."""
+        if checkpoint.is_done:
+            return
+        checkpoint.is_done = True
+        checkpoint.queue.count -= 1
+        self.by_key.pop(checkpoint.key, None)
+        self.commit(checkpoint.queue)
+
+    def all(self) -> Iterator[Checkpoint]:
+        """Yield every open checkpoint."""
+        yield from self.by_key.values()
+
+    # -- committed offsets
+
+    def commit(self, queue: PopQueue) -> None:
+        """Move the group's committed offset as far as it may go."""
+        if queue.is_gone:
+            return
+        durable = self._durable.value
+        heap = queue.open
+        waits = False
+        while heap:
+            checkpoint = heap[0][2]
+            if not (checkpoint.is_done or checkpoint.is_written):
+                break
+            if checkpoint.stored_end > durable:
+                waits = True
+                break
+            heapq.heappop(heap)
+        if waits:
+            self._unsettled[queue] = None
+        offset = heap[0][0] if heap else queue.next
+        if self._offsets.query(queue.group, queue.topic, queue.queue_id) != offset:
+            with suppress(RequestRejected):  # the table is full: popped again later
+                where = queue.group, queue.topic, queue.queue_id
+                self._offsets.commit("a POP", *where, offset)
+
+    @property
+    def has_unsettled(self) -> bool:
+        """Whether committed offsets wait for the disk."""
+        return bool(self._unsettled)
+
+    def settle(self) -> None:
+        """Move the offsets that waited for the disk."""
+        waiting, self._unsettled = self._unsettled, {}
+        for queue in waiting:
+            self.commit(queue)

@@ -1,0 +1,256 @@
+"""POPs and notifications that wait for messages.
+
+A POP that finds nothing is kept by group, topic and the queue it asked for (-1: any).
+One waiting request is woken by each arrival; it runs again from the start. Deadlines
+are in a heap, and one task sleeps until the first: waiting costs nothing.
+Limits: `popPollingSize` of a key, `maxPopPollingSize` in all, MAX_SIZE bytes.
+Known in Java as `PopLongPollingService`.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from rmq.plugin import Alarm, BrokerContext, Connection
+from rmq.protocol.command import Command
+
+MAX_SIZE: Final = 256 << 20
+REQUEST_SIZE: Final = 2_048
+"""What a waiting request takes, roughly."""
+
+EARLIER_MS: Final = 50
+"""A request is answered this much before the client gives up."""
+
+MAX_POLL_MS: Final = 600_000
+SLACK: Final = 1_000
+"""Answered requests that the heap of deadlines may hold besides those that wait."""
+
+ANY_QUEUE: Final = -1
+
+Key = tuple[str, str, int]
+"""Topic, group, queue."""
+
+
+class HeldPop(msgspec.Struct, eq=False):
+    """A request that waits."""
+
+    request: Command
+    connection: Connection
+    key: Key
+    deadline_ms: int
+    resume: Callable[["HeldPop", bool], Command | None]
+    """Runs it again; the second argument says that its time is over."""
+
+    retry_topics: tuple[str, ...] = ()
+    """Topics whose messages wake it, too."""
+
+    is_done: bool = False
+
+
+class HeldPops:
+    """All requests that wait."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._config = broker.config
+        self._now_ms = broker.clock.steady_ms
+        self._wall_ms = broker.clock.now_ms
+        self._next_turn = broker.next_turn
+        self._held: dict[Key, deque[HeldPop]] = {}
+        self._groups: dict[str, dict[str, dict[int, None]]] = {}
+        """Queues that are waited for, by topic and group."""
+
+        self._retries: dict[str, tuple[str, str]] = {}
+        """Topic and group of each retry topic that is waited for, too."""
+
+        self._deadlines: list[tuple[int, int, HeldPop]] = []
+        self._serial = 0
+        self._ready: deque[HeldPop] = deque()
+        self._freed: list[tuple[int, Key]] = []
+        """When queues in order give messages again."""
+
+        self._of_connection: dict[Connection, dict[HeldPop, None]] = {}
+        self.alarm = Alarm(self._now_ms)
+        self.waiting = 0
+        self.is_ending = False
+
+    def hold(self, held: HeldPop) -> bool:
+        """Keep a request; False if too many wait."""
+        queue = self._held.get(held.key)
+        config = self._config
+        if (
+            self.is_ending
+            or self.waiting >= config.max_pop_polling_size
+            or (queue is not None and len(queue) > config.pop_polling_size)
+            or (self.waiting + 1) * REQUEST_SIZE > MAX_SIZE
+        ):
+            return False
+        self._enter(held)
+        self._of_connection.setdefault(held.connection, {})[held] = None
+        self._serial += 1
+        heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
+        if len(self._deadlines) > 2 * self.waiting + SLACK:
+            self._deadlines = [each for each in self._deadlines if not each[2].is_done]
+            heapq.heapify(self._deadlines)
+        self.alarm.ask(held.deadline_ms)
+        return True
+
+    def _enter(self, held: HeldPop, *, first: bool = False) -> None:
+        """Let arrivals wake a request."""
+        key = held.key
+        queue = self._held.get(key)
+        if queue is None:
+            queue = self._held[key] = deque()
+            topic, group, queue_id = key
+            self._groups.setdefault(topic, {}).setdefault(group, {})[queue_id] = None
+            for name in held.retry_topics:
+                self._retries[name] = topic, group
+        if first:
+            queue.appendleft(held)
+        else:
+            queue.append(held)
+        self.waiting += 1
+
+    def deadline_ms(self, poll_ms: int, born_ms: int) -> int:
+        """Return when a request gives up; a clock that is far off is ignored."""
+        poll_ms = min(poll_ms, MAX_POLL_MS)
+        passed_ms = self._wall_ms() - born_ms if born_ms else 0
+        if not 0 <= passed_ms <= poll_ms:
+            passed_ms = 0
+        return self._now_ms() + max(0, poll_ms - passed_ms - EARLIER_MS)
+
+    def count(self, key: Key) -> int:
+        """Return how many requests of a key wait."""
+        return len(self._held.get(key, ()))
+
+    def _take(self, key: Key) -> HeldPop | None:
+        """Remove and return the oldest request of a key."""
+        queue = self._held.get(key)
+        while queue:
+            held = queue.popleft()
+            if not held.is_done:
+                self._removed(key, queue)
+                return held
+        return None
+
+    def _removed(self, key: Key, queue: deque[HeldPop]) -> None:
+        self.waiting -= 1
+        if queue:
+            return
+        del self._held[key]
+        topic, group, queue_id = key
+        queues = self._groups[topic][group]
+        del queues[queue_id]
+        if not queues:
+            del self._groups[topic][group]
+            self._retries = {
+                name: where
+                for name, where in self._retries.items()
+                if where != (topic, group)
+            }
+        if not self._groups[topic]:
+            del self._groups[topic]
+
+    # -- what wakes them
+
+    def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
+        """Wake one request of each key that a message may be for."""
+        if not self._held:
+            return
+        for topic, queue_id in touched:
+            for group in list(self._groups.get(topic, ())):
+                self.wake(topic, group, queue_id)
+            where = self._retries.get(topic)
+            if where is not None:
+                for each in list(self._groups.get(where[0], {}).get(where[1], ())):
+                    self._wake_one((*where, each))
+
+    def wake(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake one request for any queue, and one for this queue."""
+        self._wake_one((topic, group, ANY_QUEUE))
+        self._wake_one((topic, group, queue_id))
+
+    def wake_in(self, delay_ms: int, topic: str, group: str, queue_id: int) -> None:
+        """Wake POPs of a queue after some time, if any wait then."""
+        if len(self._freed) < self._config.max_pop_polling_size:
+            at_ms = self._now_ms() + max(0, delay_ms)
+            heapq.heappush(self._freed, (at_ms, (topic, group, queue_id)))
+            self.alarm.ask(at_ms)
+
+    def _wake_one(self, key: Key) -> None:
+        held = self._take(key)
+        if held is not None:
+            self._ready.append(held)
+            self.alarm.ask(0)
+
+    async def run(self) -> None:
+        """Run the requests that were woken, and end those whose time is over."""
+        while True:
+            await self.alarm.wait()
+            while self._freed and self._freed[0][0] <= self._now_ms():
+                self.wake(*heapq.heappop(self._freed)[1])
+            while self._ready:
+                self._go_on(self._ready.popleft())
+                await self._next_turn()
+            self._expire()
+            for times in self._deadlines, self._freed:
+                if times:
+                    self.alarm.ask(times[0][0])
+
+    def _go_on(self, held: HeldPop) -> None:
+        if held.is_done or not held.connection.is_open:
+            return
+        answer = held.resume(held, held.deadline_ms <= self._now_ms())
+        if answer is None:
+            self._enter(held, first=True)
+            return
+        self._done(held)
+        held.connection.send_nowait(answer)
+
+    def _done(self, held: HeldPop) -> None:
+        held.is_done = True
+        others = self._of_connection.get(held.connection, {})
+        others.pop(held, None)
+        if not others:
+            self._of_connection.pop(held.connection, None)
+
+    def _expire(self) -> None:
+        now_ms = self._now_ms()
+        while self._deadlines:
+            deadline_ms, _, held = self._deadlines[0]
+            if not held.is_done and deadline_ms > now_ms:
+                return
+            heapq.heappop(self._deadlines)
+            if not held.is_done:
+                self._end(held)
+
+    def _end(self, held: HeldPop) -> None:
+        """Answer a request whose time is over, and forget it."""
+        self._done(held)
+        self._forget(held)
+        if held.connection.is_open:
+            answer = held.resume(held, True)
+            if answer is not None:
+                held.connection.send_nowait(answer)
+
+    def _forget(self, held: HeldPop) -> None:
+        queue = self._held.get(held.key)
+        if queue is not None and held in queue:
+            queue.remove(held)
+            self._removed(held.key, queue)
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the requests of a closed connection."""
+        for held in self._of_connection.pop(connection, {}):
+            held.is_done = True
+            self._forget(held)
+
+    def end_all(self) -> None:
+        """Answer every request, because the broker stops."""
+        self.is_ending = True
+        for _, _, held in self._deadlines:
+            if not held.is_done:
+                self._end(held)
+        self._deadlines.clear()

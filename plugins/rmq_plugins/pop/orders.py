@@ -1,0 +1,199 @@
+"""Ordered POP: a queue gives no more messages while some of the last are not acked.
+
+The group's offset stays at the first message that is not acked. When its invisible time
+is over, all messages from there on are popped again.
+
+File `config/consumerOrderInfo.json`, which a Java broker reads too:
+
+    {"orderInfoCount": n, "orderedConsumptionLevel": "QUEUE",
+     "table": {"<topic>@<group>": {"<queue>": {
+       "a": attempt, "cm": bits of acked, "i": invisible ms, "l": ms of the POP,
+       "o": [first, diff, ...], "oc": {offset: times}, "ot": {offset: visible ms},
+       "popTime": ms}}}}
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import field
+
+from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext, JsonTable
+from rmq.protocol.bodies import Body
+from rmq.protocol.headers import I32, I64
+
+MAX_QUEUES: Final = 200_000
+NOT_THERE: Final = -1
+ANOTHER_POP: Final = -2
+
+
+class QueueOrder(Body, kw_only=True):
+    """The last POP of a queue. Known in Java as `OrderInfo`."""
+
+    attempt_id: str | None = field(default=None, name="a")
+    acked: I64 = field(default=0, name="cm")
+    invisible_ms: I64 | None = field(default=None, name="i")
+    last_ms: I64 = field(default=0, name="l")
+    diffs: list[I64] = field(default_factory=list, name="o")
+    counts: dict[I64, I32] = field(default_factory=dict, name="oc")
+    visible_ms: dict[I64, I64] = field(default_factory=dict, name="ot")
+    pop_ms: I64 = field(default=0, name="popTime")
+
+    def offsets(self) -> list[int]:
+        """Return the popped offsets."""
+        first = self.diffs[0] if self.diffs else 0
+        return [first + diff if i else diff for i, diff in enumerate(self.diffs)]
+
+    def next_offset(self) -> int:
+        """Return the first offset that is not acked, or the one after the last."""
+        offsets = self.offsets()
+        for place, offset in enumerate(offsets):
+            if not self.acked >> place & 1:
+                return offset
+        return offsets[-1] + 1 if offsets else NOT_THERE
+
+    def free_at(self, asking_invisible_ms: int) -> int:
+        """Return when the next POP may have messages; 0 if nothing blocks."""
+        latest = 0
+        for place, offset in enumerate(self.offsets()):
+            if not self.acked >> place & 1:
+                invisible_ms = self.invisible_ms
+                if invisible_ms is None:
+                    invisible_ms = asking_invisible_ms
+                until = self.visible_ms.get(offset, self.pop_ms + invisible_ms)
+                latest = max(latest, until)
+        return latest
+
+
+class Orders(JsonTable):
+    """Known in Java as `ConsumerOrderInfoManager`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        folder = broker.store.directory.config
+        super().__init__(folder / "consumerOrderInfo.json", broker.clock)
+        self._orders: dict[str, dict[int, QueueOrder]] = {}
+        broker.topics.on_change.append(self._topic_changed)
+        broker.groups.on_change.append(self._group_changed)
+        self._groups = broker.groups
+        self.on_free: Callable[[str, str, int, int], None] = lambda *_: None
+        """Called with topic, group, queue and the time when it gives messages again."""
+
+    def _read(self, value: dict[str, Any]) -> None:
+        for key, queues in (value.get("table") or {}).items():
+            self._orders[str(key)] = {
+                int(queue_id): QueueOrder.from_value(order)
+                for queue_id, order in queues.items()
+            }
+
+    def _content(self) -> dict[str, object]:
+        table = {
+            key: {str(queue_id): order for queue_id, order in queues.items()}
+            for key, queues in self._orders.items()
+        }
+        return {
+            "orderInfoCount": sum(map(len, self._orders.values())),
+            "orderedConsumptionLevel": "QUEUE",
+            "table": table,
+        }
+
+    def _topic_changed(self, name: str, topic: object) -> None:
+        if topic is None:
+            self._drop(lambda key: key.partition("@")[0] == name)
+
+    def _group_changed(self, name: str) -> None:
+        if self._groups.get(name) is None:
+            self._drop(lambda key: key.partition("@")[2] == name)
+
+    def _drop(self, matches: Callable[[str], bool]) -> None:
+        for key in [key for key in self._orders if matches(key)]:
+            del self._orders[key]
+            self.touch()
+
+    def _get(self, topic: str, group: str, queue_id: int) -> QueueOrder | None:
+        return self._orders.get(f"{topic}@{group}", {}).get(queue_id)
+
+    def free_at(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        *,
+        attempt: str | None,
+        wait_ms: int,
+    ) -> int:
+        """Return until when a queue gives no messages; 0 if it does."""
+        order = self._get(topic, group, queue_id)
+        if order is None or (attempt is not None and attempt == order.attempt_id):
+            return 0
+        return order.free_at(wait_ms)
+
+    def popped(
+        self,
+        where: tuple[str, str, int],
+        offsets: list[int],
+        *,
+        attempt: str | None,
+        pop_ms: int,
+        invisible_ms: int,
+    ) -> dict[int, int]:
+        """Note a POP; return how often each offset was popped before."""
+        topic, group, queue_id = where
+        before = self._get(topic, group, queue_id)
+        is_same = before is not None and attempt is not None
+        is_same = is_same and before is not None and before.attempt_id == attempt
+        counts: dict[int, int] = {}
+        if before is not None:
+            known = set(before.offsets())
+            for offset in offsets:
+                if offset in known:
+                    counts[offset] = before.counts.get(offset, 0) + (not is_same)
+        counts = {offset: count for offset, count in counts.items() if count}
+        queues = self._orders.setdefault(f"{topic}@{group}", {})
+        if queue_id not in queues and len(self._orders) > MAX_QUEUES:
+            raise RequestRejected(2, f"{MAX_QUEUES} queues are popped in order already")
+        first = offsets[0]
+        queues[queue_id] = QueueOrder(
+            attempt_id=attempt,
+            invisible_ms=invisible_ms,
+            last_ms=self._clock.now_ms(),
+            diffs=[first, *(offset - first for offset in offsets[1:])],
+            counts=counts,
+            pop_ms=pop_ms,
+        )
+        self.touch()
+        self.on_free(topic, group, queue_id, pop_ms + invisible_ms)
+        return counts
+
+    def ack(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int
+    ) -> int:
+        """Note an ack; return the group's next offset, or why there is none."""
+        order = self._get(topic, group, queue_id)
+        if order is None:
+            return offset + 1
+        if not order.diffs:
+            return NOT_THERE
+        if order.pop_ms != pop_ms:
+            return ANOTHER_POP
+        offsets = order.offsets()
+        if offset not in offsets:
+            return NOT_THERE
+        order.acked |= 1 << offsets.index(offset)
+        self.touch()
+        return order.next_offset()
+
+    def extend(
+        self, where: tuple[str, str, int], offset: int, pop_ms: int, until_ms: int
+    ) -> None:
+        """Hide a popped message until a time."""
+        order = self._get(*where)
+        if order is None or order.pop_ms != pop_ms or offset not in order.offsets():
+            return
+        order.visible_ms[offset] = until_ms
+        self.touch()
+        self.on_free(*where, until_ms)
+
+    def reset(self, topic: str, group: str, queue_id: int) -> None:
+        """Forget what was popped of a queue, because its offset was set."""
+        if self._orders.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
+            self.touch()

@@ -1,0 +1,138 @@
+"""Reads messages for POPs: which queues, from where, and how they are answered.
+
+A group begins a queue where its committed offset is; without one at the minimum, or
+with initMode 1 at the last message. Messages of the retry topic are answered under the
+topic itself, with their handle in POP_CK.
+"""
+
+import struct
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from rmq.plugin import BrokerContext, GetStatus, QueueOffset
+from rmq.protocol import properties as names
+from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.records import RecordView, decode_stored_at, encode_stored
+from rmq_plugins.pop.checkpoints import Checkpoints, PopQueue
+from rmq_plugins.pop.checks import PopFilter
+
+FROM_NEWEST: Final = 1
+READS: Final = 8
+"""Most reads of one queue that find nothing for a selector."""
+
+_HEAD: Final = struct.Struct(">i16xqq")
+"""Size, queue offset and physical offset of a record."""
+
+_MOVED: Final = (
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.MESSAGE_WAS_REMOVING,
+)
+
+
+class Found(NamedTuple):
+    """What a queue gives."""
+
+    offsets: list[int]
+    records: list[bytes]
+    next: int
+    rest: int
+
+
+class PopReader:
+    """Reads queues for groups."""
+
+    def __init__(self, broker: BrokerContext, checkpoints: Checkpoints) -> None:
+        self._reads = broker.store.reads
+        self._offsets = broker.offsets
+        self._checkpoints = checkpoints
+
+    def queue(
+        self, topic: str, group: str, queue_id: int, *, from_newest: bool
+    ) -> PopQueue:
+        """Return the queue, with the offset to go on from."""
+        known = self._checkpoints.queue(topic, group, queue_id)
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None and known is not None:
+            return self._checkpoints.reset(known, reset)
+        if known is not None:
+            committed = self._offsets.query(group, topic, queue_id)
+            if committed > known.next:
+                return self._checkpoints.reset(known, committed)
+            return known
+        offset = reset
+        if offset is None:
+            offset = self._offsets.query(group, topic, queue_id)
+        if offset < 0:
+            offset = self._first(topic, queue_id, from_newest)
+            self._offsets.commit("a POP", group, topic, queue_id, offset)
+        return self._checkpoints.begin(topic, group, queue_id, offset)
+
+    def position(self, topic: str, group: str, queue_id: int) -> int:
+        """Return where a POP would read; nothing is noted."""
+        known = self._checkpoints.queue(topic, group, queue_id)
+        committed = self._offsets.query(group, topic, queue_id)
+        return max(committed, -1 if known is None else known.next)
+
+    def _first(self, topic: str, queue_id: int, from_newest: bool) -> int:
+        low = self._reads.min_offset(topic, queue_id)
+        if not from_newest:
+            return low
+        if low <= 0 and self._reads.is_in_memory(topic, queue_id, QueueOffset(0)):
+            return 0
+        return max(self._reads.max_offset(topic, queue_id) - 1, 0)
+
+    def rest(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return how many messages a queue has from an offset on."""
+        return max(0, self._reads.max_offset(topic, queue_id) - offset)
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, most: int, wanted: PopFilter
+    ) -> Found:
+        """Return at most so many messages from an offset on."""
+        offsets: list[int] = []
+        records: list[bytes] = []
+        at = max(offset, 0)
+        for _ in range(READS):
+            found = self._reads.get(
+                topic, queue_id, QueueOffset(at), most, tag_codes=wanted.tag_codes
+            )
+            if found.status in _MOVED or found.next_begin_offset > at:
+                at = found.next_begin_offset
+            if found.status is GetStatus.FOUND:
+                for each, record in _split(found.body):
+                    if _takes(wanted, record):
+                        offsets.append(each)
+                        records.append(record)
+            elif found.status not in _MOVED:
+                break
+            if offsets:
+                break
+        return Found(offsets, records, at, self.rest(topic, queue_id, at))
+
+
+def _split(body: bytes) -> list[tuple[int, bytes]]:
+    """Return the records of an answer with their queue offsets."""
+    found, position = [], 0
+    while position < len(body):
+        size, offset, _ = _HEAD.unpack_from(body, position)
+        assert size > 0, f"a record of {size} bytes at {position}"
+        found.append((offset, body[position : position + size]))
+        position += size
+    return found
+
+
+def _takes(wanted: PopFilter, record: bytes) -> bool:
+    if wanted.predicate is None:
+        return True
+    text = RecordView(record, 0).properties.decode("utf-8", "replace")
+    return wanted.predicate(decode_properties(text))
+
+
+def under_topic(data: bytes, topic: str, handle: str) -> bytes:
+    """Return a record of a retry topic as one of the topic, with its handle."""
+    record = decode_stored_at(data, 0)
+    properties = dict(record.properties)
+    properties.setdefault(names.POP_CK, handle)
+    text = encode_properties(properties)
+    return encode_stored(replace(record, topic=topic, properties_text=text))
