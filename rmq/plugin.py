@@ -21,6 +21,7 @@ from rmq.broker.statistics import (
     TOPIC_PUT_NUMS,
 )
 from rmq.broker.tables.filters import FilterTable
+from rmq.broker.watch.views import VIEWS
 from rmq.clock import Clock
 from rmq.config import Configuration, option, parse_properties
 from rmq.config_changes import apply_changes, as_properties
@@ -58,6 +59,7 @@ __all__ = [
     "ROLLBACK_NUMS",
     "SNDBCK2DLQ_TIMES",
     "TOPIC_PUT_NUMS",
+    "VIEWS",
     "Alarm",
     "ArrivalListener",
     "BatchPutResult",

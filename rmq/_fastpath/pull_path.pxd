@@ -32,5 +32,6 @@ cdef class PullPath(NativeHandler):
         self, const Frame *frame, Conn *conn, const Pull *pull, Pulled *pulled
     ) noexcept nogil
     cdef void count(
-        self, const Pull *pull, const Pulled *pulled, const Found *found
+        self, uint64_t token, const Pull *pull, const Pulled *pulled,
+        const Found *found,
     ) noexcept nogil

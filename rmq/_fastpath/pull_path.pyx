@@ -142,7 +142,9 @@ cdef class PullPath(NativeHandler):
         if not conn.grow(conn, REPLY_ROOM + found.bytes):
             return decline(conn, TOO_MUCH)
         put_reply(self.table, frame, conn, &pulled, &found)
-        self.count(&pull, &pulled, &found)
+        self.count(
+            (<Connections>conn.owner).token(conn.slot), &pull, &pulled, &found
+        )
         self.note_commit(&pull, &pulled)
         return SERVED
 
@@ -349,7 +351,7 @@ cdef class PullPath(NativeHandler):
         slot.outbox.end = conn.ready.end - slot.outbox.data
         (<Connections>connections).mark_dirty(index)
         if found.messages:
-            self.count(&held.pull, pulled, found)
+            self.count(held.token, &held.pull, pulled, found)
         self.table.held.forget(held)
         return True
 
@@ -390,7 +392,8 @@ cdef class PullPath(NativeHandler):
         return SERVED
 
     cdef void count(
-        self, const Pull *pull, const Pulled *pulled, const Found *found
+        self, uint64_t token, const Pull *pull, const Pulled *pulled,
+        const Found *found,
     ) noexcept nogil:
         """Note what was served."""
         cdef Served *served = &(<PullView>pulled.view).queues[pull.queue_id].served
@@ -400,6 +403,7 @@ cdef class PullPath(NativeHandler):
         served.messages += found.messages
         served.size += found.bytes
         served.next_offset = pulled.next_offset
+        served.token = token
         (<PullView>pulled.view).has_served = True
 
     cdef void note_commit(self, const Pull *pull, const Pulled *pulled) noexcept nogil:

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.commit_table cimport CommitTable
 from rmq._fastpath.held_pulls cimport HeldGroup, HeldPulls
@@ -21,6 +21,7 @@ cdef struct Served:
     int64_t messages
     int64_t size
     int64_t next_offset         # after the last message that was served
+    uint64_t token              # of the connection that got it
 
 cdef struct Chunk:
     const uint8_t *address

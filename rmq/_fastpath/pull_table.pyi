@@ -36,10 +36,11 @@ class PullView:
     def show(self, queue: QueueTail, file: MappedFile | None) -> None:
         """Serve this queue; `file` holds the entries that are read now, if any are."""
 
-    def take_served(self) -> list[tuple[int, int, int, int, int]]:
-        """Return [(queue id, pulls, messages, bytes, end)] since the last call.
+    def take_served(self) -> list[tuple[int, int, int, int, int, int]]:
+        """Return [(queue id, pulls, messages, bytes, end, token)] since the last call.
 
-        `end` is the offset after the last message.
+        `end` is the offset after the last message, `token` names the connection that
+        got it.
         """
 
 @final

@@ -102,9 +102,10 @@ cdef class PullView:
         return 0
 
     def take_served(self):
-        """Return [(queue id, pulls, messages, bytes, end)] since the last call.
+        """Return [(queue id, pulls, messages, bytes, end, token)] since the last call.
 
-        `end` is the offset after the last message.
+        `end` is the offset after the last message, `token` names the connection that
+        got it.
         """
         cdef int32_t i
         cdef Served *served
@@ -113,7 +114,8 @@ cdef class PullView:
             served = &self.queues[i].served
             if served.pulls:
                 taken.append((
-                    i, served.pulls, served.messages, served.size, served.next_offset
+                    i, served.pulls, served.messages, served.size,
+                    served.next_offset, served.token,
                 ))
                 served.pulls = served.messages = served.size = 0
         self.has_served = False

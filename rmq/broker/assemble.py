@@ -23,6 +23,7 @@ from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
+from rmq.broker.watch.watch import Watch
 from rmq.clock import Clock
 from rmq.json_table import JsonTable
 from rmq.plugins import PluginSet
@@ -67,7 +68,6 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     role = Role(config, store.config)
     names = NameServers(config, role, topics, client, credentials)
     names.addresses, names.address = name_servers, address
-    topics.on_change.append(names.topic_changed)
     context = BrokerContext(
         config=config,
         store_config=store.config,
@@ -95,10 +95,11 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         address=address,
         boot_ms=clock.now_ms(),
         statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
+        watch=Watch(clock),
     )
     if not role.is_master:
         _follow_master(context)
-    return _served_through(server, context)
+    return _connected(server, context)
 
 
 def _load(store: MessageStore, offsets: OffsetTable, *tables: JsonTable) -> None:
@@ -147,15 +148,16 @@ def _follow_master(context: BrokerContext) -> None:
     copied.add("offsets", offsets, context.offsets.copy, OFFSETS_PAUSE_S)
 
 
-def _served_through(
-    server: RemotingServer | None, context: BrokerContext
-) -> BrokerContext:
-    """Let plugins reach what only the server knows."""
+def _connected(server: RemotingServer | None, context: BrokerContext) -> BrokerContext:
+    """Let the parts reach each other, and plugins what only the server knows."""
+    context.topics.on_change.append(context.name_servers.topic_changed)
+    context.watch.attach(context)
     if server is not None:
         context.native_counts = server.native_counts
         context.next_turn = server.next_turn
         context.poll_soon = server.poll_soon
         context.connection_of = server.connection_of
+        context.watch.connection_count = server.connection_count
     return context
 
 

@@ -200,6 +200,9 @@ class ConsumerTable:
         self._notifies = notifies
         self._on_gone = on_gone
         self.on_change: list[Callable[[str], None]] = []
+        self.on_leave: list[Callable[[str, str, Connection, bool], None]] = []
+        """Callbacks for group, client id, connection, and whether it left in order."""
+
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._places = Quota(MAX_MEMBERS, "members of consumer groups", _ADVICE)
@@ -303,10 +306,15 @@ class ConsumerTable:
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
         """Remove a consumer that unregisters."""
+        self._remove(group, connection, is_in_order=True)
+
+    def _remove(self, group: str, connection: Connection, *, is_in_order: bool) -> None:
         known = self._groups.get(group)
         member = known.members.pop(connection, None) if known else None
         if known is None or member is None:
             return
+        for left in self.on_leave:
+            left(group, member.client_id, connection, is_in_order)
         self._places.give_back(peer_of(connection))
         self._groups_of[connection].discard(group)
         self.mismatches.drop(group, member.client_id, connection)
@@ -321,8 +329,7 @@ class ConsumerTable:
     def on_close(self, connection: Connection) -> None:
         """Remove a consumer whose connection is closed from all its groups."""
         for name in list(self._groups_of.get(connection, ())):
-            member = self._groups[name].members[connection]
-            self.unregister(name, member.client_id, connection)
+            self._remove(name, connection, is_in_order=False)
         self._groups_of.pop(connection, None)
 
     def client_ids(self, group: str) -> list[str]:

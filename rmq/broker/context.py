@@ -25,6 +25,7 @@ from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
+from rmq.broker.watch.watch import Watch
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
@@ -64,6 +65,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     address: str
     boot_ms: int
     statistics: BrokerStatistics
+    watch: Watch
     rights: RequestRights = field(default_factory=AllRights)
     """The rights of users, for handlers; a guard brings them."""
     native_counts: Callable[[], NativeCounts] = dict

@@ -122,6 +122,18 @@ class SubscriptionMismatches:
         if not known.by_client:
             del self._groups[group]
 
+    def differing(self) -> list[str]:
+        """Return the groups whose members differ now."""
+        return list(self._differing)
+
+    def sides(self, group: str) -> list[tuple[int, str]]:
+        """Return how many members have which subscriptions, the most first."""
+        known = self._groups.get(group)
+        if known is None:
+            return []
+        sides = [(len(names), _text(want)) for want, names in known.by_wanted.items()]
+        return sorted(sides, reverse=True)
+
     def statistics(self) -> MismatchStatistics:
         """Return the counters."""
         return MismatchStatistics(len(self._differing), self._logged, self._members)

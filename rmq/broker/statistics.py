@@ -54,6 +54,8 @@ COUNT_PAUSE_S: Final = 0.05
 MAX_ITEMS: Final = 20_000
 """Items of all names; one takes up to 3 kB. More are not counted."""
 
+_NO_PULL: Final = -1, 0
+
 Note = tuple[int, int, int]
 PullKey = tuple[str, str, int]
 """Group, topic, queue."""
@@ -109,7 +111,9 @@ class BrokerStatistics:
         self._items: dict[tuple[str, str], StatsItem] = {}
         self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
         self._of_pull: dict[PullKey, tuple[StatsItem, ...]] = {}
-        self._pulled: dict[PullKey, int] = {}
+        self._pulled: dict[PullKey, tuple[int, int]] = {}
+        """Where the last pull that found messages ended, and whose it was."""
+
         self._has_arrived = trio.Event()
         self._sizes: dict[str, array[int]] = {}
         self.open_transactions: Counter[str] = Counter()
@@ -175,16 +179,20 @@ class BrokerStatistics:
         messages: int,
         size: int,
         next_offset: int,
+        token: int = 0,
     ) -> None:
-        """Count the messages that pulls returned, up to before `next_offset`."""
+        """Count the messages that pulls returned, up to before `next_offset`.
+
+        `token` names the connection of the last of these pulls.
+        """
         assert messages >= pulls > 0, f"{pulls} pulls brought {messages} messages"
         key = (group, topic, queue_id)
-        self._pulled[key] = next_offset
+        self._pulled[key] = next_offset, token
         items = self._of_pull.get(key)
         if items is None:
             if len(self._of_pull) >= MAX_ITEMS:
                 self._of_pull.clear()
-                self._pulled = {key: next_offset}
+                self._pulled = {key: (next_offset, token)}
             queue = f"{topic}@{queue_id}@{group}"
             items = self._of_pull[key] = (
                 self._item(GROUP_GET_NUMS, f"{topic}@{group}"),
@@ -255,7 +263,24 @@ class BrokerStatistics:
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that a group has pulled, or -1."""
-        return self._pulled.get((group, topic, queue_id), -1)
+        return self._pulled.get((group, topic, queue_id), _NO_PULL)[0]
+
+    def puller(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the token of the connection that got messages last; 0: unknown."""
+        return self._pulled.get((group, topic, queue_id), _NO_PULL)[1]
+
+    def total(self, name: str, key: str) -> int:
+        """Return the sum of an item at the last count; new messages may be missing."""
+        item = self._items.get((name, key))
+        return 0 if item is None else item.value
+
+    def rates(self, name: str, key: str) -> tuple[float, float]:
+        """Return the additions a second over the last minute and hour, as counted."""
+        item = self._items.get((name, key))
+        if item is None:
+            return 0.0, 0.0
+        now_ms = self._now_ms()
+        return item.window(item.minute, now_ms).tps, item.window(item.hour, now_ms).tps
 
     def rate(self, name: str, key: str) -> float:
         """Return the additions per second over the last minute."""

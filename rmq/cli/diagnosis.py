@@ -10,7 +10,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from rmq.cli.failures import explain
 from rmq.cli.findings import Finding, Findings
 from rmq.cli.group_findings import group_findings
 from rmq.cli.options import wanted_plugins
+from rmq.cli.told_problems import told_problems
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress, request
 from rmq.client.identity import ANY_NAME, Identity, Trust
@@ -260,8 +261,12 @@ def _brokers(admin: AdminClient, name: str | None) -> Findings:
     for each in alive:
         yield from _one_broker(admin, each)
     yield from group_findings(admin, alive)
+    told: list[Finding] = []
+    for each in alive:
+        told += told_problems(admin, each)
+    yield from told
     if alive:
-        yield from _groups(admin)
+        yield from _groups(admin, {each.subject for each in told})
 
 
 def _agreement(infos: Mapping[str, Any]) -> Findings:
@@ -396,9 +401,12 @@ def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
         yield Finding(f"{broker.name} disk", text)
 
 
-def _groups(admin: AdminClient) -> Findings:
-    """Whether the members of each group subscribe to the same topics."""
-    groups = admin.groups()
+def _groups(admin: AdminClient, told: Collection[str]) -> Findings:
+    """Whether the members of each group subscribe to the same topics.
+
+    Groups of which a broker has told something are left out.
+    """
+    groups = [group for group in admin.groups() if group not in told]
     is_well = True
     for group in groups[:MAX_GROUPS]:
         differences = _differences(_subscriptions(admin, group))

@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rmq.cli.text import harmless, iso, local, span
+from rmq.cli.text import harmless, iso, local
 from rmq.protocol.json_dialect import ObjectKey
+from rmq.words import span
 
 TIMES: Final = frozenset(
     {

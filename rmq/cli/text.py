@@ -78,19 +78,6 @@ def local(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1_000).astimezone():%Y-%m-%d %H:%M:%S %z}"
 
 
-def span(length_ms: int) -> str:
-    """Return a time span in its largest units: 240 ms, 3.1 s, 16 min, 2 h 12 min."""
-    if length_ms < 1_000:
-        return f"{length_ms} ms"
-    if length_ms < 60_000:
-        return f"{length_ms / 1_000:.1f} s"
-    hours, minutes = divmod(length_ms // 60_000, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
-
-
 def duration_ms(text: str) -> int:
     """Read `500ms`, `10s`, `2m`, `1.5h`, `1d`; BadParameter for other texts."""
     match = _DURATION.fullmatch(text.strip())

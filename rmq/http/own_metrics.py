@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmq import __version__
 from rmq.broker.context import BrokerContext
+from rmq.findings import level_counts
 from rmq.http.exposition import Family, Sample, histogram
 from rmq.remoting.server import RemotingServer
 from rmq.store.stats import FLUSH_BOUNDS_S
@@ -26,6 +27,7 @@ def families(broker: BrokerContext, server: RemotingServer) -> Iterator[Family]:
     yield from _replication_families(broker)
     yield from _network_families(server)
     yield from _client_families(broker)
+    yield _problem_family(broker)
     yield from _process_families()
 
 
@@ -142,6 +144,14 @@ def _client_families(broker: BrokerContext) -> Iterator[Family]:
         ],
     )
     yield _gauge("rmq_start_time_seconds", "start, since 1970", broker.boot_ms / 1000)
+
+
+def _problem_family(broker: BrokerContext) -> Family:
+    counts = level_counts(broker.watch.problems)
+    samples = [Sample(number, {"level": level}) for level, number in counts.items()]
+    return Family(
+        "rmq_problems", "gauge", "things that somebody should look at", samples
+    )
 
 
 def _process_families() -> Iterator[Family]:

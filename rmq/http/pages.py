@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz of a broker.
+"""/metrics, /healthz, /readyz and /api/problems of a broker.
 
 /healthz answers as long as the process serves: a supervisor may kill it otherwise.
 /readyz answers 200 if clients are served: the store accepts messages (a slave's: it is
@@ -10,9 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 
+import msgspec
 import trio
 
 from rmq.broker.context import BrokerContext
+from rmq.broker.watch import views
 from rmq.http import java_metrics, own_metrics
 from rmq.http.exposition import CONTENT_TYPE, expose
 from rmq.http.server import Page, Pages
@@ -30,6 +32,7 @@ def pages(
         "/metrics": partial(_metrics, broker, server),
         "/healthz": _health,
         "/readyz": partial(_readiness, broker, is_stopping),
+        "/api/problems": partial(_problems, broker),
     }
 
 
@@ -43,6 +46,11 @@ async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
     )
     own = await expose(own_metrics.families(broker, server), labels)
     return Page(of_java + own, content_type=CONTENT_TYPE)
+
+
+async def _problems(broker: BrokerContext) -> Page:
+    found = await views.problems(broker, {})
+    return Page(msgspec.json.encode(found), content_type="application/json")
 
 
 async def _health() -> Page:

@@ -240,6 +240,7 @@ class OwnRequestCode(IntEnum):
 
     GET_LOADED_PLUGINS = 20_001
     REPORT_EXPORT = 20_002
+    GET_VIEW = 20_003
     GET_AUDIT_LOG = 20_005
 
 

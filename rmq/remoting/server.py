@@ -437,6 +437,10 @@ class RemotingServer:
         """Return how long answers took, without those of held pulls."""
         return self._reactor.rpc_times.rows()
 
+    def connection_count(self) -> int:
+        """Return the number of open connections."""
+        return self._reactor.statistics().connections
+
     def statistics(self) -> ServerStatistics:
         """Return the counters."""
         return ServerStatistics(

@@ -15,7 +15,6 @@ from rmq.cli.text import (
     harmless_json,
     iso,
     local,
-    span,
     time_ms,
 )
 
@@ -73,14 +72,3 @@ def test_durations():
     ]  # fmt: skip
     with pytest.raises(click.BadParameter, match="is no duration"):
         duration_ms("10")
-
-
-@pytest.mark.parametrize(
-    ("length_ms", "shown"),
-    [
-        (0, "0 ms"), (999, "999 ms"), (3_100, "3.1 s"), (960_000, "16 min"),
-        (7_920_000, "2 h 12 min"), (93_600_000, "1 d 2 h"),
-    ],
-)  # fmt: skip
-def test_spans(length_ms, shown):
-    assert span(length_ms) == shown

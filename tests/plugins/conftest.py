@@ -61,6 +61,7 @@ class RecordingConnection:
     """What a handler may use of a connection; keeps what was sent."""
 
     def __init__(self, port: int = 40_001, host: str = "127.0.0.1") -> None:
+        self.token = port
         self.remote_address = f"{host}:{port}"
         self.remote_host = host_bytes(host, port)
         self.local_address = "127.0.0.1:10911"

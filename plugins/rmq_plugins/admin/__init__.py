@@ -20,6 +20,7 @@ from rmq_plugins.admin.runtime import RuntimeInfo
 from rmq_plugins.admin.statistics import StatisticsHandler
 from rmq_plugins.admin.topics import TopicHandler
 from rmq_plugins.admin.unserved import ADVICE, refuse
+from rmq_plugins.admin.views import ViewHandler
 
 
 @hookimpl
@@ -31,6 +32,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         register.handler(code, refuse)
     register.service(broker.statistics.sample_regularly)
     register.arrivals(broker.statistics.on_arrivals)
+    register.service(broker.watch.run, restart=True)
+    register.arrivals(broker.watch.on_arrivals)
 
 
 def _register_tables(broker: BrokerContext, register: Register) -> None:
@@ -76,6 +79,7 @@ def _register_tables(broker: BrokerContext, register: Register) -> None:
 
 def _register_views(broker: BrokerContext, register: Register) -> None:
     """Register handlers that show clients, queues and counters, and that clean up."""
+    register.handler(OwnRequestCode.GET_VIEW, ViewHandler(broker).show)
     runtime = RuntimeInfo(broker)
     register.handler(RequestCode.GET_BROKER_RUNTIME_INFO, runtime.show)
     register.service(runtime.sample_every_second)

@@ -67,6 +67,7 @@ CLUSTER_READS: Final = frozenset(
         Code.AUTH_GET_ACL,
         Code.AUTH_LIST_ACL,
         OwnCode.GET_AUDIT_LOG,
+        OwnCode.GET_VIEW,
     }
 )
 """Requests that show data without an owner: Get on the cluster."""

@@ -316,6 +316,7 @@ class PullHandler:
                 result.message_count,
                 len(result.body),
                 result.next_begin_offset,
+                connection.token,
             )
         suggested, may_leave = MASTER_ID, False
         if result.is_far_behind:

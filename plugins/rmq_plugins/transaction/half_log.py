@@ -13,6 +13,7 @@ committed record names its half. So nothing is delivered twice.
 import logging
 import re
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import trio
@@ -41,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 MAX_OPEN: Final = 1_000_000
 """Most open transactions; each uses memory after its first check."""
+
+MAX_LOOKED_AT: Final = 1_000
+"""Transactions among which the oldest that is still open is looked for."""
 
 _OFFSET: Final = re.compile("[0-9]{1,19}")
 
@@ -158,6 +162,18 @@ class HalfLog:
         if root is not None and self._live.get(root) == offset:
             del self._live[root]
         self.progress = offset + 1
+
+    def asked(self) -> tuple[int, int]:
+        """Return the number of open transactions that were checked before.
+
+        And the store time of the oldest of them in milliseconds, -1 if there is none.
+        """
+        first = islice(self._live.items(), MAX_LOOKED_AT)
+        oldest = next((root for root, live in first if live not in self.ops), None)
+        if oldest is None:
+            return 0, -1
+        place = TRANS_HALF_TOPIC, 0, QueueOffset(oldest)
+        return len(self._live), self._store.reads.store_time_at(*place)
 
     def close(self, topic: str) -> None:
         """Count one open transaction of a topic less."""

@@ -39,6 +39,7 @@ class OffsetTable(JsonTable):
         super().__init__(folder / "consumerOffset.json", clock)
         self._offsets: dict[str, dict[int, int]] = {}
         self._topics_of: dict[str, dict[str, None]] = {}
+        self._groups_of: dict[str, list[str]] = {}
         self._texts: LargeObject[dict[int, int]] = LargeObject(
             _encode_for_file, _encode
         )
@@ -76,6 +77,7 @@ class OffsetTable(JsonTable):
         topic, _, group = key.partition(SEPARATOR)
         self._offsets[key] = queues
         self._topics_of.setdefault(group, {})[topic] = None
+        self._groups_of.setdefault(topic, []).append(group)
 
     def _content(self) -> dict[str, object]:
         return {"dataVersion": self.data_version, "offsetTable": {}}
@@ -144,6 +146,14 @@ class OffsetTable(JsonTable):
         """Return the committed offsets by queue id."""
         return dict(self._offsets.get(f"{topic}{SEPARATOR}{group}", {}))
 
+    def group_names(self) -> list[str]:
+        """Return the groups that have offsets."""
+        return list(self._topics_of)
+
+    def has(self, group: str, topic: str) -> bool:
+        """Return whether a group has offsets in a topic."""
+        return f"{topic}{SEPARATOR}{group}" in self._offsets
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which a group has offsets."""
         return list(self._topics_of.get(group, ()))
@@ -154,7 +164,7 @@ class OffsetTable(JsonTable):
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets in a topic."""
-        return [group for group, topics in self._topics_of.items() if topic in topics]
+        return list(self._groups_of.get(topic, ()))
 
     def clone(self, source: str, target: str, topic: str) -> bool:
         """Copy the offsets of one group to another; False if there are none."""
@@ -218,6 +228,10 @@ class OffsetTable(JsonTable):
         """Return topic and group of up to `limit` entries."""
         return list(islice(self._pairs(), limit))
 
+    def keys(self, limit: int) -> list[str]:
+        """Return `topic@group` of up to `limit` entries."""
+        return list(islice(self._offsets, limit))
+
     def _pairs(self) -> Iterator[tuple[str, str]]:
         for key in self._offsets:
             topic, _, group = key.partition(SEPARATOR)
@@ -243,6 +257,9 @@ class OffsetTable(JsonTable):
             del self._topics_of[group][topic]
             if not self._topics_of[group]:
                 del self._topics_of[group]
+            self._groups_of[topic].remove(group)
+            if not self._groups_of[topic]:
+                del self._groups_of[topic]
             self._texts.remove(key)
         if pairs:
             self.touch()

@@ -1,0 +1,1 @@
+"""Facts about a running broker that only time shows, and the problems in them."""

@@ -1,0 +1,186 @@
+"""The facts about groups and about the broker, as `rmq.findings` wants them."""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from rmq.broker.statistics import QUEUE_PUT_NUMS, SNDBCK_PUT_NUMS
+from rmq.broker.watch.progress import QueueProgress
+from rmq.findings import Picture
+from rmq.protocol.codes import LanguageCode
+from rmq.protocol.flags import PERM_READ
+from rmq.protocol.topics import RETRY_PREFIX
+from rmq.reasons import Client, GroupFacts, QueueFacts
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+    from rmq.broker.watch.watch import Watch
+
+MAX_FACTS: Final = 400
+"""Queues of a group, and clients, that are looked at for one sentence."""
+
+HOUR_MS: Final = 3_600_000
+
+
+def group_facts(broker: "BrokerContext", watch: "Watch", group: str) -> GroupFacts:
+    """Return what is known about a group at the last sample."""
+    now_ms = broker.clock.now_ms()
+    waiting = watch.progress.groups.get(group, {})
+    topics = sorted(topics_of(broker, group), key=lambda name: name not in waiting)
+    queues = list(islice(_queues(broker, group, topics, waiting), MAX_FACTS))
+    again = [
+        broker.statistics.rates(SNDBCK_PUT_NUMS, f"{topic}@{group}") for topic in topics
+    ]
+    minute, hour = (
+        (sum(rates) for rates in zip(*again, strict=True)) if again else (0.0, 0.0)
+    )
+    behind = max((queue.waits_ms for queue in queues), default=0)
+    return GroupFacts(
+        name=group,
+        now_ms=now_ms,
+        clients=clients_of(broker, group, queues),
+        queues=queues,
+        left=watch.departures.last(group),
+        pauses=tuple(_pauses(broker, watch, group, topics)),
+        sides=tuple(broker.consumers.mismatches.sides(group)),
+        again_per_s=minute,
+        again_before_per_s=hour,
+        faults_per_s=watch.growth.faults_per_s,
+        deleted_in_ms=max(0, broker.store_config.reserved_hours * HOUR_MS - behind),
+    )
+
+
+def topics_of(broker: "BrokerContext", group: str) -> list[str]:
+    """Return the topics that a group reads, its retry topic the last."""
+    online = broker.consumers.group(group)
+    names = dict.fromkeys(broker.offsets.topics_of(group))
+    names |= dict.fromkeys(online.subscriptions if online else ())
+    known = [name for name in names if broker.topics.get(name) is not None]
+    return sorted(known, key=lambda name: (name.startswith(RETRY_PREFIX), name))
+
+
+def _queues(
+    broker: "BrokerContext",
+    group: str,
+    topics: list[str],
+    waiting: Mapping[str, Mapping[int, QueueProgress]],
+) -> Iterator[QueueFacts]:
+    now_ms = broker.clock.now_ms()
+    for topic in topics:
+        config = broker.topics.get(topic)
+        for queue_id in range(config.read_queue_nums if config else 0):
+            known = waiting.get(topic, {}).get(queue_id)
+            arriving, _ = broker.statistics.rates(QUEUE_PUT_NUMS, f"{topic}@{queue_id}")
+            given = broker.statistics.pulled(group, topic, queue_id)
+            committed = broker.offsets.query(group, topic, queue_id)
+            owner = owner_of(broker, group, topic, queue_id)
+            if known is None:
+                yield QueueFacts(
+                    topic=topic, queue_id=queue_id, lag=0, owner=owner,
+                    end=int(broker.store.reads.max_offset(topic, queue_id)),
+                    committed=committed if committed >= 0 else None,
+                    arriving_per_s=arriving, done_per_s=arriving,
+                )  # fmt: skip
+                continue
+            rate = known.arriving_per_s
+            yield QueueFacts(
+                topic=topic,
+                queue_id=queue_id,
+                lag=known.lag,
+                end=known.end,
+                committed=committed if committed >= 0 else None,
+                in_hand=max(0, min(given, known.end) - known.offset),
+                owner=owner,
+                arriving_per_s=arriving if rate is None else rate,
+                done_per_s=known.done_per_s,
+                still_ms=max(0, now_ms - known.still_since_ms) if known.lag else 0,
+                waits_ms=known.waits_ms(now_ms),
+            )
+
+
+def owner_of(
+    broker: "BrokerContext", group: str, topic: str, queue_id: int
+) -> str | None:
+    """Return the client that got messages of a queue last, if it is still there."""
+    token = broker.statistics.puller(group, topic, queue_id)
+    connection = broker.connection_of(token) if token else None
+    online = broker.consumers.group(group)
+    member = online.members.get(connection) if online and connection else None
+    return None if member is None else member.client_id
+
+
+def clients_of(
+    broker: "BrokerContext", group: str, queues: list[QueueFacts]
+) -> tuple[Client, ...]:
+    """Return the members of a group, and how much each finishes."""
+    done: dict[str, float] = {}
+    for queue in queues:
+        if queue.owner is not None and queue.done_per_s is not None:
+            done[queue.owner] = done.get(queue.owner, 0.0) + queue.done_per_s
+    online = broker.consumers.group(group)
+    members = islice(online.members.items(), MAX_FACTS) if online else ()
+    return tuple(
+        Client(
+            member.client_id,
+            connection.remote_address,
+            language_name(member.language),
+            done.get(member.client_id),
+        )
+        for connection, member in members
+    )
+
+
+def language_name(language: int | str | None) -> str:
+    """Return the name of a client's language, as in heartbeats and commands."""
+    if isinstance(language, int):
+        known = language in LanguageCode.__members__.values()
+        return LanguageCode(language).name if known else "OTHER"
+    return language or "OTHER"
+
+
+def _pauses(
+    broker: "BrokerContext", watch: "Watch", group: str, topics: list[str]
+) -> Iterator[str]:
+    settings = broker.groups.get(group)
+    if settings is not None and not settings.consume_enable:
+        yield f"consumeEnable is false{watch.set_by(f'group {group}')}"
+    if not broker.config.broker_permission & PERM_READ:
+        yield f"brokerPermission forbids reading{watch.set_by('configuration')}"
+    for topic in topics:
+        config = broker.topics.get(topic)
+        if config is not None and not config.perm & PERM_READ:
+            yield f"topic {topic} may not be read{watch.set_by(f'topic {topic}')}"
+        if broker.groups.is_forbidden(group, topic):
+            yield f"the group may not read {topic}"
+
+
+def take_picture(broker: "BrokerContext", watch: "Watch") -> Picture:
+    """Return what is known about the broker, without its groups."""
+    now_ms = broker.clock.now_ms()
+    servers = broker.name_servers.statistics()
+    replica = broker.replication.replica
+    durability = broker.store.durability
+    refusal = durability.refusal
+    asked, oldest_ms = (broker.facts("transactions") or {}).get("asked", (0, -1))
+    return Picture(
+        broker=broker.config.broker_name,
+        now_ms=now_ms,
+        refusal="" if refusal is None else refusal.text,
+        disk=watch.growth.disk(broker, now_ms),
+        skews=watch.clocks.skews(),
+        open_transactions=asked,
+        oldest_transaction_ms=max(0, now_ms - oldest_ms) if oldest_ms > 0 else None,
+        dead_letters=watch.dead.of_hour(now_ms),
+        lost_name_servers=[
+            (each.address, each.error) for each in servers if not each.is_registered
+        ],
+        name_servers=len(servers),
+        replicas=[
+            (each.address, each.behind, each.is_in_sync)
+            for each in broker.replication.primary.statuses()
+        ],
+        not_following=""
+        if replica is None or replica.is_following
+        else replica.state or "it has no connection to its master",
+        connections=(watch.connection_count(), broker.config.max_connections),
+    )

@@ -1,0 +1,208 @@
+"""Progress: how far groups have come, and how fast, from samples.
+
+A sample looks at the pairs of topic and group that may have changed: those whose topic
+got messages since the last sample, and those that were behind then.  Ten thousand quiet
+topics cost one set lookup each.  What a pair needs is kept only while it is behind.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rmq.protocol.bodies.heartbeat import MessageModel
+from rmq.store.consume_queue import ConsumeQueue
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+MAX_PAIRS: Final = 100_000
+"""Pairs of topic and group that a sample looks through."""
+
+MAX_QUEUES: Final = 20_000
+"""Queues, once for each group that is behind in it; about 400 bytes each."""
+
+PAIRS_AT_ONCE: Final = 256
+"""Pairs that are passed over before the caller may pause: 0.1 ms."""
+
+LEAST_RATE_MS: Final = 8_000
+"""A rate is over this time at least."""
+
+MAX_MARKS: Final = 6
+
+PairKey = tuple[str, str]
+"""Topic and group."""
+
+
+class QueueProgress(msgspec.Struct):
+    """How far a group has come in a queue, while messages wait there."""
+
+    first_ms: int
+    offset: int
+    """Messages before it are done."""
+
+    end: int
+    base: int = -1
+    """Without a commit: the offset from which on messages count."""
+
+    still_since_ms: int = 0
+    rate_ms: int = 0
+    rate_offset: int = 0
+    rate_end: int = 0
+    done_per_s: float | None = None
+    arriving_per_s: float | None = None
+    marks: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """When the queue ended where: what waits was there at the first of them."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that wait."""
+        return self.end - self.offset
+
+    def move(self, now_ms: int, offset: int, end: int) -> None:
+        """Take a sample."""
+        if offset != self.offset or offset == end:
+            self.still_since_ms = now_ms
+        elapsed_ms = now_ms - self.rate_ms
+        if elapsed_ms >= LEAST_RATE_MS:
+            done, came = offset - self.rate_offset, end - self.rate_end
+            self.done_per_s = max(0, done) * 1_000 / elapsed_ms
+            self.arriving_per_s = max(0, came) * 1_000 / elapsed_ms
+            self.rate_ms, self.rate_offset, self.rate_end = now_ms, offset, end
+        self.offset, self.end = offset, end
+        while self.marks and self.marks[0][1] <= offset:
+            del self.marks[0]
+        if offset < end and (not self.marks or self.marks[-1][1] < end):
+            self.marks.append((now_ms, end))
+            if len(self.marks) > MAX_MARKS:
+                del self.marks[-3]
+
+    def waits_ms(self, now_ms: int) -> int:
+        """Return the least time that the oldest message has waited."""
+        return max(0, now_ms - self.marks[0][0]) if self.marks else 0
+
+
+class Progress:
+    """The groups for which messages wait, by group, topic and queue id."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[str, dict[int, QueueProgress]]] = {}
+        self.unwatched = 0
+        """Queues of the last sample for which there was no room."""
+
+        self._touched: set[str] = set()
+        self._suspects: set[str] = set()
+        self._count = 0
+
+    def touch(self, topics: set[str]) -> None:
+        """Look at these topics in the next sample: they got messages."""
+        self._touched |= topics
+
+    def suspect(self, group: str) -> None:
+        """Look at a group in the next sample: its offsets were reset."""
+        self._suspects.add(group)
+
+    def sample(self, broker: "BrokerContext") -> Iterator[None]:
+        """Look at all pairs; the caller may pause between two of them."""
+        touched, self._touched = self._touched, set()
+        suspects, self._suspects = self._suspects, set()
+        self.unwatched = 0
+        seen: set[PairKey] = set()
+        for number, (topic, group) in enumerate(_pairs(broker)):
+            if number % PAIRS_AT_ONCE == 0:
+                yield
+            is_new = topic in touched or group in suspects
+            if not is_new and topic not in self.groups.get(group, ()):
+                continue
+            seen.add((topic, group))
+            self._look(broker, topic, group)
+            yield
+        gone = [
+            (topic, group)
+            for group, topics in self.groups.items()
+            for topic in topics
+            if (topic, group) not in seen
+        ]
+        for topic, group in gone:
+            self._replace(topic, group, {})
+
+    def _look(self, broker: "BrokerContext", topic: str, group: str) -> None:
+        """Sample the queues of a pair; forget it if nothing waits."""
+        config = broker.topics.get(topic)
+        online = broker.consumers.group(group)
+        is_broadcast = online is not None and (
+            online.message_model == MessageModel.BROADCASTING
+        )
+        if config is None or is_broadcast or broker.topics.is_system(topic):
+            self._replace(topic, group, {})
+            return
+        committed = broker.offsets.queues(group, topic)
+        before = self.groups.get(group, {}).get(topic, {})
+        now: dict[int, QueueProgress] = {}
+        for queue_id in range(config.read_queue_nums):
+            queue = broker.store.queues.get(topic, queue_id)
+            if queue is None:
+                continue
+            found = self._look_at_queue(
+                broker, group, queue, committed.get(queue_id, -1), before.get(queue_id)
+            )
+            if found is not None:
+                now[queue_id] = found
+        self._replace(topic, group, now)
+
+    def _look_at_queue(
+        self,
+        broker: "BrokerContext",
+        group: str,
+        queue: ConsumeQueue,
+        committed: int,
+        known: QueueProgress | None,
+    ) -> QueueProgress | None:
+        """Sample a queue; None if nothing waits there."""
+        now_ms = broker.clock.now_ms()
+        where = queue.topic, queue.queue_id
+        end = int(broker.store.reads.max_offset(*where))
+        low = int(queue.min_offset)
+        base = committed
+        if committed < 0:
+            base = known.base if known is not None and known.base >= 0 else end
+            if broker.statistics.pulled(group, *where) >= 0:
+                base = min(base, low)
+        offset = min(max(base, low), end)
+        if known is None:
+            if offset == end and committed >= 0:
+                return None
+            if self._count >= MAX_QUEUES:
+                self.unwatched += 1
+                return None
+            known = QueueProgress(
+                now_ms, offset, end, still_since_ms=now_ms, rate_ms=now_ms,
+                rate_offset=offset, rate_end=end,
+            )  # fmt: skip
+        known.base = -1 if committed >= 0 else base
+        known.move(now_ms, offset, end)
+        return known if committed < 0 or offset < end else None
+
+    def _replace(self, topic: str, group: str, now: dict[int, QueueProgress]) -> None:
+        topics = self.groups.get(group, {})
+        self._count += len(now) - len(topics.pop(topic, {}))
+        if now:
+            topics[topic] = now
+            self.groups[group] = topics
+        elif not topics:
+            self.groups.pop(group, None)
+
+
+def _pairs(broker: "BrokerContext") -> Iterator[PairKey]:
+    """Yield the pairs with offsets, then those that only members have."""
+    keys = broker.offsets.keys(MAX_PAIRS)
+    for key in keys:
+        topic, _, group = key.partition("@")
+        yield topic, group
+    room = MAX_PAIRS - len(keys)
+    for group in broker.consumers.group_names():
+        known = broker.consumers.group(group)
+        for topic in list(known.subscriptions) if known else ():
+            if not broker.offsets.has(group, topic) and room > 0:
+                room -= 1
+                yield topic, group

@@ -1,0 +1,438 @@
+"""Views: what the console and `rmq top` show, as values of JSON.
+
+Each view is an async function of the broker and a query (texts by name).  It looks at
+one topic or group, or goes through all of them in turns of a millisecond and answers at
+most `MAX_ROWS` rows.  Unknown is null, never 0.  RequestRejected names what is wrong
+with a query.
+"""
+
+import heapq
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+import trio
+
+from rmq import __version__
+from rmq.broker.statistics import GROUP_GET_NUMS, QUEUE_PUT_NUMS, TOPIC_PUT_NUMS
+from rmq.broker.watch.picture import language_name
+from rmq.errors import RequestRejected
+from rmq.findings import level_counts
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmq.reasons import QueueFacts, why
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+MAX_ROWS: Final = 200
+DEFAULT_ROWS: Final = 60
+MAX_TEXT: Final = 255
+"""Characters of a query's text."""
+
+NEAR_AMONG: Final = 2_000
+"""Names among which similar ones are looked for."""
+
+TURN_S: Final = 0.001
+
+Query = Mapping[str, str]
+View = Callable[["BrokerContext", Query], Awaitable[dict[str, Any]]]
+Row = dict[str, Any]
+
+
+class Turns:
+    """Gives way after each millisecond of work."""
+
+    def __init__(self, broker: "BrokerContext") -> None:
+        self._next_turn = broker.next_turn
+        self._began = trio.current_time()
+
+    async def __call__(self) -> None:
+        """Let others run if the millisecond is over."""
+        if trio.current_time() - self._began >= TURN_S:
+            await self._next_turn()
+            self._began = trio.current_time()
+
+
+async def problems(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+    """Return what is wrong, the worst first."""
+    watch = broker.watch
+    watch.look()
+    await trio.lowlevel.checkpoint()
+    return {
+        **_head(broker),
+        "sampled": watch.sampled_ms or None,
+        "levels": level_counts(watch.problems),
+        "rows": [msgspec.to_builtins(each) for each in watch.problems],
+    }
+
+
+async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return what is said first: traffic, problems, the groups furthest behind."""
+    broker.watch.look()
+    rows = {"n": query.get("n", "8")}
+    of_groups = await groups(broker, {**rows, "sort": "lag"})
+    of_topics = await topics(broker, {**rows, "sort": "in"})
+    stats = broker.store.statistics()
+    return {
+        **_head(broker),
+        "problems": [msgspec.to_builtins(each) for each in broker.watch.problems],
+        "put": stats.put_messages,
+        "got": stats.transferred_messages,
+        "refused": stats.put_failed,
+        "writable": broker.store.durability.is_writable,
+        "connections": broker.watch.connection_count(),
+        "disk": _disk(broker),
+        "groups": of_groups["rows"],
+        "groups_total": of_groups["total"],
+        "topics": of_topics["rows"],
+        "topics_total": of_topics["total"],
+    }
+
+
+async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them."""
+    wanted = _Wanted(query, ("in", "out", "lag", "groups", "queues", "name"))
+    turns, lags = Turns(broker), await _lag_by_topic(broker)
+    broker.statistics.count_up()
+    found: list[tuple[Any, str]] = []
+    total = 0
+    for name, config in broker.topics.all().items():
+        if not wanted.system and _is_internal(broker, name):
+            continue
+        total += 1
+        if not wanted.matches(name):
+            continue
+        key: Any = name
+        if wanted.sort == "in":
+            key = broker.statistics.rates(TOPIC_PUT_NUMS, name)[0]
+        elif wanted.sort == "out":
+            key = _topic_out(broker, name)
+        elif wanted.sort == "lag":
+            key = lags.get(name, 0)
+        elif wanted.sort == "groups":
+            key = len(broker.offsets.groups_of(name))
+        elif wanted.sort == "queues":
+            key = config.write_queue_nums
+        found.append((key, name))
+        await turns()
+    rows = []
+    for name in wanted.cut(found):
+        rows.append(_topic_row(broker, name, lags))
+        await turns()
+    return {
+        **_head(broker), "total": total, "found": len(found), "start": wanted.start,
+        "rows": [row for row in rows if row is not None],
+    }  # fmt: skip
+
+
+async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return one topic: its queues, and the groups that read it."""
+    name = _name(query)
+    config = broker.topics.get(name)
+    if config is None:
+        _unknown("topic", name, broker.topics.all())
+    broker.watch.look()
+    broker.statistics.count_up()
+    turns, lags = Turns(broker), await _lag_by_topic(broker)
+    queues = []
+    for queue_id in range(
+        min(1_024, max(config.read_queue_nums, config.write_queue_nums))
+    ):
+        rate, _ = broker.statistics.rates(QUEUE_PUT_NUMS, f"{name}@{queue_id}")
+        low = int(broker.store.reads.min_offset(name, queue_id))
+        end = int(broker.store.reads.max_offset(name, queue_id))
+        queues.append({"queue": queue_id, "first": str(low), "end": str(end),
+                       "kept": end - low, "in": _rounded(rate)})  # fmt: skip
+        await turns()
+    readers = broker.offsets.groups_of(name)[:MAX_ROWS]
+    return {
+        **_head(broker),
+        "row": _topic_row(broker, name, lags),
+        "attributes": dict(config.attributes),
+        "queues": queues,
+        "groups": [_group_row(broker, group) for group in readers],
+    }
+
+
+async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return groups: those that match `q`, by `sort`, from `from` on, `n` of them."""
+    wanted = _Wanted(query, ("lag", "waits", "out", "clients", "name"))
+    broker.watch.look()
+    broker.statistics.count_up()
+    turns = Turns(broker)
+    names = dict.fromkeys(broker.offsets.group_names())
+    names |= dict.fromkeys(broker.consumers.group_names())
+    found: list[tuple[Any, str]] = []
+    total = 0
+    for name in names:
+        if not wanted.system and name.startswith("CID_RMQ_SYS_"):
+            continue
+        total += 1
+        if not wanted.matches(name):
+            continue
+        key: Any = name
+        if wanted.sort == "lag":
+            key = _lag(broker, name)
+        elif wanted.sort == "waits":
+            key = _waits_ms(broker, name)
+        elif wanted.sort == "out":
+            key = _group_out(broker, name)
+        elif wanted.sort == "clients":
+            key = len(broker.consumers.client_ids(name))
+        found.append((key, name))
+        await turns()
+    rows = []
+    for name in wanted.cut(found):
+        rows.append(_group_row(broker, name))
+        await turns()
+    return {
+        **_head(broker), "total": total, "found": len(found), "start": wanted.start,
+        "rows": rows,
+    }  # fmt: skip
+
+
+async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return one group: why it is behind, its queues and clients."""
+    name = _name(query)
+    is_known = broker.offsets.topics_of(name) or broker.consumers.group(name)
+    if not is_known and broker.groups.get(name) is None:
+        _unknown("group", name, broker.offsets.group_names())
+    broker.watch.look()
+    await trio.lowlevel.checkpoint()
+    broker.statistics.count_up()
+    facts = broker.watch.group(name)
+    online = broker.consumers.group(name)
+    return {
+        **_head(broker),
+        "row": _group_row(broker, name),
+        "kind": online.consume_type if online else None,
+        "model": online.message_model if online else None,
+        "why": msgspec.to_builtins(why(facts)),
+        "arriving": _rounded(facts.arriving_per_s),
+        "done": None if facts.done_per_s is None else _rounded(facts.done_per_s),
+        "again": _rounded(facts.again_per_s),
+        "dead": dict(broker.watch.dead.of_hour(facts.now_ms)).get(name, 0),
+        "left": None if facts.left is None else msgspec.to_builtins(facts.left),
+        "clients": [msgspec.to_builtins(each) for each in facts.clients],
+        "queues": [_queue_row(each) for each in facts.queues],
+        "sides": [{"clients": number, "wants": text} for number, text in facts.sides],
+    }
+
+
+async def clients(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return consumers and producers that are online, one row a group and client."""
+    wanted = _Wanted(query, ("group", "client"))
+    turns = Turns(broker)
+    found: list[tuple[Any, Row]] = []
+    total = 0
+    now_ms = broker.clock.now_ms()
+    for kind, table in (("consumer", broker.consumers), ("producer", broker.producers)):
+        for name in table.group_names():
+            for connection, member in table.members(name).items():
+                total += 1
+                if not wanted.matches(f"{name} {member.client_id}"):
+                    continue
+                row = {
+                    "kind": kind, "group": name, "client": member.client_id,
+                    "address": connection.remote_address,
+                    "language": language_name(member.language),
+                    "version": member.version,
+                    "heard_ms": max(0, now_ms - member.last_heartbeat_ms),
+                }  # fmt: skip
+                found.append(((row[wanted.sort], id(row)), row))
+            await turns()
+    return {
+        **_head(broker), "total": total, "found": len(found), "start": wanted.start,
+        "rows": wanted.cut(found),
+    }  # fmt: skip
+
+
+VIEWS: Final[Mapping[str, View]] = {
+    "problems": problems,
+    "overview": overview,
+    "topics": topics,
+    "topic": topic,
+    "groups": groups,
+    "group": group,
+    "clients": clients,
+}
+
+
+# -- queries
+
+
+class _Wanted:
+    """The filter, the order and the part of a list."""
+
+    def __init__(self, query: Query, sorts: tuple[str, ...]) -> None:
+        self._text = query.get("q", "")[:MAX_TEXT].lower()
+        self.sort = query.get("sort") or sorts[0]
+        if self.sort not in sorts:
+            raise _bad(f"sort={self.sort[:20]} is none of {', '.join(sorts)}")
+        is_text = self.sort in ("name", "group", "client")
+        self._is_up = (query.get("up") == "1") != is_text
+        self.system = query.get("system") == "1"
+        self.start = _number(query, "from", 0, 1_000_000)
+        self._count = _number(query, "n", DEFAULT_ROWS, MAX_ROWS)
+
+    def matches(self, name: str) -> bool:
+        """Whether the text is a part of a name."""
+        return not self._text or self._text in name.lower()
+
+    def cut(self, found: list[tuple[Any, Any]]) -> list[Any]:
+        """Return the wanted part in the wanted order."""
+        stop = self.start + self._count
+        choose = heapq.nsmallest if self._is_up else heapq.nlargest
+        if stop > len(found) // 4:
+            ordered = sorted(found, reverse=not self._is_up)
+        else:
+            ordered = choose(stop, found)
+        return [each for _, each in ordered[self.start : stop]]
+
+
+def _number(query: Query, name: str, default: int, most: int) -> int:
+    text = query.get(name) or str(default)
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        raise _bad(f"{name}={text[:20]} is no number")
+    return min(int(text), most)
+
+
+def _name(query: Query) -> str:
+    name = query.get("name", "")
+    if not 0 < len(name) <= MAX_TEXT:
+        raise _bad("name is missing, or longer than 255 characters")
+    return name
+
+
+def _bad(reason: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)
+
+
+def _unknown(what: str, name: str, names: Any) -> NoReturn:  # noqa: ANN401 - iterable
+    # imported on use: it is large, and a broker may never be asked
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(islice(names, NEAR_AMONG)), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise RequestRejected(
+        ResponseCode.QUERY_NOT_FOUND, f"no {what} is called {name}{hint}"
+    )
+
+
+# -- rows
+
+
+def _head(broker: "BrokerContext") -> dict[str, Any]:
+    config = broker.config
+    return {
+        "now": broker.clock.now_ms(),
+        "node": config.broker_name,
+        "cluster": config.broker_cluster_name,
+        "version": __version__,
+        "up_ms": max(0, broker.clock.now_ms() - broker.boot_ms),
+    }
+
+
+def _disk(broker: "BrokerContext") -> dict[str, Any]:
+    disk = broker.watch.growth.disk(broker, broker.clock.now_ms())
+    growth = disk.growth_per_hour
+    return {
+        "used": disk.used, "total": disk.total, "early": disk.early_ratio,
+        "refuse": disk.refuse_ratio, "hours_left": disk.hours_left,
+        "growth_per_hour": None if growth is None else round(growth),
+    }  # fmt: skip
+
+
+def _is_internal(broker: "BrokerContext", name: str) -> bool:
+    own = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return own or broker.topics.is_system(name)
+
+
+def _topic_row(
+    broker: "BrokerContext", name: str, lags: Mapping[str, int]
+) -> Row | None:
+    config = broker.topics.get(name)
+    if config is None:
+        return None
+    reads = broker.store.reads
+    queues = range(min(1_024, config.read_queue_nums))
+    kept = sum(
+        int(reads.max_offset(name, q) - reads.min_offset(name, q)) for q in queues
+    )
+    return {
+        "name": name,
+        "queues": max(config.read_queue_nums, config.write_queue_nums),
+        "perm": config.perm,
+        "in": _rounded(broker.statistics.rates(TOPIC_PUT_NUMS, name)[0]),
+        "out": _rounded(_topic_out(broker, name)),
+        "lag": lags.get(name, 0),
+        "groups": len(broker.offsets.groups_of(name)),
+        "kept": kept,
+    }
+
+
+def _group_row(broker: "BrokerContext", name: str) -> Row:
+    problem = broker.watch.by_group.get(name)
+    return {
+        "name": name,
+        "topics": len(broker.offsets.topics_of(name)),
+        "clients": len(broker.consumers.client_ids(name)),
+        "lag": _lag(broker, name),
+        "waits_ms": _waits_ms(broker, name),
+        "out": _rounded(_group_out(broker, name)),
+        "level": "ok" if problem is None else problem.level,
+        "say": "" if problem is None else problem.say,
+    }
+
+
+def _queue_row(queue: QueueFacts) -> Row:
+    """Offsets are texts: a browser's numbers end at 2^53."""
+    row: Row = msgspec.to_builtins(queue)
+    row["end"] = str(queue.end)
+    row["committed"] = None if queue.committed is None else str(queue.committed)
+    return row
+
+
+async def _lag_by_topic(broker: "BrokerContext") -> dict[str, int]:
+    """Return what waits in each topic for the group that is furthest behind."""
+    turns, lags = Turns(broker), dict[str, int]()
+    for of_group in list(broker.watch.progress.groups.values()):
+        for name, queues in of_group.items():
+            lag = sum(queue.lag for queue in queues.values())
+            lags[name] = max(lag, lags.get(name, 0))
+        await turns()
+    return lags
+
+
+def _waiting(broker: "BrokerContext", group: str) -> Iterator[Any]:
+    for queues in broker.watch.progress.groups.get(group, {}).values():
+        yield from queues.values()
+
+
+def _lag(broker: "BrokerContext", group: str) -> int:
+    return sum(queue.lag for queue in _waiting(broker, group))
+
+
+def _waits_ms(broker: "BrokerContext", group: str) -> int:
+    now_ms = broker.clock.now_ms()
+    return max((queue.waits_ms(now_ms) for queue in _waiting(broker, group)), default=0)
+
+
+def _topic_out(broker: "BrokerContext", name: str) -> float:
+    return sum(
+        broker.statistics.rates(GROUP_GET_NUMS, f"{name}@{group}")[0]
+        for group in broker.offsets.groups_of(name)
+    )
+
+
+def _group_out(broker: "BrokerContext", name: str) -> float:
+    return sum(
+        broker.statistics.rates(GROUP_GET_NUMS, f"{topic}@{name}")[0]
+        for topic in broker.offsets.topics_of(name)
+    )
+
+
+def _rounded(rate: float) -> float:
+    return round(rate, 1)

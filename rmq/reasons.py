@@ -1,0 +1,456 @@
+"""Why a consumer group is behind: one sentence, its evidence, and what to do.
+
+`why` is a pure function of `GroupFacts`.  The rows of `ROWS` are asked in the order of
+their certainty: the first that matches is the sentence, the others are its evidence.
+None means that nobody knows, never zero.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from shlex import quote
+from statistics import median
+from typing import Final, Literal
+
+import msgspec
+
+from rmq.words import count, members, names_text, rate_text, span
+
+Level = Literal["ok", "note", "warn", "bad"]
+
+BEHIND_MS: Final = 60_000
+"""A group is behind if a message waits longer than this."""
+
+STILL_MS: Final = 60_000
+"""A client that has messages in hand and finishes none for this long is blocked."""
+
+SLOW_FACTOR: Final = 8
+"""A client that is so many times slower than the median of the others is slow."""
+
+FAILED_SHARE: Final = 0.05
+HOT_FACTOR: Final = 3
+LEAST_RATE: Final = 0.1
+"""Messages a second below which a share of them says nothing."""
+
+FAULTS_PER_S: Final = 10
+
+
+class Client(msgspec.Struct, frozen=True):
+    """A member of a group."""
+
+    id: str
+    address: str = ""
+    library: str = ""
+    done_per_s: float | None = None
+    """Messages that it finished, by its commits; None before two samples."""
+
+
+class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group has come in one queue."""
+
+    topic: str
+    queue_id: int
+    lag: int
+    end: int = 0
+    committed: int | None = None
+    in_hand: int = 0
+    """Messages that clients have fetched and not committed."""
+
+    owner: str | None = None
+    """The client that got messages last."""
+
+    arriving_per_s: float = 0.0
+    done_per_s: float | None = None
+    still_ms: int = 0
+    """How long the committed offset has not moved although messages wait."""
+
+    waits_ms: int = 0
+    """The least time that the oldest message has waited."""
+
+
+class Left(msgspec.Struct, frozen=True):
+    """The last client that left a group."""
+
+    client: str
+    at_ms: int
+    is_in_order: bool
+
+
+class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a group."""
+
+    name: str
+    now_ms: int
+    clients: Sequence[Client] = ()
+    queues: Sequence[QueueFacts] = ()
+    is_broadcast: bool = False
+    left: Left | None = None
+    pauses: Sequence[str] = ()
+    """Sentences: what keeps it from consuming."""
+
+    sides: Sequence[tuple[int, str]] = ()
+    """How many members want what, if they want different messages."""
+
+    again_per_s: float = 0.0
+    """Messages that failed and come again."""
+
+    again_before_per_s: float | None = None
+    """The same in the hour before."""
+
+    faults_per_s: float = 0.0
+    """Pages that the broker reads from its disk."""
+
+    deleted_in_ms: int | None = None
+    """When the oldest waiting message is deleted unread."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that wait."""
+        return sum(queue.lag for queue in self.queues)
+
+    @property
+    def waits_ms(self) -> int:
+        """The least time that the oldest message has waited."""
+        return max((queue.waits_ms for queue in self.queues if queue.lag), default=0)
+
+    @property
+    def arriving_per_s(self) -> float:
+        """Messages that come for it."""
+        return sum(queue.arriving_per_s for queue in self.queues)
+
+    @property
+    def done_per_s(self) -> float | None:
+        """Messages that it finishes; None if any part of it is unknown."""
+        rates = [queue.done_per_s for queue in self.queues]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known and len(known) == len(rates) else None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a message waits for too long."""
+        return self.lag > 0 and self.waits_ms >= BEHIND_MS
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence, the evidence for it, and what to do."""
+
+    level: Level
+    kind: str
+    say: str
+    more: tuple[str, ...] = ()
+    do: str = ""
+    command: str = ""
+    even: str = ""
+    """When it will have caught up."""
+
+
+def why(group: GroupFacts) -> Reason:
+    """Return the reason why a group is behind, or that it keeps up."""
+    found = [reason for row in ROWS if (reason := row(group)) is not None]
+    if not found:
+        return Reason(level="ok", kind="keeps-up", say="It keeps up.")
+    first, *rest = found
+    more = first.more + tuple(each.say for each in rest if each.kind != "unexplained")
+    return msgspec.structs.replace(first, more=more, even=first.even or _even(group))
+
+
+# -- the rows
+
+
+def _nobody(group: GroupFacts) -> Reason | None:
+    if group.clients or not group.is_behind or any(q.done_per_s for q in group.queues):
+        return None
+    left = group.left
+    how = ""
+    if left is not None:
+        order = "stopped in order" if left.is_in_order else "its connection was lost"
+        ago = span(max(0, group.now_ms - left.at_ms))
+        how = f" The last client left {ago} ago ({order})."
+    return Reason(
+        level="bad",
+        kind="nobody",
+        say=f"Nobody consumes; {count(group.lag)} wait.{how}",
+        more=() if left is None else (f"It was {left.client}.",),
+        do=f"Start a client of the group.{_deleted(group)}",
+        command=f"rmq admin consumerConnection -g {quote(group.name)}",
+    )
+
+
+def _paused(group: GroupFacts) -> Reason | None:
+    if not group.pauses or not (group.lag or group.clients):
+        return None
+    return Reason(
+        level="bad" if group.is_behind else "warn",
+        kind="paused",
+        say=f"It may not consume: {'; '.join(group.pauses)}.",
+        do="Allow it again if the pause is over.",
+        command="rmq admin auditLog",
+    )
+
+
+def _differs(group: GroupFacts) -> Reason | None:
+    if len(group.sides) < 2:
+        return None
+    sides = [f"{members(number)} want {what}" for number, what in group.sides]
+    return Reason(
+        level="warn",
+        kind="members-differ",
+        say="Members want different messages; some messages are skipped.",
+        more=tuple(sides[:3]),
+        do="Give all members the same subscriptions, or groups of their own.",
+        command=f"rmq admin consumerConnection -g {quote(group.name)}",
+    )
+
+
+def _unowned(group: GroupFacts) -> Reason | None:
+    """Nobody fetches from a queue, although members are there and others move."""
+    still = [
+        queue
+        for queue in group.queues
+        if queue.lag and not queue.in_hand and queue.still_ms >= STILL_MS
+    ]
+    if group.is_broadcast or not group.clients or not still:
+        return None
+    verb = "belongs" if len(still) == 1 else "belong"
+    return Reason(
+        level="bad" if group.is_behind else "warn",
+        kind="unowned",
+        say=f"{queues_text(still)} {verb} to nobody: no client fetches from "
+        f"{'it' if len(still) == 1 else 'them'}.",
+        more=(f"{count(sum(q.lag for q in still))} wait there.",),
+        do="Restart a client: members share the queues again within 20 s.",
+        command=f"rmq admin consumerProgress -g {quote(group.name)}",
+    )
+
+
+def _blocked(group: GroupFacts) -> Reason | None:
+    stuck = [q for q in group.queues if q.in_hand and q.still_ms >= STILL_MS]
+    if not group.clients or not stuck:
+        return None
+    who = sorted({queue.owner for queue in stuck if queue.owner})
+    for_ms = max(queue.still_ms for queue in stuck)
+    name = names_text(who) or "A client"
+    return Reason(
+        level="bad" if group.is_behind else "warn",
+        kind="blocked",
+        say=f"{name} finished nothing for {span(for_ms)}, with "
+        f"{count(sum(q.in_hand for q in stuck))} in hand: a blocked handler.",
+        more=(f"It has {queues_text(stuck)}.",),
+        do="Look at the threads of this client; restart it if it does not go on.",
+        command=_status_command(group, who),
+    )
+
+
+def _slow_client(group: GroupFacts) -> Reason | None:
+    if not group.is_behind or len(group.clients) < 2:
+        return None
+    behind = {queue.owner for queue in group.queues if queue.lag and queue.owner}
+    rates = {c.id: c.done_per_s for c in group.clients if c.done_per_s is not None}
+    for client in sorted(behind & rates.keys(), key=lambda each: rates[each]):
+        others = [rate for name, rate in rates.items() if name != client]
+        usual = median(others) if others else 0.0
+        if usual < LEAST_RATE or rates[client] * SLOW_FACTOR > usual:
+            continue
+        own = [queue for queue in group.queues if queue.owner == client]
+        share = 100 * sum(queue.lag for queue in own) // max(1, group.lag)
+        return Reason(
+            level="bad",
+            kind="slow-client",
+            say=f"One of {members(len(group.clients))} is slow. {client} finishes "
+            f"{rate_text(rates[client])}, the others {rate_text(usual)}.",
+            more=(f"It has {queues_text(own)}; {share} % of what waits is there.",),
+            do="Look at its threads, or stop it: its queues go to the others.",
+            command=_status_command(group, [client]),
+        )
+    return None
+
+
+def _fails(group: GroupFacts) -> Reason | None:
+    done = group.done_per_s or 0.0
+    again, before = group.again_per_s, group.again_before_per_s
+    whole = max(done, again)
+    if again < LEAST_RATE:
+        return None
+    is_sudden = before is not None and again > 10 * max(before, LEAST_RATE)
+    if again <= FAILED_SHARE * whole and not is_sudden:
+        return None
+    share = f"{100 * again / whole:.0f} % of its messages"
+    more = f"{rate_text(again)} come again"
+    if before is not None:
+        more += f"; in the hour before it was {rate_text(before)}"
+    return Reason(
+        level="warn",
+        kind="fails",
+        say=f"{share} fail and come again.",
+        more=(f"{more}.",),
+        do="Read the log of the clients before these messages become dead letters.",
+        command=f"rmq consume {quote(f'%RETRY%{group.name}')}",
+    )
+
+
+def _hot_queue(group: GroupFacts) -> Reason | None:
+    if not group.is_behind:
+        return None
+    for topic in sorted({queue.topic for queue in group.queues}):
+        own = [queue for queue in group.queues if queue.topic == topic]
+        total = sum(queue.arriving_per_s for queue in own)
+        hot = max(own, key=lambda queue: queue.arriving_per_s)
+        if len(own) <= HOT_FACTOR or total < LEAST_RATE or not hot.lag:
+            continue
+        if hot.arriving_per_s <= HOT_FACTOR * total / len(own):
+            continue
+        return Reason(
+            level="warn",
+            kind="hot-queue",
+            say=f"Queue {hot.queue_id} of {topic} gets "
+            f"{100 * hot.arriving_per_s / total:.0f} % of the messages: senders choose "
+            "queues by a key that occurs often.",
+            do="Choose queues by a key with more values, or without one.",
+            command=f"rmq admin topicStatus -t {quote(topic)}",
+        )
+    return None
+
+
+def _too_few_queues(group: GroupFacts) -> Reason | None:
+    busy = {queue.owner for queue in group.queues if queue.lag}
+    if not group.is_behind or not group.clients or _catches_up(group):
+        return None
+    lagging = [queue for queue in group.queues if queue.lag]
+    if len(group.clients) < len(group.queues) or len(lagging) < len(group.queues):
+        return None
+    if None in busy:
+        return None
+    return Reason(
+        level="bad",
+        kind="too-few-queues",
+        say=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
+        "more clients do not help, more queues do.",
+        do="Give the topic more queues, or make the handler faster.",
+        command=f"rmq admin updateTopic -t {quote(group.queues[0].topic)} -r N -w N",
+    )
+
+
+def _too_slow(group: GroupFacts) -> Reason | None:
+    done, arriving = group.done_per_s, group.arriving_per_s
+    if not group.is_behind or not group.clients or not done or done >= arriving:
+        return None
+    wanted = -(-arriving * len(group.clients) // done)
+    return Reason(
+        level="bad",
+        kind="too-slow",
+        say=f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
+        f"{rate_text(arriving)} arrive. It needs {wanted:.0f}.",
+        do="Start more clients, or make the handler faster.",
+        command=f"rmq admin consumerProgress -g {quote(group.name)}",
+    )
+
+
+def _reads_disk(group: GroupFacts) -> Reason | None:
+    if not group.is_behind or not group.clients or group.faults_per_s < FAULTS_PER_S:
+        return None
+    return Reason(
+        level="warn",
+        kind="reads-disk",
+        say="It reads messages that are no longer in memory: "
+        f"{group.faults_per_s:.0f} pages a second come from the disk.",
+        do="Wait until it has caught up, or give the broker a faster disk.",
+    )
+
+
+def _catching_up(group: GroupFacts) -> Reason | None:
+    if not group.is_behind or not _catches_up(group):
+        return None
+    return Reason(
+        level="note",
+        kind="catches-up",
+        say=f"It catches up: {_even(group)}.",
+        do="Nothing needs to be done.",
+    )
+
+
+def _unexplained(group: GroupFacts) -> Reason | None:
+    if not group.is_behind:
+        return None
+    return Reason(
+        level="warn",
+        kind="unexplained",
+        say=f"It is behind by {count(group.lag)}, and nothing here explains it.",
+        do="Read the log of its clients.",
+        command=f"rmq admin consumerProgress -g {quote(group.name)}",
+    )
+
+
+ROWS: Final[tuple[Callable[[GroupFacts], Reason | None], ...]] = (
+    _nobody,
+    _paused,
+    _differs,
+    _unowned,
+    _blocked,
+    _slow_client,
+    _fails,
+    _hot_queue,
+    _too_few_queues,
+    _too_slow,
+    _reads_disk,
+    _catching_up,
+    _unexplained,
+)
+
+
+# -- words
+
+
+def _queue_count(group: GroupFacts) -> str:
+    return "one queue" if len(group.queues) == 1 else f"{len(group.queues)} queues"
+
+
+def _catches_up(group: GroupFacts) -> bool:
+    return (group.done_per_s or 0.0) > group.arriving_per_s
+
+
+def _even(group: GroupFacts) -> str:
+    """Say when the group will have caught up at this speed."""
+    done = group.done_per_s
+    if not group.is_behind or not done:
+        return ""
+    gain = done - group.arriving_per_s
+    if gain <= 0:
+        return f"at {rate_text(done)} never"
+    return f"even in {span(int(1_000 * group.lag / gain))} at this speed"
+
+
+def _deleted(group: GroupFacts) -> str:
+    if group.deleted_in_ms is None:
+        return ""
+    return f" In {span(max(0, group.deleted_in_ms))} the oldest are deleted unread."
+
+
+def _status_command(group: GroupFacts, clients: Sequence[str]) -> str:
+    if not clients:
+        return f"rmq admin consumerProgress -g {quote(group.name)}"
+    return f"rmq admin consumerStatus -g {quote(group.name)} -i {quote(clients[0])} -s"
+
+
+def queues_text(queues: Sequence[QueueFacts]) -> str:
+    """Return `Queues 4 to 7 of order-paid`, runs of numbers together."""
+    parts = []
+    for topic in sorted({queue.topic for queue in queues}):
+        ids = sorted(queue.queue_id for queue in queues if queue.topic == topic)
+        runs = [_run(*pair) for pair in _runs(ids)]
+        noun = "Queue" if len(ids) == 1 else "Queues"
+        parts.append(f"{noun} {names_text(runs)} of {topic}")
+    return names_text(parts)
+
+
+def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = last = ids[0]
+    for each in ids[1:]:
+        if each != last + 1:
+            yield first, last
+            first = each
+        last = each
+    yield first, last
+
+
+def _run(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first} to {last}" if last > first + 1 else f"{first}, {last}"

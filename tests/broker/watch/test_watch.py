@@ -1,0 +1,258 @@
+"""Incidents on a running broker: the sentence, and that it goes when mended."""
+
+import json
+from contextlib import AsyncExitStack
+
+import pytest
+
+from rmq.protocol.bodies.heartbeat import HeartbeatData
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.testing import ManualClock, RawClient, running_node
+from tests.http.test_metrics import SEND, Scrape, get
+
+NOW = 1_800_000_000_000
+
+
+class Incident:
+    """A broker with a clock by hand, and clients."""
+
+    def __init__(self, node, clock, stack):
+        self.node, self.clock, self.stack = node, clock, stack
+        self.broker = node.broker.context
+        self.watch = self.broker.watch
+
+    async def client(self, name="c1", tags="*"):
+        client = await self.connect()
+        await self.beat(client, name, tags)
+        return client
+
+    async def connect(self):
+        return await self.stack.enter_async_context(
+            RawClient.connect(self.node.address)
+        )
+
+    async def beat(self, client, name, tags="*"):
+        body = {
+            "clientID": name,
+            "consumerDataSet": [
+                {
+                    "groupName": "G", "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "subscriptionDataSet": [
+                        {"topic": "T", "subString": tags, "subVersion": 1}
+                    ],
+                }
+            ],
+        }  # fmt: skip
+        beat = HeartbeatData.decode(json.dumps(body).encode())
+        await ask(client, RequestCode.HEART_BEAT, beat.encode())
+
+    async def send(self, count, queue_id=0):
+        client = await self.connect()
+        for _ in range(count):
+            fields = SEND | {"queueId": str(queue_id)}
+            await ask(client, RequestCode.SEND_MESSAGE, b"x", **fields)
+
+    async def pull(self, client, offset, queue_id=0, count=8):
+        fields = {
+            "consumerGroup": "G", "topic": "T", "queueId": str(queue_id),
+            "queueOffset": str(offset), "maxMsgNums": str(count), "sysFlag": "0",
+            "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "1",
+        }  # fmt: skip
+        return await ask(client, RequestCode.PULL_MESSAGE, **fields)
+
+    def commit(self, offset, queue_id=0):
+        self.broker.offsets.commit("c", "G", "T", queue_id, offset)
+
+    def pass_time(self, seconds):
+        """Let time pass as the samples see it: one each 10 s."""
+        for _ in range(seconds // 10):
+            self.clock.ms += 10_000
+            self.broker.statistics.count_up()
+            self.watch.sample()
+
+    def kinds(self):
+        return [each.kind for each in self.watch.problems if each.group == "G"]
+
+
+async def ask(client, code, body=b"", **fields):
+    command = Command.request(code, body=body)
+    command.ext_fields = fields
+    answer = await client.call(command)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+@pytest.fixture
+async def incident(tmp_path):
+    clock = ManualClock(NOW)
+    settings = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+    async with (
+        running_node(tmp_path, settings, clock=clock) as node,
+        AsyncExitStack() as stack,
+    ):
+        yield Incident(node, clock, stack)
+
+
+async def test_nobody_consumes(incident):
+    client = await incident.client()
+    await incident.send(5)
+    incident.commit(1)
+    await client.stream.aclose()
+    while incident.broker.consumers.client_ids("G"):
+        await incident.broker.next_turn()
+    incident.pass_time(20)
+    assert incident.kinds() == []
+    incident.pass_time(60)
+    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    assert problem.say.startswith("Nobody consumes; 4 messages wait. The last client ")
+    assert "(its connection was lost)" in problem.say
+    assert "c1 at 127.0.0.1:" in problem.more[0]
+    incident.pass_time(60)
+    assert incident.watch.problems[0].since_ms <= incident.clock.now_ms() - 60_000
+    incident.commit(5)
+    incident.pass_time(10)
+    assert incident.kinds() == []
+    assert incident.watch.progress.groups == {}
+
+
+async def test_a_blocked_handler_and_a_queue_of_nobody(incident):
+    client = await incident.client()
+    await incident.send(4)
+    await incident.send(4, queue_id=1)
+    await incident.pull(client, 0)
+    incident.commit(0)
+    incident.commit(0, queue_id=1)
+    incident.pass_time(90)
+    problem = next(each for each in incident.watch.problems if each.group == "G")
+    assert problem.kind == "unowned"
+    assert problem.say.startswith("Queue 1 of T belongs to nobody")
+    assert any("c1 finished nothing for" in each for each in problem.more)
+    assert any("with 4 messages in hand" in each for each in problem.more)
+
+
+async def test_compiled_pulls_tell_whose_queue_it_is(incident):
+    client = await incident.client()
+    await incident.send(9)
+    for offset in range(4):
+        await incident.pull(client, offset, count=1)
+    served = incident.broker.native_counts()
+    assert any(n for (_, code), (n, _) in served.items() if code == 11), served
+    incident.broker.statistics.count_up()
+    incident.commit(1)
+    incident.pass_time(20)
+    (queue, *_) = [q for q in incident.watch.group("G").queues if q.queue_id == 0]
+    assert (queue.owner, queue.in_hand, queue.lag) == ("c1", 3, 8)
+
+
+async def test_members_that_differ(incident):
+    await incident.client("c1")
+    two = await incident.client("c2", tags="paid")
+    incident.pass_time(10)
+    assert incident.kinds() == ["members-differ"]
+    await incident.beat(two, "c2")
+    incident.pass_time(10)
+    assert incident.kinds() == []
+
+
+async def test_a_paused_group_names_who_paused_it(incident):
+    await incident.client()
+    await incident.send(2)
+    incident.commit(1)
+    body = json.dumps({"groupName": "G", "consumeEnable": False}).encode()
+    admin = await incident.connect()
+    await ask(admin, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+    incident.pass_time(70)
+    (problem, *_) = [each for each in incident.watch.problems if each.group == "G"]
+    assert problem.kind == "paused"
+    assert "consumeEnable is false, set by 127.0.0.1" in problem.say
+
+
+async def test_a_clock_that_is_ahead(incident):
+    incident.clock.ms -= 60_000  # SEND is born at 1,800,000,000,000
+    for _ in range(2):
+        await incident.send(1)
+        incident.watch.sample()
+    (problem,) = [each for each in incident.watch.problems if each.kind == "clock"]
+    assert problem.say.startswith("The clock of sender 127.0.0.1 is ")
+    assert problem.say.endswith(" ahead.")
+
+
+async def test_dead_letters_of_an_hour(incident):
+    incident.broker.topics.ensure("%DLQ%G", queues=1, perm=6)
+    for _ in range(3):
+        incident.broker.publish("%DLQ%G", b"x", queue_id=0)
+    incident.pass_time(10)
+    assert incident.kinds() == ["dead-letters"]
+    incident.pass_time(3_700)
+    assert incident.kinds() == []
+
+
+async def test_the_doors_show_the_same(incident):
+    await incident.send(3)
+    incident.commit(1)
+    incident.pass_time(90)
+    client = await incident.connect()
+    answer = await ask(client, OwnRequestCode.GET_VIEW, view="problems")
+    rows = json.loads(answer.body)["rows"]
+    assert [row["kind"] for row in rows if row["group"]] == ["nobody"]
+    status, body = await get(incident.node, "/api/problems")
+    assert (status, json.loads(body)["rows"]) == ("200 OK", rows)
+    _, text = await get(incident.node, "/metrics")
+    levels = {
+        level: sum(r["level"] == level for r in rows) for level in ("bad", "warn")
+    }
+    scrape = Scrape(text)
+    for level, number in levels.items():
+        assert scrape.value("rmq_problems", level=level) == number
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({}, "view= is none of"), ({"view": "x"}, "view=x is none of"),
+        ({"view": "topics", "sort": "y"}, "sort=y is none of"),
+        ({"view": "topics", "n": "-1"}, "n=-1 is no number"),
+        ({"view": "topic", "name": "Tt"}, "no topic is called Tt"),
+        ({"view": "group"}, "name is missing"),
+        ({"view": "group", "name": "Gg"}, "no group is called Gg; did you mean G?"),
+    ],
+)  # fmt: skip
+async def test_queries_that_are_wrong(incident, fields, remark):
+    incident.commit(0)
+    client = await incident.connect()
+    command = Command.request(OwnRequestCode.GET_VIEW)
+    command.ext_fields = fields
+    answer = await client.call(command)
+    assert answer.code != ResponseCode.SUCCESS
+    assert remark in answer.remark
+
+
+async def test_lists(incident):
+    client = await incident.client()
+    await incident.send(3)
+    incident.commit(1)
+    for n in range(5):
+        incident.broker.topics.ensure(f"quiet-{n}", queues=2, perm=6)
+    incident.pass_time(20)
+
+    async def view(kind, **query):
+        answer = await ask(client, OwnRequestCode.GET_VIEW, view=kind, **query)
+        return json.loads(answer.body)
+
+    found = await view("topics", q="QUIET", sort="name", n="2", **{"from": "1"})
+    assert (found["total"], found["found"]) == (6, 5)
+    assert [row["name"] for row in found["rows"]] == ["quiet-1", "quiet-2"]
+    first = (await view("topics"))["rows"][0]
+    assert (first["name"], first["lag"], first["kept"]) == ("T", 2, 3)
+    (row,) = (await view("groups"))["rows"]
+    assert (row["name"], row["lag"], row["clients"]) == ("G", 2, 1)
+    group = await view("group", name="G")
+    assert [q["lag"] for q in group["queues"] if q["lag"]] == [2]
+    topic = await view("topic", name="T")
+    assert topic["queues"][0]["end"] == "3"
+    (one,) = [c for c in (await view("clients"))["rows"] if c["kind"] == "consumer"]
+    assert (one["client"], one["group"]) == ("c1", "G")
+    assert (await view("overview"))["groups"] == [row | {"waits_ms": 10_000}]
