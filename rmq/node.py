@@ -21,6 +21,7 @@ from rmq.broker.broker import Broker, open_broker
 from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
 from rmq.config import build
+from rmq.console.config import ConsoleConfig
 from rmq.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
@@ -31,6 +32,7 @@ from rmq.remoting.tls import TlsConfig, read_tls_config
 from rmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
+    from rmq.console.server import ConsoleServer
     from rmq.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,8 @@ class Node(msgspec.Struct):
     is_stopping: bool = False
     http_port: int = 0
     """Port of metrics and health; 0 if they are not served."""
+    console_port: int = 0
+    """Port of the console; 0 if it is not served."""
 
     @property
     def address(self) -> str:
@@ -98,7 +102,11 @@ async def run_broker(
     tls = read_tls_config(values or {})
     client = RemotingClient(tls=tls)
     server = _server(config, tls, client)
-    async with _open_http(config) as http, trio.open_nursery() as nursery:
+    async with (
+        _open_http(config) as http,
+        _open_console(values or {}) as console,
+        trio.open_nursery() as nursery,
+    ):
         await nursery.start(server.run)
         await nursery.start(client.run)
         name_servers, name_server = config.name_servers, None
@@ -133,9 +141,7 @@ async def run_broker(
                 await inner.start(broker.run)
                 if name_server is not None and broker.advertised.is_guess:
                     name_server.guess(broker.advertised.address)
-                if http is not None:
-                    nursery.start_soon(_serve_http, node, broker, http)
-                    node.http_port = http.port
+                _serve_pages(nursery, node, broker, http, console)
                 _freeze()
                 task_status.started(node)
         finally:
@@ -184,6 +190,44 @@ async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]
     finally:
         with trio.CancelScope(shield=True):  # else it would hide the broker's error
             await http.close()
+
+
+@asynccontextmanager
+async def _open_console(
+    values: Mapping[str, str],
+) -> AsyncIterator["ConsoleServer | None"]:
+    """Bind the port of the console, if it is enabled."""
+    config = build(ConsoleConfig, values)
+    if not config.console:
+        yield None
+        return
+    # imported on use: most brokers do without
+    from rmq.console.server import ConsoleServer
+
+    console = ConsoleServer(config)
+    await console.open()
+    logger.info("the console is on http://%s:%d", config.console_host, console.port)
+    try:
+        yield console
+    finally:
+        with trio.CancelScope(shield=True):  # else it would hide the broker's error
+            await console.close()
+
+
+def _serve_pages(
+    nursery: trio.Nursery,
+    node: Node,
+    broker: Broker,
+    http: "HttpServer | None",
+    console: "ConsoleServer | None",
+) -> None:
+    """Serve metrics, health and the console, as far as they are enabled."""
+    if http is not None:
+        nursery.start_soon(_serve_http, node, broker, http)
+        node.http_port = http.port
+    if console is not None:
+        nursery.start_soon(console.run, broker.context)
+        node.console_port = console.port
 
 
 async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:

@@ -29,6 +29,7 @@ from rmq.cli.options import (
 )
 from rmq.cli.service_manager import notify
 from rmq.config import build, describe
+from rmq.console.config import ConsoleConfig
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.remoting.tls import TlsConfig
@@ -41,6 +42,7 @@ CLASSES: tuple[type, ...] = (
     BrokerConfig,
     StoreConfig,
     ReplicationConfig,
+    ConsoleConfig,
     TlsConfig,
     NamesrvConfig,
 )

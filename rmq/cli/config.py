@@ -25,6 +25,7 @@ from rmq.config import (
     read_properties,
 )
 from rmq.config_document import document
+from rmq.console.config import ConsoleConfig
 from rmq.container.config import ContainerConfig
 from rmq.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
@@ -38,7 +39,14 @@ from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
-    "broker": (BrokerConfig, StoreConfig, ReplicationConfig, TlsConfig, NamesrvConfig),
+    "broker": (
+        BrokerConfig,
+        StoreConfig,
+        ReplicationConfig,
+        ConsoleConfig,
+        TlsConfig,
+        NamesrvConfig,
+    ),
     "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
     "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig),
 }
@@ -169,6 +177,7 @@ def print_document() -> None:
         ("Keys of the broker", [BrokerConfig]),
         ("Keys of the store", [StoreConfig]),
         ("Keys of replication", [ReplicationConfig]),
+        ("Keys of the console", [ConsoleConfig]),
         ("Keys of TLS, of both", [TlsConfig]),
         ("Keys of plugins", wanted_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),

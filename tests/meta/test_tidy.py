@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 28_600, ".pyx": 8_350}
+BUDGET = {".py": 31_000, ".pyx": 8_350}
 """ARCHITECTURE.md, Size, says what each part of it is for."""
 
 NOT_COUNTED = (
@@ -145,6 +145,8 @@ def test_broad_except_stands_only_in_supervisors():
         "rmq/remoting/dispatch.py",
         "rmq/plugins.py",
         "rmq/broker/broker.py",
+        "rmq/console/live.py",
+        "rmq/console/server.py",
         "rmq/broker/register.py",
         "rmq/client/handlers.py",
         "rmq/client/portal.py",

@@ -1,0 +1,1 @@
+"""The console: what the broker says about itself, in a browser."""

@@ -1,0 +1,53 @@
+"""diff: what has changed in a state of JSON values, nested as the state is.
+
+{"a": {"3": {"b": 5}}}   a member, an element, a member: the new value
+{"a": {"=": value}}      replaced as a whole
+{"a": {"+": value}}      a line of numbers has moved on by one
+"""
+
+from typing import Any, Final
+
+UNCHANGED: Final = object()
+
+
+def diff(old: Any, new: Any) -> Any:  # noqa: ANN401 - values of JSON
+    """Return the change from `old` to `new`; UNCHANGED if there is none."""
+    if old == new and type(old) is type(new):
+        return UNCHANGED
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        changes = {name: diff(old[name], new[name]) for name in new}
+        return {name: c for name, c in changes.items() if c is not UNCHANGED}
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        if len(new) > 1 and _is_line(new) and _is_line(old) and old[1:] == new[:-1]:
+            return {"+": new[-1]}
+        pairs = enumerate(zip(old, new, strict=True))
+        elements = {str(at): diff(*pair) for at, pair in pairs}
+        return {at: c for at, c in elements.items() if c is not UNCHANGED}
+    return (
+        {"=": new}
+        if isinstance(new, dict | list) or isinstance(old, dict | list)
+        else new
+    )
+
+
+def _is_line(values: list[Any]) -> bool:
+    return all(isinstance(each, int | float) for each in values)
+
+
+def apply(state: Any, change: Any) -> Any:  # noqa: ANN401 - as the page does it
+    """Return the state after a change, as `live.js` applies it."""
+    if not isinstance(change, dict):
+        return change
+    if "=" in change:
+        return change["="]
+    if "+" in change:
+        return [*state[1:], change["+"]]
+    if isinstance(state, list):
+        return [
+            apply(each, change[str(at)]) if str(at) in change else each
+            for at, each in enumerate(state)
+        ]
+    return {
+        name: apply(each, change[name]) if name in change else each
+        for name, each in state.items()
+    }

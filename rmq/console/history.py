@@ -1,0 +1,42 @@
+"""History: messages in and out of the last five minutes, one number a second.
+
+Taken from two counters of the store, in all 600 numbers; nothing is kept for single
+topics.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+SECONDS: Final = 300
+
+
+class History:
+    """Belongs to the trio thread."""
+
+    def __init__(self, broker: "BrokerContext") -> None:
+        self._broker = broker
+        self._last = self._totals()
+        self.incoming: deque[int] = deque([0] * SECONDS, maxlen=SECONDS)
+        self.outgoing: deque[int] = deque([0] * SECONDS, maxlen=SECONDS)
+
+    def _totals(self) -> tuple[int, int]:
+        stats = self._broker.store.statistics()
+        return stats.put_messages, stats.transferred_messages
+
+    async def run(self) -> None:
+        """Take a sample each second until cancelled."""
+        while True:
+            await trio.sleep(1)
+            self.sample()
+
+    def sample(self) -> None:
+        """Add what came and went since the last sample."""
+        now = self._totals()
+        self.incoming.append(max(0, now[0] - self._last[0]))
+        self.outgoing.append(max(0, now[1] - self._last[1]))
+        self._last = now

@@ -1,0 +1,264 @@
+"""Routes: which path answers what, and who may ask.
+
+All paths below `/api/` are JSON; errors are `{"error": "sentence"}`.  The right to look
+is that of request 20003, GET_VIEW.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import trio
+
+from rmq import __version__
+from rmq.broker.watch.views import MAX_TEXT, VIEWS, Turns
+from rmq.config import describe
+from rmq.console.config import ConsoleConfig
+from rmq.console.files import File, read_files
+from rmq.console.headers import is_known_host, is_own_page
+from rmq.console.history import History
+from rmq.console.live import Compute, Live
+from rmq.console.sessions import SESSION_MS, Sessions
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+JSON: Final = "application/json"
+MAX_FOUND: Final = 9
+MAX_CHANGES: Final = 200
+WHY_READ_ONLY: Final = "the console only shows; rmq admin changes"
+
+
+class Request(NamedTuple):
+    """A request whose size is within the limits."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    address: str
+
+
+class Answer(NamedTuple):
+    """What is sent back."""
+
+    body: bytes
+    status: int = HTTPStatus.OK
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-store"),)
+
+
+class Stream(NamedTuple):
+    """An event stream; `user` must still be signed in while it is open."""
+
+    view: str
+    query: Mapping[str, str]
+    compute: Compute
+    key: str
+
+
+def refusal(status: HTTPStatus, sentence: str) -> Answer:
+    """Return an error as the page shows it."""
+    return Answer(msgspec.json.encode({"error": sentence}), status)
+
+
+class Routes:
+    """The answers of one broker's console."""
+
+    def __init__(self, config: ConsoleConfig, broker: "BrokerContext") -> None:
+        self._names = config.names()
+        self._broker = broker
+        self._files = read_files()
+        self.sessions = Sessions(broker)
+        self.live = Live()
+        self.history = History(broker)
+        self.port = config.console_port
+
+    async def answer(self, request: Request) -> Answer | Stream:
+        """Answer a request; errors of ours are for the caller."""
+        if not is_known_host(request.headers.get("host", ""), self._names):
+            return refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "The console does not know this name: add it to rmq.consoleHosts.",
+            )
+        if request.method == "POST":
+            return self._post(request)
+        if request.method not in ("GET", "HEAD"):
+            return refusal(
+                HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and POST are known."
+            )
+        if not request.path.startswith("/api/"):
+            return self._file(request)
+        key = self.key_of(request)
+        user = self.sessions.user(key, request.address)
+        if user is None:
+            return refusal(
+                HTTPStatus.UNAUTHORIZED, "Sign in with a user of this broker."
+            )
+        try:
+            return await self._api(request, user, key)
+        except RequestRejected as error:
+            status = HTTPStatus.BAD_REQUEST
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                status = HTTPStatus.NOT_FOUND
+            return refusal(status, f"{error.remark[:1].upper()}{error.remark[1:]}.")
+
+    def key_of(self, request: Request) -> str:
+        """Return the key of the session that the cookie names."""
+        wanted = f"rmq-{self.port}"
+        for part in request.headers.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == wanted:
+                return value
+        return ""
+
+    # -- files
+
+    def _file(self, request: Request) -> Answer:
+        file = self._files.get(request.path)
+        if file is None:
+            return refusal(HTTPStatus.NOT_FOUND, "There is no such page.")
+        headers = [("Cache-Control", "no-cache"), ("ETag", file.etag)]
+        headers.append(("Vary", "Accept-Encoding"))
+        if request.headers.get("if-none-match") == file.etag:
+            return Answer(
+                b"", HTTPStatus.NOT_MODIFIED, file.content_type, tuple(headers)
+            )
+        return self._sent(file, request, headers)
+
+    def _sent(
+        self, file: File, request: Request, headers: list[tuple[str, str]]
+    ) -> Answer:
+        body = file.content
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body = file.packed
+            headers.append(("Content-Encoding", "gzip"))
+        return Answer(body, HTTPStatus.OK, file.content_type, tuple(headers))
+
+    # -- data
+
+    async def _api(self, request: Request, user: str, key: str) -> Answer | Stream:
+        name = request.path.removeprefix("/api/")
+        if name == "live":
+            view = request.query.get("view", "")
+            query = {k: v for k, v in request.query.items() if k != "view"}
+            compute = self._compute(view, query)
+            await compute()  # an error is an answer, not the end of a stream
+            return Stream(view, query, compute, key)
+        if name == "session":
+            await trio.lowlevel.checkpoint()
+            return _json(self._session(user))
+        if name == "find":
+            return _json(await self._find(request.query.get("q", "")[:MAX_TEXT]))
+        if name == "config":
+            await trio.lowlevel.checkpoint()
+            return _json(self._config())
+        if name == "audit":
+            await trio.lowlevel.checkpoint()
+            changes = list(self._broker.audit.all())[-MAX_CHANGES:]
+            rows = [msgspec.to_builtins(each) for each in reversed(changes)]
+            return _json({"now": self._broker.clock.now_ms(), "rows": rows})
+        if name in VIEWS:
+            return _json(await self._compute(name, request.query)())
+        return refusal(HTTPStatus.NOT_FOUND, "There is no such path.")
+
+    def _compute(self, name: str, query: Mapping[str, str]) -> Compute:
+        view = VIEWS.get(name)
+        if view is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"no view is called {name[:20]}"
+            )
+
+        async def compute() -> dict[str, Any]:
+            state = await view(self._broker, query)
+            if name == "overview":
+                state["incoming"] = list(self.history.incoming)
+                state["outgoing"] = list(self.history.outgoing)
+            return state
+
+        return compute
+
+    def _session(self, user: str) -> dict[str, Any]:
+        config = self._broker.config
+        return {
+            "user": user, "signed_in": self.sessions.is_needed, "write": False,
+            "reason": WHY_READ_ONLY, "node": config.broker_name,
+            "cluster": config.broker_cluster_name, "version": __version__,
+            "now": self._broker.clock.now_ms(),
+            "problems": len(self._broker.watch.problems),
+        }  # fmt: skip
+
+    async def _find(self, text: str) -> dict[str, Any]:
+        """Return names that contain a text: those that begin with it first."""
+        wanted, turns = text.lower(), Turns(self._broker)
+        found: list[tuple[bool, str, str]] = []
+        groups = dict.fromkeys(self._broker.offsets.group_names())
+        groups |= dict.fromkeys(self._broker.consumers.group_names())
+        for kind, names in (("topic", self._broker.topics.all()), ("group", groups)):
+            for name in names if wanted else ():
+                if wanted in name.lower():
+                    found.append((not name.lower().startswith(wanted), name, kind))
+                await turns()
+        found.sort()
+        rows = [{"kind": kind, "name": name} for _, name, kind in found[:MAX_FOUND]]
+        return {"rows": rows, "found": len(found)}
+
+    def _config(self) -> dict[str, Any]:
+        rows = [
+            {"key": key, "value": value, "is_default": is_default}
+            for config in self._broker.configs()
+            for key, value, is_default in describe(config)
+        ]
+        return {"now": self._broker.clock.now_ms(), "rows": rows}
+
+    # -- changes
+
+    def _post(self, request: Request) -> Answer:
+        headers = request.headers
+        is_ours = is_own_page(
+            headers.get("origin", ""),
+            headers.get("host", ""),
+            headers.get("sec-fetch-site", ""),
+        )
+        is_json = headers.get("content-type", "").partition(";")[0].strip() == JSON
+        if not is_ours or headers.get("x-rmq") != "1" or not is_json:
+            return refusal(
+                HTTPStatus.FORBIDDEN, "This request does not come from the console."
+            )
+        if request.path == "/api/sign-out":
+            self.sessions.sign_out(self.key_of(request))
+            return self._with_cookie("", 0)
+        if request.path != "/api/sign-in":
+            return refusal(HTTPStatus.NOT_FOUND, f"Not here: {WHY_READ_ONLY}.")
+        try:
+            given = msgspec.json.decode(request.body, type=Credentials)
+            key = self.sessions.sign_in(given.user, given.password, request.address)
+        except msgspec.MsgspecError:
+            return refusal(HTTPStatus.BAD_REQUEST, "user and password are wanted.")
+        except RequestRejected as error:
+            return refusal(HTTPStatus.FORBIDDEN, error.remark)
+        return self._with_cookie(key, SESSION_MS // 1_000)
+
+    def _with_cookie(self, key: str, seconds: int) -> Answer:
+        # the port is in the name: browsers keep cookies of all ports of a host together
+        cookie = (
+            f"rmq-{self.port}={key}; HttpOnly; SameSite=Strict; Path=/; "
+            f"Max-Age={seconds}"
+        )
+        headers = (("Cache-Control", "no-store"), ("Set-Cookie", cookie))
+        return Answer(b"{}", headers=headers)
+
+
+class Credentials(msgspec.Struct):
+    """What the sign-in form sends."""
+
+    user: str
+    password: str
+
+
+def _json(value: object) -> Answer:
+    return Answer(msgspec.json.encode(value))

@@ -1,0 +1,126 @@
+"""Sessions: who is signed in, with the users and rules of access control.
+
+A sign-in signs a request for a view with user and password, as `rmq top` does, and
+lets access control judge it.  The session keeps this signed request, not the password,
+and it is judged again at each use: a session ends when user, password or rules change.
+"""
+
+import secrets
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from rmq.access.signature import sign
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import OwnRequestCode
+from rmq.protocol.command import Command
+from rmq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+SESSION_MS: Final = 8 * 3_600_000
+MAX_SESSIONS: Final = 1_000
+MAX_WRONG: Final = 5
+"""Wrong passwords of an address in `WRONG_MS`; then it waits."""
+
+WRONG_MS: Final = 60_000
+MAX_ADDRESSES: Final = 1_000
+MAX_NAME: Final = 128
+REFUSED: Final = (
+    "User or password is wrong, or this user may not look (Get on the cluster). After "
+    f"{MAX_WRONG} wrong ones this address waits for a minute."
+)
+
+
+class Caller(NamedTuple):
+    """A browser, as rules about source addresses see it."""
+
+    remote_address: str
+
+
+class Session(NamedTuple):
+    """A signed request, and when it ends."""
+
+    user: str
+    proof: Command
+    ends_ms: int
+
+
+class Sessions:
+    """Without access control everybody is in, and nobody has a name."""
+
+    def __init__(self, broker: "BrokerContext") -> None:
+        self._rights = broker.rights
+        self._clock: Clock = broker.clock
+        self.is_needed = bool(broker.registered.guards)
+        self._sessions: dict[str, Session] = {}
+        self._wrong: dict[str, deque[int]] = {}
+
+    def sign_in(self, user: str, password: str, address: str) -> str:
+        """Return the key of a new session; RequestRejected with a sentence."""
+        self._check_pace(address)
+        proof = Command.request(OwnRequestCode.GET_VIEW)
+        if 0 < len(user) <= MAX_NAME and 0 < len(password) <= MAX_NAME:
+            sign(proof, user, password)
+        try:
+            self._check(proof, address)
+        except RequestRejected as refusal:
+            self._note_wrong(address)
+            raise RequestRejected(refusal.code, REFUSED) from None
+        now_ms = self._clock.now_ms()
+        for key in [k for k, s in self._sessions.items() if s.ends_ms <= now_ms]:
+            del self._sessions[key]
+        if len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        key = secrets.token_urlsafe(32)
+        self._sessions[key] = Session(user, proof, now_ms + SESSION_MS)
+        return key
+
+    def sign_out(self, key: str) -> None:
+        """End a session, which may be unknown."""
+        self._sessions.pop(key, None)
+
+    def user(self, key: str, address: str) -> str | None:
+        """Return the user of a session that may look; None: sign in first."""
+        if not self.is_needed:
+            return ""
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        is_over = session.ends_ms <= self._clock.now_ms()
+        if is_over or not self._may_look(session.proof, address):
+            del self._sessions[key]
+            return None
+        return session.user
+
+    def _may_look(self, proof: Command, address: str) -> bool:
+        try:
+            self._check(proof, address)
+        except RequestRejected:
+            return False
+        return True
+
+    def _check(self, proof: Command, address: str) -> None:
+        # a guard reads only the address of a connection
+        self._rights.check(proof, cast("Connection", Caller(address)))
+
+    def _check_pace(self, address: str) -> None:
+        wrong = self._wrong.get(_host(address), deque())
+        now_ms = self._clock.steady_ms()
+        if len(wrong) == MAX_WRONG and now_ms - wrong[0] < WRONG_MS:
+            raise RequestRejected(
+                1, "Too many wrong passwords. Wait for a minute, then try again."
+            )
+
+    def _note_wrong(self, address: str) -> None:
+        host = _host(address)
+        wrong = self._wrong.pop(host, None) or deque(maxlen=MAX_WRONG)
+        wrong.append(self._clock.steady_ms())
+        if len(self._wrong) >= MAX_ADDRESSES:
+            del self._wrong[next(iter(self._wrong))]
+        self._wrong[host] = wrong
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
