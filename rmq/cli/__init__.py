@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "namesrv": "Start a name server alone.",
     "send": "Send a message, or one for each line.",
     "store": "Show, check and repair a store; no broker is needed.",
+    "top": "Show problems, groups and topics of running brokers, again and again.",
 }
 """Commands with their sentences: each is an object in the module of the same name."""
 

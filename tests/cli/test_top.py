@@ -1,0 +1,84 @@
+"""`rmq top` in a pipe and on a terminal, against a running broker."""
+
+import json
+import os
+import pty
+import re
+import sys
+import termios
+from subprocess import Popen
+
+import pytest
+import trio
+from click.testing import CliRunner
+
+from rmq.cli import main
+from rmq.testing import running_node
+
+
+@pytest.fixture
+async def node(tmp_path):
+    async with running_node(tmp_path / "store") as node:
+        context = node.broker.context
+        context.topics.ensure("Orders", queues=1, perm=6)
+        for _ in range(3):
+            context.publish("Orders", b"x", queue_id=0)
+        context.offsets.commit("c", "billing", "Orders", 0, 1)
+        context.watch.sample()
+        yield node
+
+
+async def run(*arguments):
+    return await trio.to_thread.run_sync(
+        lambda: CliRunner().invoke(main, ["top", *arguments])
+    )
+
+
+async def test_one_table_in_a_pipe(node):
+    result = await run("--once", "-b", node.address)
+    head, row = result.output.splitlines()
+    assert head == "group\tbehind\twaitsMs\toutPerSecond\tclients\twhy"
+    assert re.fullmatch(r"billing\t2\t\d+\t0.00\t0\t", row)
+
+
+async def test_one_document(node):
+    result = await run("--once", "--json", "-n", node.name_servers[0])
+    (state,) = json.loads(result.output)
+    assert [row["name"] for row in state["groups"]] == ["billing"]
+
+
+async def test_nobody_answers():
+    result = await run("--once", "-b", "127.0.0.1:1")
+    assert result.exit_code == 3
+
+
+def start(command, terminal):
+    return Popen(command, stdin=terminal, stdout=terminal, stderr=terminal)
+
+
+@pytest.mark.slow
+async def test_a_terminal_is_mended(node):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-m", "rmq", "top", "-d", "0.2", "-b", node.address]
+    process = start(command, theirs)
+    try:
+        text = b""
+        with trio.fail_after(20):
+            while b"billing" not in text:
+                text += await trio.to_thread.run_sync(os.read, ours, 65_536)
+        assert b"\x1b[?1049h" in text
+        os.write(ours, b"/ord\n q")
+        with trio.fail_after(20):
+            while b"\x1b[?1049l" not in text:
+                text += await trio.to_thread.run_sync(os.read, ours, 65_536)
+            assert await trio.to_thread.run_sync(process.wait) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert text.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")
+    assert termios.tcgetattr(theirs) == before
+    assert re.search(rb"Orders", text)
+    os.close(ours)
+    os.close(theirs)
