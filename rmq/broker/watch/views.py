@@ -35,6 +35,11 @@ NEAR_AMONG: Final = 2_000
 """Names among which similar ones are looked for."""
 
 TURN_S: Final = 0.001
+NAMES_AT_ONCE: Final = 64
+"""Names of a list that are looked at between two looks at the clock."""
+
+MAX_START: Final = 1_000
+"""A list is filtered rather than read to its end."""
 
 Query = Mapping[str, str]
 View = Callable[["BrokerContext", Query], Awaitable[dict[str, Any]]]
@@ -95,10 +100,11 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them."""
     wanted = _Wanted(query, ("in", "out", "lag", "groups", "queues", "name"))
     turns, lags = Turns(broker), await _lag_by_topic(broker)
-    broker.statistics.count_up()
     found: list[tuple[Any, str]] = []
     total = 0
-    for name, config in broker.topics.all().items():
+    for number, (name, config) in enumerate(broker.topics.all().items()):
+        if number % NAMES_AT_ONCE == 0:
+            await turns()
         if not wanted.system and _is_internal(broker, name):
             continue
         total += 1
@@ -116,7 +122,6 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         elif wanted.sort == "queues":
             key = config.write_queue_nums
         found.append((key, name))
-        await turns()
     rows = []
     for name in wanted.cut(found):
         rows.append(_topic_row(broker, name, lags))
@@ -134,7 +139,6 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     if config is None:
         _unknown("topic", name, broker.topics.all())
     broker.watch.look()
-    broker.statistics.count_up()
     turns, lags = Turns(broker), await _lag_by_topic(broker)
     queues = []
     for queue_id in range(
@@ -160,13 +164,14 @@ async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return groups: those that match `q`, by `sort`, from `from` on, `n` of them."""
     wanted = _Wanted(query, ("lag", "waits", "out", "clients", "name"))
     broker.watch.look()
-    broker.statistics.count_up()
     turns = Turns(broker)
     names = dict.fromkeys(broker.offsets.group_names())
     names |= dict.fromkeys(broker.consumers.group_names())
     found: list[tuple[Any, str]] = []
     total = 0
-    for name in names:
+    for number, name in enumerate(names):
+        if number % NAMES_AT_ONCE == 0:
+            await turns()
         if not wanted.system and name.startswith("CID_RMQ_SYS_"):
             continue
         total += 1
@@ -182,7 +187,6 @@ async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         elif wanted.sort == "clients":
             key = len(broker.consumers.client_ids(name))
         found.append((key, name))
-        await turns()
     rows = []
     for name in wanted.cut(found):
         rows.append(_group_row(broker, name))
@@ -201,7 +205,6 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         _unknown("group", name, broker.offsets.group_names())
     broker.watch.look()
     await trio.lowlevel.checkpoint()
-    broker.statistics.count_up()
     facts = broker.watch.group(name)
     online = broker.consumers.group(name)
     return {
@@ -272,9 +275,10 @@ class _Wanted:
         if self.sort not in sorts:
             raise _bad(f"sort={self.sort[:20]} is none of {', '.join(sorts)}")
         is_text = self.sort in ("name", "group", "client")
+        self._is_text = is_text
         self._is_up = (query.get("up") == "1") != is_text
         self.system = query.get("system") == "1"
-        self.start = _number(query, "from", 0, 1_000_000)
+        self.start = _number(query, "from", 0, MAX_START)
         self._count = _number(query, "n", DEFAULT_ROWS, MAX_ROWS)
 
     def matches(self, name: str) -> bool:
@@ -282,13 +286,17 @@ class _Wanted:
         return not self._text or self._text in name.lower()
 
     def cut(self, found: list[tuple[Any, Any]]) -> list[Any]:
-        """Return the wanted part in the wanted order."""
+        """Return the wanted part in the wanted order.
+
+        Most names of a large broker have the amount zero: these are not sorted.
+        """
         stop = self.start + self._count
         choose = heapq.nsmallest if self._is_up else heapq.nlargest
-        if stop > len(found) // 4:
-            ordered = sorted(found, reverse=not self._is_up)
-        else:
-            ordered = choose(stop, found)
+        if self._is_text:
+            return [each for _, each in choose(stop, found)[self.start :]]
+        ordered = choose(stop, [pair for pair in found if pair[0]])
+        idle = [pair for pair in found if not pair[0]]
+        ordered = idle[:stop] + ordered if self._is_up else ordered + idle[:stop]
         return [each for _, each in ordered[self.start : stop]]
 
 

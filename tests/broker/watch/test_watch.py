@@ -245,6 +245,12 @@ async def test_lists(incident):
     found = await view("topics", q="QUIET", sort="name", n="2", **{"from": "1"})
     assert (found["total"], found["found"]) == (6, 5)
     assert [row["name"] for row in found["rows"]] == ["quiet-1", "quiet-2"]
+    found = await view("topics", sort="lag", up="1", n="3")
+    assert [row["lag"] for row in found["rows"]] == [0, 0, 0]
+    found = await view("topics", sort="lag", n="9")
+    assert [row["lag"] for row in found["rows"]] == [2, 0, 0, 0, 0, 0]
+    found = await view("topics", sort="name", up="1", n="2")
+    assert [row["name"] for row in found["rows"]] == ["quiet-4", "quiet-3"]
     first = (await view("topics"))["rows"][0]
     assert (first["name"], first["lag"], first["kept"]) == ("T", 2, 3)
     (row,) = (await view("groups"))["rows"]
