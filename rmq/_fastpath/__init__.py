@@ -44,6 +44,7 @@ _NAMES = {
     "watermark": "Watermark",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> object:

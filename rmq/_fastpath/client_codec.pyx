@@ -553,7 +553,7 @@ cdef class ClientCodec:
 cdef object _sent(const RawHeader *raw, _Pending entry):
     """Return the result of a send; None if the header is not plain, or refuses."""
     cdef int32_t i
-    cdef int64_t number = 0, queue_id = -1, queue_offset = -1
+    cdef int64_t queue_id = -1, queue_offset = -1
     cdef str offset_id = None, transaction_id = None, recall = None
     if raw.code != 0 and not 10 <= raw.code <= 12:
         return None

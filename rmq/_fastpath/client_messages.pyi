@@ -1,7 +1,7 @@
 from collections.abc import Callable, Collection, Coroutine
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, type_check_only
 
 class SendStatus(IntEnum):
     """Which copies the broker has waited for; the message is stored with any."""
@@ -44,6 +44,7 @@ class SendResult:
     def status(self) -> SendStatus:
         """Which copies the broker has waited for; the message is stored with any."""
 
+@type_check_only
 class Lease(Protocol):
     """What has handed a message out."""
 

@@ -7,7 +7,7 @@ holds no neighbours. Tags are compared again here, because brokers compare their
 """
 
 import struct
-from datetime import UTC, datetime
+from datetime import UTC as _UTC, datetime
 from socket import AF_INET, AF_INET6, inet_ntop
 
 cimport cython
@@ -21,7 +21,7 @@ from libc.string cimport memchr, memcmp
 
 from rmq._fastpath.decode cimport OK, RecordParts, RecordStatus, split_record
 from rmq._fastpath.endian cimport get32, get64
-from rmq._fastpath.layout cimport RecordFlag, RecordLayout
+from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.decode import RecordStatus as STATUSES
 from rmq._fastpath.properties import decode_properties
 
@@ -135,12 +135,12 @@ cdef class ReceivedMessage:
     @property
     def born_at(self):
         """When the producer sent it, by the producer's clock."""
-        return datetime.fromtimestamp(self.born_ms / 1e3, UTC)
+        return datetime.fromtimestamp(self.born_ms / 1e3, _UTC)
 
     @property
     def stored_at(self):
         """When the broker stored it."""
-        return datetime.fromtimestamp(self.stored_ms / 1e3, UTC)
+        return datetime.fromtimestamp(self.stored_ms / 1e3, _UTC)
 
     @property
     def born_host(self):
