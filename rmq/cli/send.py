@@ -35,6 +35,9 @@ GROUP: Final = "rmq-send"
 WINDOW: Final = 256
 """Sends without an answer: enough to hide the way to the broker and back."""
 
+INTERRUPTED_WAIT_S: Final = 1.0
+"""After Ctrl-C, for the answers to what was sent before."""
+
 READ_SIZE: Final = 1 << 16
 MAX_INPUT: Final = 128 << 20
 """The highest maxMessageSize of a broker."""
@@ -286,9 +289,17 @@ def _send_all(
             wait(0.5, 0)
         except KeyboardInterrupt:
             printer.is_interrupted = True
-            for each in window.arrivals(1.0):
-                printer.show(each)
+            _show_late(window, printer)
             printer.unanswered = window.pending
+
+
+def _show_late(window: Window, printer: _Printer) -> None:
+    """Show the answers that come although nobody waits for all of them any more."""
+    end = time.monotonic() + INTERRUPTED_WAIT_S
+    while window.pending and (left_s := end - time.monotonic()) > 0:
+        for each in window.arrivals(left_s):
+            if each.note is not None:
+                printer.show(each)
 
 
 def _pace(window: Window, printer: _Printer, due: float) -> None:

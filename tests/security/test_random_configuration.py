@@ -130,7 +130,7 @@ async def run(folder, seed, changes):
 
 
 async def test_some_changes(tmp_path, autojump_clock):
-    life = await run(tmp_path, 1, 100)
+    life = await run(tmp_path, 1, 200)
     assert life.taken > 10
     assert life.refused > 40
 

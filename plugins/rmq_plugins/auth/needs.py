@@ -21,7 +21,7 @@ from rmq.access.rights import Need
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
-from rmq.protocol.bodies.pop import BatchAckRequestBody
+from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,
     QueryAssignmentRequestBody,
@@ -379,8 +379,8 @@ def _create_groups(request: Command) -> Needs:
 
 
 def _batch_acks(request: Command) -> Needs:
-    """Sub on group and topic of each ack of the body."""
-    for ack in BatchAckRequestBody.decode(request.body).acks:
+    """Sub on group and topic of each ack of the body, or of none."""
+    for ack in BatchAckRequestBody.decode(request.body).acks or [BatchAck()]:
         yield Need(resources.group(ack.group or ""), SUB)
         yield Need(resources.topic(ack.topic or ""), SUB)
 
