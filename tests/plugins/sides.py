@@ -13,6 +13,7 @@ from rmq.protocol.hosts import host_bytes
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
+from rmq_plugins.pull.handler import PullHandler
 from tests.plugins.conftest import (
     Caller,
     RecordingConnection,
@@ -69,6 +70,8 @@ class Side:
             ours.detach(), MAIN, self.connection.remote_host
         )
         self.connection.token = self.token
+        self.broker.connection_of = {self.token: self.connection}.get
+        self.pulls = self.caller.find(PullHandler)
         self.decoder = FrameDecoder()
         self.replies = {}
 
@@ -85,6 +88,7 @@ class Side:
                     self.serve(token, frame)
                 self.broker.arrivals.flush()
                 self.reactor.flush()
+            self.run_held_pulls()
             self.collect()
 
     def serve(self, token, frame):
@@ -93,6 +97,13 @@ class Side:
         answer = self.caller.handle(request, self.connection)
         if not request.is_oneway and answer is not None:
             self.reactor.send(token, encode(getattr(answer, "response", answer)))
+
+    def run_held_pulls(self):
+        """Go on with the pulls that compiled code gave back, as the service does."""
+        for returned in self.pulls.take_returned():
+            self.pulls.go_on(returned)
+        while self.pulls.held.has_more:
+            self.pulls.held.run_turn()
 
     def collect(self):
         while True:

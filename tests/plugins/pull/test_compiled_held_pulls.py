@@ -36,7 +36,6 @@ class Waiter:
         self.side = side
         self.pulls = side.caller.find(PullHandler)
         side.connection.token = side.token
-        side.broker.connection_of = {side.token: side.connection}.get
         subscribe(side)
         fill(side, 12)
         self._opaque = 1_000
@@ -70,10 +69,6 @@ class Waiter:
         """Have everything run that can run now."""
         self.side.broker.arrivals.flush()
         self.side.play([b""])
-        for returned in self.pulls.take_returned():
-            self.pulls.go_on(returned)
-        while self.pulls.held.has_more:
-            self.pulls.held.run_turn()
 
     def pass_time(self, ms):
         """Let time pass, and end the pulls whose time is over."""
