@@ -152,20 +152,22 @@ def _head(states: Sequence[Mapping[str, Any]], flow: Rates, width: int) -> list[
 
 def _groups(rows: Sequence[Row], width: int) -> list[str]:
     name = NAME_WIDTH if width < WIDE else 2 * NAME_WIDTH
-    lines = [f"{'GROUP':{name}}    BEHIND       WAITS     OUT/S    CL  WHY"]
+    lines = [f"{'GROUP':{name}}    BEHIND       WAITS     OUT/S    CL  WHY"[:width]]
     for row in rows:
         waits = span(row["waits_ms"]) if row["lag"] else ""
         text = (
             f"{cut(harmless(row['name']), name):{name}}  {short(row['lag']):>8}  "
             f"{waits:>10}  {short(row['out']):>8}  {row['clients']:>4}  "
         )
-        lines.append((text + _fit(harmless(row["say"]), width - len(text))).rstrip())
+        say = _fit(harmless(row["say"]), width - len(text))
+        lines.append((text + say)[:width].rstrip())
     return lines
 
 
 def _topics(rows: Sequence[Row], width: int) -> list[str]:
     name = NAME_WIDTH if width < WIDE else 2 * NAME_WIDTH
-    lines = [f"{'TOPIC':{name}}      IN/S     OUT/S    BEHIND      KEPT  QUEUES"]
+    head = f"{'TOPIC':{name}}      IN/S     OUT/S    BEHIND      KEPT  QUEUES"
+    lines = [head[:width]]
     for row in rows:
         amounts = (short(row[key]) for key in ("in", "out", "lag", "kept"))
         cells = "  ".join(f"{amount:>8}" for amount in amounts)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.cli.frame import Choice, Rates, frame, merged, rates, short
+from rmq.cli.text import harmless
 
 PROBLEM = {"place": "search", "say": "Nobody consumes; 8.7 million messages wait."}
 
@@ -111,4 +112,4 @@ def test_every_picture_fits(names, width, height, say):
     lines = shown(size=(width, height), states=states)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
-    assert all(line.isprintable() for line in lines)
+    assert [harmless(line) for line in lines] == lines
