@@ -1,6 +1,7 @@
 """Held pulls of the compiled handler: kept, woken and ended as Python does."""
 
 import math
+import os
 import random
 import socket
 import time
@@ -367,7 +368,8 @@ def test_a_hundred_thousand_pulls_and_a_message_each_millisecond(compiled):
         polls += 1
     while len(side.replies) < count:  # what the socket did not take at once
         side.play([b""])
-    assert longest_s < 0.02, "a turn is half a millisecond"
+    limit_s = 0.1 if "asan" in os.environ.get("LD_PRELOAD", "") else 0.02
+    assert longest_s < limit_s, "a turn is half a millisecond"
     assert polls > 10
     answers = [each for each in compiled.answers().items() if each[0] >= 2_000]
     assert [opaque for opaque, _ in answers] == list(range(2_000, 2_000 + count))
