@@ -35,8 +35,8 @@ GROUP: Final = "rmq-send"
 WINDOW: Final = 256
 """Sends without an answer: enough to hide the way to the broker and back."""
 
-INTERRUPTED_WAIT_S: Final = 1.0
-"""After Ctrl-C, for the answers to what was sent before."""
+INTERRUPTED_WAIT_S: Final = 3.0
+"""After Ctrl-C, for answers: those of a new topic take a second or two."""
 
 READ_SIZE: Final = 1 << 16
 MAX_INPUT: Final = 128 << 20
