@@ -115,7 +115,11 @@ def subscribe(side, version=VERSION, expression="*", kind="TAG", model="CLUSTERI
 
 
 def state(side):
-    """What clients and tables see; who woke a pull that waited makes no difference."""
+    """What clients and tables see.
+
+    Who wakes a pull that waits makes no difference, nor how often it found nothing: one
+    that compiled code gives back is looked up once more.
+    """
     found = side.store.statistics()
     sent = side.connection.sent
     late = {
@@ -126,7 +130,6 @@ def state(side):
         [encode(each) for each in sent if not each.is_response],
         json.loads(b"".join(side.broker.offsets.snapshot())),
         found.get_found,
-        found.get_missed,
         found.transferred_messages,
     )
 
