@@ -31,6 +31,7 @@ from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import decode
 from rmq.protocol.hosts import host_bytes
+from rmq.protocol.records import decode_stored
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.dispatch import Held
 from rmq.store.config import StoreConfig
@@ -327,3 +328,19 @@ def make_caller(open_broker: OpenBroker) -> Callable[..., Caller]:
         return made
 
     return make
+
+
+def records(caller, topic="T", queue_id=0):
+    """Return what a queue holds, in order."""
+    found, offset = [], 0
+    while True:
+        got = caller.broker.store.reads.get(topic, queue_id, offset, 32)
+        if not got.message_count:
+            return found
+        found += decode_stored(got.body)
+        offset = got.next_begin_offset
+
+
+def bodies(caller, **more):
+    """Return the bodies of `records`."""
+    return [record.body for record in records(caller, **more)]

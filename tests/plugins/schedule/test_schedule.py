@@ -17,6 +17,7 @@ from rmq_plugins.schedule.deliver import (
     RETRY_MS,
     Deliveries,
 )
+from tests.plugins.conftest import bodies, records
 
 
 @pytest.fixture
@@ -28,20 +29,6 @@ def send_delayed(caller, level, body=b"later", **more):
     return caller.send(
         body=body, properties=f"DELAY\x01{level}\x02TAGS\x01A\x02", **more
     )
-
-
-def records(caller, topic="T", queue_id=0):
-    found, offset = [], 0
-    while True:
-        got = caller.broker.store.reads.get(topic, queue_id, offset, 32)
-        if not got.message_count:
-            return found
-        found += decode_stored(got.body)
-        offset = got.next_begin_offset
-
-
-def bodies(caller, **more):
-    return [record.body for record in records(caller, **more)]
 
 
 def deliver(caller, level=1):

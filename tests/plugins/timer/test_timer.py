@@ -10,7 +10,6 @@ from trio.testing import MockClock
 
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.handles import RecallHandle
-from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.durability import RefusalKind
 from rmq.store.message_store import MessageStore
@@ -18,7 +17,7 @@ from rmq.store.timer_checkpoint import TimerCheckpoint
 from rmq.testing import TrioClock
 from rmq_plugins.timer.deliver import NEVER_IN_A_SLOT, RETRY_S, Deliveries
 from rmq_plugins.timer.intake import due_time, out_time
-from tests.plugins.conftest import build_context
+from tests.plugins.conftest import bodies, build_context, records
 
 KEY = "0A00000100"
 DAY_S = 86_400
@@ -28,20 +27,6 @@ def send_timed(caller, name="TIMER_DELAY_MS", value="5000", body=b"later", **mor
     return caller.send(
         body=body, properties=f"{name}\x01{value}\x02TAGS\x01A\x02", **more
     )
-
-
-def records(caller, topic="T", queue_id=0):
-    found, offset = [], 0
-    while True:
-        got = caller.broker.store.reads.get(topic, queue_id, offset, 32)
-        if not got.message_count:
-            return found
-        found += decode_stored(got.body)
-        offset = got.next_begin_offset
-
-
-def bodies(caller, **more):
-    return [record.body for record in records(caller, **more)]
 
 
 def work(caller, ms=0):
