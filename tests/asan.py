@@ -11,6 +11,7 @@ compiler has no libasan. WORKERS=2 sets how many processes run tests.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -48,9 +49,9 @@ MARKS = "not interop and not crash and not spark and not distribution"
 
 def find_library() -> str | None:
     """Return the path of the compiler's libasan."""
-    compiler = os.environ.get("CC", "cc")
+    compiler = shlex.split(os.environ.get("CC", "cc"))
     path = subprocess.run(
-        [compiler, "-print-file-name=libasan.so"],
+        [*compiler, "-print-file-name=libasan.so"],
         capture_output=True,
         text=True,
         check=True,
