@@ -27,6 +27,9 @@ MAX_OF_QUEUE: Final = 20_000
 SLACK: Final = 1_000
 """Ended checkpoints that a heap may hold besides as many as it needs."""
 
+Place = tuple[str, str, int]
+"""Topic, group, queue."""
+
 Key = tuple[str, str, int, int, int]
 """Topic, group, queue, start and time of the POP."""
 
@@ -105,7 +108,10 @@ class Checkpoints:
     def __init__(self, broker: BrokerContext) -> None:
         self._offsets = broker.offsets
         self._durable = broker.store.durability.durable
-        self.queues: dict[tuple[str, str, int], PopQueue] = {}
+        self.queues: dict[Place, PopQueue] = {}
+        self._places_of: dict[str, set[Place]] = {}
+        """By the name of a topic, and by that of a group."""
+
         self.by_key: dict[Key, Checkpoint] = {}
         self.due: list[tuple[int, int, Checkpoint]] = []
         self._serial = 0
@@ -125,8 +131,13 @@ class Checkpoints:
 
     def begin(self, topic: str, group: str, queue_id: int, offset: int) -> PopQueue:
         """Begin to pop a queue at an offset."""
-        queue = PopQueue(topic, group, queue_id, offset)
-        self.queues[topic, group, queue_id] = queue
+        place, queue = (
+            (topic, group, queue_id),
+            PopQueue(topic, group, queue_id, offset),
+        )
+        self.queues[place] = queue
+        for name in (topic, group):
+            self._places_of.setdefault(name, set()).add(place)
         return queue
 
     def reset(self, queue: PopQueue, offset: int) -> PopQueue:
@@ -136,21 +147,21 @@ class Checkpoints:
 
     def _topic_changed(self, name: str, topic: object) -> None:
         if topic is None:
-            self._forget(lambda queue: queue.topic == name)
+            self._forget(name, 0)
 
     def _group_changed(self, name: str) -> None:
         if self._groups.get(name) is None:
-            self._forget(lambda queue: queue.group == name)
+            self._forget(name, 1)
 
-    def _forget(self, matches: Callable[[PopQueue], bool]) -> None:
-        """Drop queues and their checkpoints."""
-        gone = [key for key, queue in self.queues.items() if matches(queue)]
-        for key in gone:
-            self.queues.pop(key).is_gone = True
-        if gone:
-            dropped = [each for each in self.by_key.values() if each.queue.is_gone]
-            for checkpoint in dropped:
-                self.end(checkpoint)
+    def _forget(self, name: str, part: int) -> None:
+        """Forget the queues of a topic or group; their checkpoints end when due."""
+        gone = [each for each in self._places_of.get(name, ()) if each[part] == name]
+        for place in gone:
+            self.queues.pop(place).is_gone = True
+            for each in place[:2]:
+                self._places_of[each].discard(place)
+                if not self._places_of[each]:
+                    del self._places_of[each]
 
     # -- checkpoints
 

@@ -460,6 +460,26 @@ def test_a_topic_made_again_gets_no_old_messages(popping):
     assert popping.pop() == []
 
 
+@pytest.mark.parametrize(
+    ("code", "fields", "kept"),
+    [
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}, {("Other", "T")}),
+        (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "T"}, {("T", "G")}),
+    ],
+)
+def test_queues_of_what_is_deleted_are_forgotten_alone(popping, code, fields, kept):
+    """Also where a topic and a group have one name."""
+    fill(popping.caller, 2)
+    popping.caller.topic("Other", queues=2)
+    popping.pop()
+    Popping(popping.caller, group="T", topic="Other").pop()
+    popping.caller.call(code, fields)
+    found = {place[:2] for place in popping.reviver._checkpoints.queues}
+    assert found >= kept
+    part = 0 if "topic" in fields else 1
+    assert not [place for place in found if place[part] == "T"]
+
+
 def test_a_reset_offset_counts(popping):
     fill(popping.caller)
     for message in popping.pop(queueId=0):
