@@ -21,7 +21,7 @@ from rmq.broker.statistics import (
     TOPIC_PUT_NUMS,
 )
 from rmq.broker.tables.filters import FilterTable
-from rmq.broker.watch.views import VIEWS
+from rmq.broker.watch.views import show_view
 from rmq.clock import Clock
 from rmq.config import Configuration, option, parse_properties
 from rmq.config_changes import apply_changes, as_properties
@@ -59,7 +59,6 @@ __all__ = [
     "ROLLBACK_NUMS",
     "SNDBCK2DLQ_TIMES",
     "TOPIC_PUT_NUMS",
-    "VIEWS",
     "Alarm",
     "ArrivalListener",
     "BatchPutResult",
@@ -112,5 +111,6 @@ __all__ = [
     "is_tag_type",
     "option",
     "parse_properties",
+    "show_view",
     "tag_codes",
 ]

@@ -19,6 +19,9 @@ Level = Literal["ok", "note", "warn", "bad"]
 BEHIND_MS: Final = 60_000
 """A group is behind if a message waits longer than this."""
 
+NOBODY_MS: Final = 4_000
+"""A group without members is named if a message waits, and nobody commits, so long."""
+
 STILL_MS: Final = 60_000
 """A client that has messages in hand and finishes none for this long is blocked."""
 
@@ -156,16 +159,23 @@ def why(group: GroupFacts) -> Reason:
 
 
 def _nobody(group: GroupFacts) -> Reason | None:
-    if group.clients or not group.is_behind or any(q.done_per_s for q in group.queues):
+    """Name a group without members soon: as a warning, for a client may restart."""
+    if group.clients or group.waits_ms < NOBODY_MS or not group.lag:
+        return None
+    waiting = [q for q in group.queues if q.lag and q.waits_ms >= NOBODY_MS]
+    if min(queue.still_ms for queue in waiting) < NOBODY_MS:
         return None
     left = group.left
+    has_just_left = left is not None and group.now_ms - left.at_ms < STILL_MS
+    if not has_just_left and _is_in_use(group):
+        return None
     how = ""
     if left is not None:
         order = "stopped in order" if left.is_in_order else "its connection was lost"
         ago = span(max(0, group.now_ms - left.at_ms))
         how = f" The last client left {ago} ago ({order})."
     return Reason(
-        level="bad",
+        level="bad" if group.is_behind else "warn",
         kind="nobody",
         say=f"Nobody consumes; {count(group.lag)} wait.{how}",
         more=() if left is None else (f"It was {left.client}.",),
@@ -393,6 +403,13 @@ ROWS: Final[tuple[Callable[[GroupFacts], Reason | None], ...]] = (
     _catching_up,
     _unexplained,
 )
+
+
+def _is_in_use(group: GroupFacts) -> bool:
+    """Return whether somebody who is no member commits, or may soon."""
+    if any(queue.done_per_s for queue in group.queues):
+        return True
+    return not group.is_behind and any(queue.in_hand for queue in group.queues)
 
 
 # -- words

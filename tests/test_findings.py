@@ -132,7 +132,7 @@ def test_the_worst_comes_first_and_the_list_ends():
 def test_a_group():
     facts = GroupFacts(name="G", now_ms=NOW)
     assert group_problems(facts) == []
-    waits = QueueFacts(topic="T", queue_id=0, lag=5, waits_ms=90_000, done_per_s=0.0)
+    waits = QueueFacts(topic="T", queue_id=0, lag=5, waits_ms=90_000, still_ms=90_000)
     facts = msgspec.structs.replace(facts, queues=(waits,))
     (problem,) = group_problems(facts)
     assert (problem.place, problem.group, problem.kind) == ("G", "G", "nobody")

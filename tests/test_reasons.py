@@ -14,7 +14,7 @@ def queue(queue_id=0, lag=0, **changes):
     values = {
         "topic": "T", "queue_id": queue_id, "lag": lag, "end": 1_000,
         "arriving_per_s": 10.0, "done_per_s": 10.0, "owner": "c0",
-        "waits_ms": 90_000 if lag else 0,
+        "waits_ms": 90_000 if lag else 0, "still_ms": 10_000,
     }  # fmt: skip
     return QueueFacts(**values | changes)
 
@@ -48,6 +48,22 @@ def test_nobody_consumes():
         "5.0 s ago (its connection was lost)"
         in why(group(queue(lag=1, done_per_s=0.0), clients=(), left=lost)).say
     )
+
+
+def test_nobody_is_a_warning_within_the_first_minute():
+    fresh = {"lag": 3, "done_per_s": None, "waits_ms": 4_000, "still_ms": 4_000}
+    reason = why(group(queue(**fresh), clients=()))
+    assert (reason.level, reason.kind) == ("warn", "nobody")
+    for change in ({"waits_ms": 3_900}, {"still_ms": 3_900}, {"in_hand": 2}):
+        assert why(group(queue(**fresh | change), clients=())).level == "ok"
+
+
+def test_who_has_just_left_may_have_finished_messages_a_moment_ago():
+    facts = queue(lag=3, done_per_s=9.0, waits_ms=5_000, still_ms=5_000, in_hand=1)
+    left = Left("c9", NOW - 6_000, is_in_order=True)
+    assert why(group(facts, clients=(), left=left)).kind == "nobody"
+    long_ago = Left("c9", NOW - 600_000, is_in_order=True)
+    assert why(group(facts, clients=(), left=long_ago)).level == "ok"
 
 
 def test_a_group_without_members_that_commits_is_a_pull_consumer():

@@ -5,6 +5,7 @@ is that of request 20003, GET_VIEW.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,7 +13,9 @@ import msgspec
 import trio
 
 from rmq import __version__
-from rmq.broker.watch.views import MAX_TEXT, VIEWS, Turns
+from rmq.broker.watch.message_views import MESSAGE_VIEWS, placed_record
+from rmq.broker.watch.queries import MAX_TEXT, Turns
+from rmq.broker.watch.views import VIEWS, show_view
 from rmq.config import describe
 from rmq.console.config import ConsoleConfig
 from rmq.console.files import File, read_files
@@ -162,8 +165,11 @@ class Routes:
             changes = list(self._broker.audit.all())[-MAX_CHANGES:]
             rows = [msgspec.to_builtins(each) for each in reversed(changes)]
             return _json({"now": self._broker.clock.now_ms(), "rows": rows})
-        if name in VIEWS:
-            return _json(await self._compute(name, request.query)())
+        if name == "body":
+            return await self._body(request, key)
+        if name in VIEWS or name in MESSAGE_VIEWS:
+            require = partial(self.sessions.require, key, request.address)
+            return _json(await show_view(self._broker, name, request.query, require))
         return refusal(HTTPStatus.NOT_FOUND, "There is no such path.")
 
     def _compute(self, name: str, query: Mapping[str, str]) -> Compute:
@@ -206,6 +212,16 @@ class Routes:
         found.sort()
         rows = [{"kind": kind, "name": name} for _, name, kind in found[:MAX_FOUND]]
         return {"rows": rows, "found": len(found)}
+
+    async def _body(self, request: Request, key: str) -> Answer:
+        """Answer the stored bytes of a body, for a file; a browser never shows them."""
+        require = partial(self.sessions.require, key, request.address)
+        record = await placed_record(self._broker, request.query, require)
+        headers = (
+            ("Cache-Control", "no-store"),
+            ("Content-Disposition", 'attachment; filename="body.bin"'),
+        )
+        return Answer(record.body, HTTPStatus.OK, "application/octet-stream", headers)
 
     def _config(self) -> dict[str, Any]:
         rows = [

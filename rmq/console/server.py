@@ -5,6 +5,7 @@ event stream is its last.  Limits: connections, streams, the size of a head and 
 body, the time of a request, the silence between two.
 """
 
+import ipaddress
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,11 @@ DRAIN_S: Final = 1.0
 CHECK_S: Final = 10.0
 """A stream's user is checked again so often."""
 
+OPEN_WARNING: Final = (
+    "the console on port %d of %s is open without authentication: everybody who "
+    "reaches it sees topics, groups and clients"
+)
+
 
 class ConsoleServer:
     """Binds its address in `open`, serves in `run`."""
@@ -69,6 +75,8 @@ class ConsoleServer:
         assert self._listeners, "open it first"
         self._routes = Routes(self._config, broker)
         self._routes.port = self.port
+        if not self._routes.sessions.is_needed and not _is_loopback(self._config):
+            logger.warning(OPEN_WARNING, self.port, self._config.console_host)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._routes.history.run)
@@ -193,6 +201,13 @@ class ConsoleServer:
                 await stream.send_all(_data(http, data))
             if scope.cancelled_caught:
                 return
+
+
+def _is_loopback(config: ConsoleConfig) -> bool:
+    try:
+        return ipaddress.ip_address(config.console_host).is_loopback
+    except ValueError:
+        return config.console_host.lower() == "localhost"
 
 
 async def _drain(stream: trio.SocketStream) -> None:

@@ -9,6 +9,7 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from rmq.access.policies import Action
 from rmq.access.signature import sign
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
@@ -93,6 +94,14 @@ class Sessions:
             del self._sessions[key]
             return None
         return session.user
+
+    def require(self, key: str, address: str, topic: str) -> None:
+        """Raise RequestRejected unless the user of a session may read a topic."""
+        session = self._sessions.get(key)
+        if session is not None:
+            connection = cast("Connection", Caller(address))
+            actions = Action.GET, Action.SUB
+            self._rights.require(session.proof, connection, topic, *actions)
 
     def _may_look(self, proof: Command, address: str) -> bool:
         try:

@@ -79,6 +79,10 @@ class TimerWheel:
         """Return the number of the earliest slot with units."""
         return self._numbers[0] if self._numbers else None
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of all slots with units, in no order."""
+        return list(self._numbers)
+
     def remove_first(self) -> None:
         """Remove the earliest slot: its messages are delivered."""
         del self._slots[heapq.heappop(self._numbers)]

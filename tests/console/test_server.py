@@ -213,6 +213,21 @@ async def next_event(events):
     return match[1].decode(), json.loads(match[2])
 
 
+@pytest.mark.parametrize(
+    ("host", "changes", "is_warned"),
+    [
+        ("127.0.0.1", {}, False), ("localhost", {}, False), ("0.0.0.0", {}, True),
+        ("0.0.0.0", AUTH, False),
+    ],
+)  # fmt: skip
+async def test_an_open_console_warns(tmp_path, caplog, host, changes, is_warned):
+    values = ON | changes | {"rmq.consoleHost": host}
+    async with running_node(tmp_path, values) as node:
+        await Browser(node.console_port).get("/")
+    told = [r for r in caplog.records if r.msg == module.OPEN_WARNING]
+    assert len(told) == is_warned
+
+
 async def test_streams_have_a_limit(plain, stack, monkeypatch):
     monkeypatch.setattr(module, "MAX_STREAMS", 2)
     _, browser = plain

@@ -1,14 +1,14 @@
 """Request 20003: a view of the broker, for `rmq doctor`, `rmq top` and the console.
 
 Field `view` names it, the other fields are its query: `q`, `sort`, `up`, `from`, `n`,
-`system`, `name`.  Body: a JSON object.
+`system`, `name`; for messages `topic`, `queue`, `offset`, `key`, `id`, `at`.  Body: a
+JSON object.  Messages need the right to read their topic, too.
 """
 
 import msgspec
 
-from rmq.errors import RequestRejected
-from rmq.plugin import VIEWS, BrokerContext, Connection
-from rmq.protocol.codes import ResponseCode
+from rmq.access.policies import Action
+from rmq.plugin import BrokerContext, Connection, show_view
 from rmq.protocol.command import Command
 
 
@@ -20,12 +20,11 @@ class ViewHandler:
 
     async def show(self, request: Command, connection: Connection) -> Command:
         """Answer the view."""
+
+        def require(topic: str) -> None:
+            rights = self._broker.rights
+            rights.require(request, connection, topic, Action.GET, Action.SUB)
+
         name = request.ext_fields.get("view", "")
-        view = VIEWS.get(name)
-        if view is None:
-            raise RequestRejected(
-                ResponseCode.INVALID_PARAMETER,
-                f"view={name[:20]} is none of {', '.join(VIEWS)}",
-            )
-        found = await view(self._broker, request.ext_fields)
+        found = await show_view(self._broker, name, request.ext_fields, require)
         return request.reply(body=msgspec.json.encode(found))

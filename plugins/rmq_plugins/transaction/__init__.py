@@ -21,6 +21,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, handler.resume)
     register.interceptor({TRAN_MSG}, log.hold_back, first=True)  # a delay comes after
     register.facts("transactions", lambda: {"asked": log.asked()})
+    register.facts("openTransactions", lambda: {"offsets": log.open_offsets()})
     register.service(Checker(broker, log).run, masters_only=True)
     register.service(log.ops.write_later, masters_only=True)
     register.on_stop(log.ops.write)

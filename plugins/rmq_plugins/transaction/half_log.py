@@ -46,6 +46,11 @@ MAX_OPEN: Final = 1_000_000
 MAX_LOOKED_AT: Final = 1_000
 """Transactions among which the oldest that is still open is looked for."""
 
+MAX_WALKED: Final = 10_000
+"""Half messages, ended or not, among which the list of open ones is looked for."""
+
+MAX_SHOWN: Final = 200
+
 _OFFSET: Final = re.compile("[0-9]{1,19}")
 
 
@@ -174,6 +179,12 @@ class HalfLog:
             return 0, -1
         place = TRANS_HALF_TOPIC, 0, QueueOffset(oldest)
         return len(self._live), self._store.reads.store_time_at(*place)
+
+    def open_offsets(self) -> list[int]:
+        """Return the newest records of the oldest transactions that have not ended."""
+        end = self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
+        walked = range(self.progress, min(end, self.progress + MAX_WALKED))
+        return list(islice((at for at in walked if at not in self.ops), MAX_SHOWN))
 
     def close(self, topic: str) -> None:
         """Count one open transaction of a topic less."""

@@ -6,58 +6,55 @@ most `MAX_ROWS` rows.  Unknown is null, never 0.  RequestRejected names what is 
 with a query.
 """
 
-import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
 
-from rmq import __version__
 from rmq.broker.statistics import GROUP_GET_NUMS, QUEUE_PUT_NUMS, TOPIC_PUT_NUMS
+from rmq.broker.watch.machine_views import brokers, delays, transactions
+from rmq.broker.watch.message_views import MESSAGE_VIEWS
 from rmq.broker.watch.picture import language_name
-from rmq.errors import RequestRejected
+from rmq.broker.watch.queries import (
+    MAX_ROWS,
+    Query,
+    Require,
+    Row,
+    Turns,
+    Wanted,
+    bad,
+    head,
+    name_of,
+    unknown,
+)
 from rmq.findings import level_counts
-from rmq.protocol.codes import ResponseCode
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmq.reasons import QueueFacts, why
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
 
-MAX_ROWS: Final = 200
-DEFAULT_ROWS: Final = 60
-MAX_TEXT: Final = 255
-"""Characters of a query's text."""
-
-NEAR_AMONG: Final = 2_000
-"""Names among which similar ones are looked for."""
-
-TURN_S: Final = 0.001
 NAMES_AT_ONCE: Final = 64
 """Names of a list that are looked at between two looks at the clock."""
 
-MAX_START: Final = 1_000
-"""A list is filtered rather than read to its end."""
-
-Query = Mapping[str, str]
 View = Callable[["BrokerContext", Query], Awaitable[dict[str, Any]]]
-Row = dict[str, Any]
 
 
-class Turns:
-    """Gives way after each millisecond of work."""
+def view_names() -> list[str]:
+    """Return the names of all views."""
+    return [*VIEWS, *MESSAGE_VIEWS]
 
-    def __init__(self, broker: "BrokerContext") -> None:
-        self._next_turn = broker.next_turn
-        self._began = trio.current_time()
 
-    async def __call__(self) -> None:
-        """Let others run if the millisecond is over."""
-        if trio.current_time() - self._began >= TURN_S:
-            await self._next_turn()
-            self._began = trio.current_time()
+async def show_view(
+    broker: "BrokerContext", name: str, query: Query, require: Require
+) -> dict[str, Any]:
+    """Return a view; `require` is asked for the right to topics with its messages."""
+    if name in MESSAGE_VIEWS:
+        return await MESSAGE_VIEWS[name](broker, query, require)
+    if name not in VIEWS:
+        raise bad(f"view={name[:20]} is none of {', '.join(view_names())}")
+    return await VIEWS[name](broker, query)
 
 
 async def problems(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
@@ -66,7 +63,7 @@ async def problems(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
     watch.look()
     await trio.lowlevel.checkpoint()
     return {
-        **_head(broker),
+        **head(broker),
         "sampled": watch.sampled_ms or None,
         "levels": level_counts(watch.problems),
         "rows": [msgspec.to_builtins(each) for each in watch.problems],
@@ -81,7 +78,7 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     of_topics = await topics(broker, {**rows, "sort": "in"})
     stats = broker.store.statistics()
     return {
-        **_head(broker),
+        **head(broker),
         "problems": [msgspec.to_builtins(each) for each in broker.watch.problems],
         "put": stats.put_messages,
         "got": stats.transferred_messages,
@@ -98,7 +95,7 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
 
 async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them."""
-    wanted = _Wanted(query, ("in", "out", "lag", "groups", "queues", "name"))
+    wanted = Wanted(query, ("in", "out", "lag", "groups", "queues", "name"))
     turns, lags = Turns(broker), await _lag_by_topic(broker)
     found: list[tuple[Any, str]] = []
     total = 0
@@ -127,17 +124,17 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         rows.append(_topic_row(broker, name, lags))
         await turns()
     return {
-        **_head(broker), "total": total, "found": len(found), "start": wanted.start,
+        **head(broker), "total": total, "found": len(found), "start": wanted.start,
         "rows": [row for row in rows if row is not None],
     }  # fmt: skip
 
 
 async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return one topic: its queues, and the groups that read it."""
-    name = _name(query)
+    name = name_of(query)
     config = broker.topics.get(name)
     if config is None:
-        _unknown("topic", name, broker.topics.all())
+        unknown("topic", name, broker.topics.all())
     broker.watch.look()
     turns, lags = Turns(broker), await _lag_by_topic(broker)
     queues = []
@@ -152,7 +149,7 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         await turns()
     readers = broker.offsets.groups_of(name)[:MAX_ROWS]
     return {
-        **_head(broker),
+        **head(broker),
         "row": _topic_row(broker, name, lags),
         "attributes": dict(config.attributes),
         "queues": queues,
@@ -162,7 +159,7 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
 
 async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return groups: those that match `q`, by `sort`, from `from` on, `n` of them."""
-    wanted = _Wanted(query, ("lag", "waits", "out", "clients", "name"))
+    wanted = Wanted(query, ("lag", "waits", "out", "clients", "name"))
     broker.watch.look()
     turns = Turns(broker)
     names = dict.fromkeys(broker.offsets.group_names())
@@ -192,23 +189,23 @@ async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         rows.append(_group_row(broker, name))
         await turns()
     return {
-        **_head(broker), "total": total, "found": len(found), "start": wanted.start,
+        **head(broker), "total": total, "found": len(found), "start": wanted.start,
         "rows": rows,
     }  # fmt: skip
 
 
 async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return one group: why it is behind, its queues and clients."""
-    name = _name(query)
+    name = name_of(query)
     is_known = broker.offsets.topics_of(name) or broker.consumers.group(name)
     if not is_known and broker.groups.get(name) is None:
-        _unknown("group", name, broker.offsets.group_names())
+        unknown("group", name, broker.offsets.group_names())
     broker.watch.look()
     await trio.lowlevel.checkpoint()
     facts = broker.watch.group(name)
     online = broker.consumers.group(name)
     return {
-        **_head(broker),
+        **head(broker),
         "row": _group_row(broker, name),
         "kind": online.consume_type if online else None,
         "model": online.message_model if online else None,
@@ -226,7 +223,7 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
 
 async def clients(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return consumers and producers that are online, one row a group and client."""
-    wanted = _Wanted(query, ("group", "client"))
+    wanted = Wanted(query, ("group", "client"))
     turns = Turns(broker)
     found: list[tuple[Any, Row]] = []
     total = 0
@@ -247,7 +244,7 @@ async def clients(broker: "BrokerContext", query: Query) -> dict[str, Any]:
                 found.append(((row[wanted.sort], id(row)), row))
             await turns()
     return {
-        **_head(broker), "total": total, "found": len(found), "start": wanted.start,
+        **head(broker), "total": total, "found": len(found), "start": wanted.start,
         "rows": wanted.cut(found),
     }  # fmt: skip
 
@@ -260,87 +257,14 @@ VIEWS: Final[Mapping[str, View]] = {
     "groups": groups,
     "group": group,
     "clients": clients,
+    "delays": delays,
+    "transactions": transactions,
+    "brokers": brokers,
 }
-
-
-# -- queries
-
-
-class _Wanted:
-    """The filter, the order and the part of a list."""
-
-    def __init__(self, query: Query, sorts: tuple[str, ...]) -> None:
-        self._text = query.get("q", "")[:MAX_TEXT].lower()
-        self.sort = query.get("sort") or sorts[0]
-        if self.sort not in sorts:
-            raise _bad(f"sort={self.sort[:20]} is none of {', '.join(sorts)}")
-        is_text = self.sort in ("name", "group", "client")
-        self._is_text = is_text
-        self._is_up = (query.get("up") == "1") != is_text
-        self.system = query.get("system") == "1"
-        self.start = _number(query, "from", 0, MAX_START)
-        self._count = _number(query, "n", DEFAULT_ROWS, MAX_ROWS)
-
-    def matches(self, name: str) -> bool:
-        """Whether the text is a part of a name."""
-        return not self._text or self._text in name.lower()
-
-    def cut(self, found: list[tuple[Any, Any]]) -> list[Any]:
-        """Return the wanted part in the wanted order.
-
-        Most names of a large broker have the amount zero: these are not sorted.
-        """
-        stop = self.start + self._count
-        choose = heapq.nsmallest if self._is_up else heapq.nlargest
-        if self._is_text:
-            return [each for _, each in choose(stop, found)[self.start :]]
-        ordered = choose(stop, [pair for pair in found if pair[0]])
-        idle = [pair for pair in found if not pair[0]]
-        ordered = idle[:stop] + ordered if self._is_up else ordered + idle[:stop]
-        return [each for _, each in ordered[self.start : stop]]
-
-
-def _number(query: Query, name: str, default: int, most: int) -> int:
-    text = query.get(name) or str(default)
-    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
-        raise _bad(f"{name}={text[:20]} is no number")
-    return min(int(text), most)
-
-
-def _name(query: Query) -> str:
-    name = query.get("name", "")
-    if not 0 < len(name) <= MAX_TEXT:
-        raise _bad("name is missing, or longer than 255 characters")
-    return name
-
-
-def _bad(reason: str) -> RequestRejected:
-    return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)
-
-
-def _unknown(what: str, name: str, names: Any) -> NoReturn:  # noqa: ANN401 - iterable
-    # imported on use: it is large, and a broker may never be asked
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(islice(names, NEAR_AMONG)), 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise RequestRejected(
-        ResponseCode.QUERY_NOT_FOUND, f"no {what} is called {name}{hint}"
-    )
+"""Views without messages."""
 
 
 # -- rows
-
-
-def _head(broker: "BrokerContext") -> dict[str, Any]:
-    config = broker.config
-    return {
-        "now": broker.clock.now_ms(),
-        "node": config.broker_name,
-        "cluster": config.broker_cluster_name,
-        "version": __version__,
-        "up_ms": max(0, broker.clock.now_ms() - broker.boot_ms),
-    }
 
 
 def _disk(broker: "BrokerContext") -> dict[str, Any]:

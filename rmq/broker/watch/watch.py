@@ -1,6 +1,7 @@
 """Watch: samples a broker, and keeps the list of what is wrong with it.
 
-A sample comes every 10 s, or every 2 s while somebody looks.  It pauses after each
+A sample comes every 10 s, or every 2 s while somebody looks, after a client left a
+group, and until it is certain whether a group has no consumer.  It pauses after each
 millisecond of work, so that a broker of any size serves meanwhile.
 """
 
@@ -19,7 +20,7 @@ from rmq.broker.watch.progress import Progress
 from rmq.clock import Clock
 from rmq.findings import Problem, group_problems, problems
 from rmq.protocol.topics import RETRY_PREFIX
-from rmq.reasons import BEHIND_MS, GroupFacts
+from rmq.reasons import BEHIND_MS, NOBODY_MS, GroupFacts
 from rmq.words import span
 
 if TYPE_CHECKING:
@@ -65,11 +66,13 @@ class Watch:
         self._set_by: dict[str, str] = {}
         self._looked_ms = -LOOKED_AT_MS
         self._wanted = trio.Event()
+        self._is_uncertain = False
 
     def attach(self, broker: "BrokerContext") -> None:
         """Watch this broker."""
         self._broker = broker
         broker.consumers.on_leave.append(self.departures.add)
+        broker.consumers.on_leave.append(lambda *_: self.look())
         broker.offsets.on_reset.append(self.progress.suspect)
 
     def on_arrivals(self, arrived: Mapping[QueueKey, int]) -> None:
@@ -94,7 +97,8 @@ class Watch:
         """Sample until cancelled: the service of the watch."""
         task_status.started()
         while True:
-            pause_s = LOOKED_AT_SAMPLE_S if self.is_looked_at else SAMPLE_S
+            is_soon = self.is_looked_at or self._is_uncertain
+            pause_s = LOOKED_AT_SAMPLE_S if is_soon else SAMPLE_S
             with trio.move_on_after(pause_s):
                 await self._wanted.wait()
             self._wanted = trio.Event()
@@ -150,12 +154,16 @@ class Watch:
     def _choose(self, names: list[str], now_ms: int) -> Iterator[None]:
         """Add the groups that need a reason to `names`, the longest wait first."""
         assert self._broker is not None, "attach it first"
-        waits = dict.fromkeys(self._broker.consumers.mismatches.differing(), BEHIND_MS)
+        consumers = self._broker.consumers
+        self._is_uncertain = False
+        waits = dict.fromkeys(consumers.mismatches.differing(), BEHIND_MS)
         waits |= dict.fromkeys(self.failing, BEHIND_MS)
         for name, topics in list(self.progress.groups.items()):
             queues = [queue for each in topics.values() for queue in each.values()]
             waited = max((queue.waits_ms(now_ms) for queue in queues), default=0)
             waits[name] = max(waited, waits.get(name, 0))
+            if any(queue.lag for queue in queues) and waited < NOBODY_MS:
+                self._is_uncertain |= not consumers.client_ids(name)
             yield
         names += heapq.nlargest(MAX_GROUPS, waits, key=waits.__getitem__)
 

@@ -8,7 +8,7 @@ import { badge, views } from './views.js';
 
 const at = (id) => document.getElementById(id);
 const main = at('main'), live = at('live'), jump = at('jump'), found = at('found');
-const PARENT = { topic: 'topics', group: 'groups' };
+const PARENT = { topic: 'topics', group: 'groups', message: 'messages' };
 let turn = 0, view = null;
 
 function where() {
@@ -44,7 +44,7 @@ async function show() {
     if (hadFocus !== null) { current.field.focus(); current.field.setSelectionRange(hadFocus, hadFocus); }
   };
   try {
-    if (current.once) { place(await ask(current.once)); status('live', Date.now()); return; }
+    if (current.once) { place(await ask(current.once, current.query)); status('live', Date.now()); return; }
     const { view: stream, query: wanted = {} } = current.live;
     place(await ask(stream === 'overview' ? 'session' : stream, wanted).then((state) => (stream === 'overview' ? null : state)) ?? await first(stream, wanted, place, problem));
     if (stream !== 'overview') follow(stream, wanted, place, (why) => problem(new Error(why)));
@@ -106,7 +106,7 @@ jump.addEventListener('blur', shut);
 
 let isGo = false;
 document.addEventListener('keydown', (event) => {
-  if (event.target.closest('input') || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest('input, select, textarea, dialog') || event.ctrlKey || event.metaKey || event.altKey) return;
   if (isGo) { isGo = false; const link = document.querySelector(`.rail a[data-key="${CSS.escape(event.key)}"]`); if (link) { event.preventDefault(); location.hash = link.getAttribute('href'); } return; }
   const actions = { '/': () => jump.focus(), g: () => { isGo = true; }, t: nextTheme, p: () => pause(!paused()) };
   if (actions[event.key]) { event.preventDefault(); actions[event.key](); }

@@ -1,5 +1,7 @@
 // Elements without a framework. All text enters as text nodes; markup is never parsed.
 
+import { plain } from './format.js';
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 function build(node, props, children) {
@@ -8,7 +10,7 @@ function build(node, props, children) {
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? '' : value);
   }
-  for (const child of children.flat(9)) if (child !== null && child !== undefined && child !== false) node.append(child);
+  for (const child of children.flat(9)) if (child !== null && child !== undefined && child !== false) node.append(typeof child === 'object' ? child : plain(child));
   return node;
 }
 
@@ -17,7 +19,7 @@ export const s = (tag, props, ...children) => build(document.createElementNS(SVG
 
 // Writes only what differs, so that focus, selection and scroll stay.
 export function put(node, text) {
-  const now = String(text);
+  const now = plain(text);
   const only = node.firstChild;
   if (only?.nodeType === 3 && !only.nextSibling) { if (only.data !== now) only.data = now; } else node.textContent = now;
 }

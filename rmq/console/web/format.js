@@ -22,3 +22,6 @@ export function span(ms) {
 const two = (n) => String(n).padStart(2, '0');
 export function clock(ms) { const d = new Date(ms); return `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`; }
 export function moment(ms) { const d = new Date(ms); return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${clock(ms)}`; }
+
+// What others wrote must neither hide nor turn text around: such characters are shown by number.
+export const plain = (text) => String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (each) => (each === '\n' || each === '\t' ? each : `\\u{${each.codePointAt(0).toString(16)}}`));

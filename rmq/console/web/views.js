@@ -4,6 +4,8 @@ import { h, put, url } from './dom.js';
 import { bytes, count, moment, rate, short, span } from './format.js';
 import { command, figures, problems, table } from './parts.js';
 import { tide } from './plot.js';
+import { brokers, delays, transactions } from './machine.js';
+import { dead, message, messages } from './messages.js';
 
 const levelTone = (row) => (row.level === 'bad' || row.level === 'warn' ? row.level : '');
 const groupColumns = [
@@ -89,7 +91,7 @@ function topic(query) {
     { label: 'First offset', num: true, narrow: true, text: (r) => r.first }, { label: 'End', num: true, narrow: true, text: (r) => r.end }, { label: 'Kept', num: true, text: (r) => short(r.kept) },
   ]);
   const groups = table('Groups', groupColumns.filter((c) => !c.narrow), { empty: 'No group reads this topic.' });
-  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/topics' }, 'Topics')), h('h1', { class: 'mono' }, query.name)), facts.node,
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/topics' }, 'Topics')), h('h1', { class: 'mono' }, query.name), h('a', { href: url('messages', { topic: query.name }) }, 'messages')), facts.node,
     h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Queues')), queues.node), h('section', null, h('header', null, h('h2', null, 'Groups that read it')), groups.node)));
   return { title: query.name, live: { view: 'topic', query }, node, update(s) { top = Math.max(...s.queues.map((q) => q.in), .001); facts.draw(s); queues.draw(s.queues); groups.draw(s.groups); } };
 }
@@ -136,7 +138,7 @@ function still(title, path, columns, note) {
 }
 
 export const views = {
-  overview, problems: allProblems, topic, group,
+  overview, problems: allProblems, topic, group, messages, message, dead, delays, transactions, brokers,
   topics: (query) => listing('Topics', 'topics', topicColumns, query, 'in'),
   groups: (query) => listing('Groups', 'groups', groupColumns, query, 'lag'),
   clients: (query) => listing('Clients', 'clients', clientColumns, query, 'group'),

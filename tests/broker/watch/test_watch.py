@@ -1,10 +1,13 @@
 """Incidents on a running broker: the sentence, and that it goes when mended."""
 
 import json
+import time
 from contextlib import AsyncExitStack
 
 import pytest
+import trio
 
+from rmq.broker.watch import watch as watch_module
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -103,10 +106,14 @@ async def test_nobody_consumes(incident):
     await client.stream.aclose()
     while incident.broker.consumers.client_ids("G"):
         await incident.broker.next_turn()
-    incident.pass_time(20)
+    incident.watch.sample()
     assert incident.kinds() == []
-    incident.pass_time(60)
+    incident.pass_time(10)
     (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    assert problem.level == "warn"
+    incident.pass_time(70)
+    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    assert problem.level == "bad"
     assert problem.say.startswith("Nobody consumes; 4 messages wait. The last client ")
     assert "(its connection was lost)" in problem.say
     assert "c1 at 127.0.0.1:" in problem.more[0]
@@ -116,6 +123,33 @@ async def test_nobody_consumes(incident):
     incident.pass_time(10)
     assert incident.kinds() == []
     assert incident.watch.progress.groups == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("was_online", [True, False])
+async def test_nobody_is_named_within_15_s(incident, was_online, monkeypatch):
+    """The watch takes the samples itself, while the clock runs 100 times faster."""
+    monkeypatch.setattr(watch_module, "SAMPLE_S", 0.1)
+    monkeypatch.setattr(watch_module, "LOOKED_AT_SAMPLE_S", 0.02)
+    began = time.monotonic()
+    incident.clock.now_ms = lambda: NOW + round((time.monotonic() - began) * 100_000)
+    incident.clock.steady_ms = incident.clock.now_ms
+    incident.commit(0)
+    incident.watch.look()
+    while incident.watch.is_looked_at:  # noqa: ASYNC110 - the clock wakes nobody
+        await trio.sleep(0.001)
+    if was_online:
+        client = await incident.client()
+        await incident.send(1)
+        await client.stream.aclose()
+        while incident.broker.consumers.client_ids("G"):
+            await incident.broker.next_turn()
+    left_ms = incident.clock.now_ms()
+    await incident.send(2)
+    with trio.fail_after(3):
+        while "nobody" not in incident.kinds():  # noqa: ASYNC110 - nor do problems
+            await trio.sleep(0.001)
+    assert incident.clock.now_ms() - left_ms <= 15_000
 
 
 async def test_a_blocked_handler_and_a_queue_of_nobody(incident):

@@ -1,0 +1,128 @@
+"""Queries of views: their texts, lists that are filtered, sorted and cut, and turns.
+
+RequestRejected names what is wrong with a query.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import trio
+
+from rmq import __version__
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+MAX_ROWS: Final = 200
+DEFAULT_ROWS: Final = 60
+MAX_TEXT: Final = 255
+"""Characters of a query's text."""
+
+NEAR_AMONG: Final = 2_000
+"""Names among which similar ones are looked for."""
+
+TURN_S: Final = 0.001
+MAX_START: Final = 1_000
+"""A list is filtered rather than read to its end."""
+
+Query = Mapping[str, str]
+Row = dict[str, Any]
+Require = Callable[[str], object]
+"""Raises RequestRejected unless whoever asks may read this topic."""
+
+
+class Turns:
+    """Gives way after each millisecond of work."""
+
+    def __init__(self, broker: "BrokerContext") -> None:
+        self._next_turn = broker.next_turn
+        self._began = trio.current_time()
+
+    async def __call__(self) -> None:
+        """Let others run if the millisecond is over."""
+        if trio.current_time() - self._began >= TURN_S:
+            await self._next_turn()
+            self._began = trio.current_time()
+
+
+def head(broker: "BrokerContext") -> dict[str, Any]:
+    """Return what every view begins with."""
+    config = broker.config
+    return {
+        "now": broker.clock.now_ms(),
+        "node": config.broker_name,
+        "cluster": config.broker_cluster_name,
+        "version": __version__,
+        "up_ms": max(0, broker.clock.now_ms() - broker.boot_ms),
+    }
+
+
+class Wanted:
+    """The filter, the order and the part of a list."""
+
+    def __init__(self, query: Query, sorts: tuple[str, ...]) -> None:
+        self._text = query.get("q", "")[:MAX_TEXT].lower()
+        self.sort = query.get("sort") or sorts[0]
+        if self.sort not in sorts:
+            raise bad(f"sort={self.sort[:20]} is none of {', '.join(sorts)}")
+        is_text = self.sort in ("name", "group", "client")
+        self._is_text = is_text
+        self._is_up = (query.get("up") == "1") != is_text
+        self.system = query.get("system") == "1"
+        self.start = number_of(query, "from", 0, MAX_START)
+        self._count = number_of(query, "n", DEFAULT_ROWS, MAX_ROWS)
+
+    def matches(self, name: str) -> bool:
+        """Whether the text is a part of a name."""
+        return not self._text or self._text in name.lower()
+
+    def cut(self, found: list[tuple[Any, Any]]) -> list[Any]:
+        """Return the wanted part in the wanted order.
+
+        Most names of a large broker have the amount zero: these are not sorted.
+        """
+        stop = self.start + self._count
+        choose = heapq.nsmallest if self._is_up else heapq.nlargest
+        if self._is_text:
+            return [each for _, each in choose(stop, found)[self.start :]]
+        ordered = choose(stop, [pair for pair in found if pair[0]])
+        idle = [pair for pair in found if not pair[0]]
+        ordered = idle[:stop] + ordered if self._is_up else ordered + idle[:stop]
+        return [each for _, each in ordered[self.start : stop]]
+
+
+def number_of(query: Query, name: str, default: int, most: int) -> int:
+    """Return a number of the query, at most `most`."""
+    text = query.get(name) or str(default)
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        raise bad(f"{name}={text[:20]} is no number")
+    return min(int(text), most)
+
+
+def name_of(query: Query) -> str:
+    """Return the name that the query is about."""
+    name = query.get("name", "")
+    if not 0 < len(name) <= MAX_TEXT:
+        raise bad("name is missing, or longer than 255 characters")
+    return name
+
+
+def bad(reason: str) -> RequestRejected:
+    """Return the error for a query with a mistake."""
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)
+
+
+def unknown(what: str, name: str, names: Any) -> NoReturn:  # noqa: ANN401 - iterable
+    """Say that there is no such name, and which one is similar."""
+    # imported on use: it is large, and a broker may never be asked
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(islice(names, NEAR_AMONG)), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise RequestRejected(
+        ResponseCode.QUERY_NOT_FOUND, f"no {what} is called {name}{hint}"
+    )

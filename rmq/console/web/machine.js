@@ -1,0 +1,60 @@
+// Views of the machine: delays, open transactions, brokers.
+
+import { h, put, url } from './dom.js';
+import { bytes, count, moment, rate, short, span } from './format.js';
+import { figures, table } from './parts.js';
+
+export function delays() {
+  let top = 1;
+  const facts = figures([
+    ['Timed messages', (s) => count(s.timer?.waiting), (s) => (s.timer ? '' : 'timerWheelEnable is false')], ['Next', (s) => (s.timer?.next ? moment(s.timer.next) : '–')],
+    ['Late', (s) => (s.timer ? span(s.timer.late_ms) : '–'), null, (s) => (s.timer?.late_ms > 10_000 ? 'warn' : '')], ['Later than a day', (s) => count(s.timer?.later)],
+  ]);
+  const hours = table('Timed messages by half hour', [{ label: 'Due', class: 'mono', text: (r) => moment(r.from).slice(0, 16) }, { label: 'Share', class: 'barcell', bar: (r) => r.count / top }, { label: 'Messages', num: true, text: (r) => count(r.count) }], { empty: 'No timed message waits.' });
+  const levels = table('Delay levels', [
+    { label: 'Level', num: true, text: (r) => r.level }, { label: 'Delay', num: true, text: (r) => span(r.delay_ms) }, { label: 'Waiting', num: true, text: (r) => count(r.waiting) },
+    { label: 'Next', narrow: true, text: (r) => (r.next ? moment(r.next) : '–') }, { label: 'Late', num: true, text: (r) => (r.late_ms ? span(r.late_ms) : '–'), tone: (r) => (r.late_ms > 10_000 ? 'warn' : '') },
+  ]);
+  return { title: 'Delays', live: { view: 'delays' }, node: h('div', null, h('header', { class: 'page' }, h('h1', null, 'Delays')), facts.node, h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Due when')), hours.node), h('section', null, h('header', null, h('h2', null, 'Levels')), levels.node))), update(s) {
+    const rows = (s.timer?.half_hours ?? []).map((number, at) => ({ from: s.now + at * 1_800_000, count: number })).filter((row) => row.count);
+    top = Math.max(1, ...rows.map((row) => row.count));
+    facts.draw(s); hours.draw(rows); levels.draw(s.levels);
+  } };
+}
+
+export function transactions() {
+  const note = h('p', { class: 'quiet' });
+  const list = table('Open transactions', [
+    { label: 'Open for', num: true, text: (r) => span(r.age_ms), tone: (r) => (r.age_ms > 60_000 ? 'warn' : '') }, { label: 'Topic', text: (r) => r.topic, to: (r) => url('topic', { name: r.topic }) }, { label: 'Producer group', text: (r) => r.group || '–' },
+    { label: 'Key', class: 'mono', text: (r) => r.key }, { label: 'Asked', num: true, text: (r) => `${r.checks} times` }, { label: 'Since', narrow: true, text: (r) => moment(r.since) }, { label: 'Id', class: 'mono', narrow: true, text: (r) => r.id },
+  ], { empty: 'No transaction is open.' });
+  return { title: 'Transactions', live: { view: 'transactions' }, node: h('div', null, h('header', { class: 'page' }, h('h1', null, 'Open transactions'), note), list.node), update(s) {
+    put(note, s.total > s.rows.length ? `the oldest ${count(s.rows.length)} of ${count(s.total)}` : count(s.total));
+    list.draw(s.rows);
+  } };
+}
+
+export function brokers() {
+  const title = h('h2'), follows = h('p', { class: 'quiet' });
+  const facts = figures([
+    ['Role', (s) => s.own.role, (s) => `id ${s.own.id}`], ['Address', (s) => s.own.address], ['Connections', (s) => count(s.own.connections)], ['Memory', (s) => bytes(s.own.memory), (s) => `${count(s.own.cpu_s)} s of CPU`],
+    ['Log', (s) => bytes(s.own.log_size), (s) => (s.own.kept_ms == null ? '' : `the oldest message is ${span(s.own.kept_ms)} old`)], ['Not on the disk yet', (s) => bytes(s.own.not_durable)],
+    ['Disk', (s) => `${Math.round(s.own.disk_used / s.own.disk_total * 100)} %`, (s) => (s.own.disk_hours == null ? '' : `full in ${span(s.own.disk_hours * 3_600_000)}`)],
+  ]);
+  const replicas = table('Replicas', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Lacks', num: true, text: (r) => bytes(r.behind) }, { label: 'In sync', text: (r) => (r.in_sync ? 'yes' : 'no'), tone: (r) => (r.in_sync ? '' : 'warn') }, { label: 'Gets', num: true, text: (r) => `${bytes(r.rate)} /s` }], { empty: 'Nobody copies this broker.' });
+  const servers = table('Name servers', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Knows this broker', text: (r) => (r.registered ? 'yes' : `no: ${r.error}`), tone: (r) => (r.registered ? '' : 'bad') }], { empty: 'None is configured.' });
+  const others = table('Other brokers', [
+    { label: 'Broker', text: (r) => `${r.name}${r.id ? ` (slave ${r.id})` : ''}` }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Version', text: (r) => (r.answers ? r.version ?? 'not told' : 'no answer'), tone: (r) => (r.answers ? '' : 'bad') },
+    { label: 'In /s', num: true, text: (r) => rate(r.in) }, { label: 'Out /s', num: true, text: (r) => rate(r.out) }, { label: 'Disk', num: true, narrow: true, text: (r) => (r.disk == null ? '–' : `${Math.round(r.disk * 100)} %`) }, { label: 'Runs for', narrow: true, text: (r) => r.up ?? '–' },
+  ], { empty: 'No other broker is in this cluster.' });
+  const gap = h('p', { class: 'quiet', hidden: true }, 'No name server answers: other brokers are not known.');
+  const section = (text, part) => h('section', null, h('header', null, h('h2', null, text)), part);
+  const node = h('div', null, h('header', { class: 'page' }, h('h1', null, 'Brokers')), h('header', null, title), facts.node, follows, h('div', { class: 'halves' }, section('Replicas', replicas.node), section('Name servers', servers.node)), section('The cluster', h('div', null, gap, others.node)));
+  return { title: 'Brokers', live: { view: 'brokers' }, node, update(s) {
+    put(title, s.own.name); facts.draw(s);
+    put(follows, s.following ? (s.following.is ? `follows ${s.following.master}` : `does not follow: ${s.following.state || 'no connection to its master'}`) : '');
+    replicas.draw(s.replicas); servers.draw(s.name_servers);
+    gap.hidden = s.cluster_rows !== null; others.node.hidden = s.cluster_rows === null;
+    others.draw(s.cluster_rows ?? []);
+  } };
+}
