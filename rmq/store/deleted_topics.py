@@ -1,10 +1,12 @@
 """DeletedTopics: which records belong to deleted topics, `config/deletedTopics.json`.
 
-Layout: {"deletedTopics": {topic: end of the log when it was deleted}}.
+Layout: {"deletedTopics": {topic: end of the log when it was deleted}, "before": {topic:
+the end of its deletion before that}}; a topic is in `before` if it has both.
 Java has no such file and ignores it; a start of Java may bring such queues back.
 Recovery makes no queue entries for records of the topic before that offset; a topic
 created again begins after it.  An entry is dropped when the log starts after it.
-Crash contract: see `rmq/files.py`; an acknowledged deletion is in the file.
+Crash contract: see `rmq/files.py`; an acknowledged deletion is in the file.  A deletion
+in the file may not have been done: if queues went on after it, recovery revokes it.
 """
 
 import threading
@@ -23,15 +25,17 @@ class DeletedTopics:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self.ends: dict[str, int] = {}
+        self._before: dict[str, int] = {}
         self._writing = threading.Lock()
 
     def load(self) -> None:
         """Read the file; no topics if it is absent or cannot be read."""
         try:
             value = fastjson.loads(self._path.read_bytes())
-            self.ends = {
-                str(topic): int(end) for topic, end in value["deletedTopics"].items()
-            }
+            self.ends, self._before = (
+                {str(topic): int(end) for topic, end in ends.items()}
+                for ends in (value["deletedTopics"], value.get("before", {}))
+            )
         except FileNotFoundError:
             return
         except (RemoteProtocolError, KeyError, TypeError, ValueError, AttributeError):
@@ -46,14 +50,35 @@ class DeletedTopics:
         assert start <= end, self._path
         with self._writing:
             known = {**self.ends, **dict.fromkeys(topics, end)}
-            self._save({topic: at for topic, at in known.items() if at > start})
+            again = {topic: self.ends[topic] for topic in topics & self.ends.keys()}
+            self._save(
+                {topic: at for topic, at in known.items() if at > start},
+                {**self._before, **again},
+            )
+
+    def revoke(self, topics: set[str]) -> None:
+        """Remove the last deletion of each of `topics`; it blocks."""
+        with self._writing:
+            known = {
+                topic: at for topic, at in self.ends.items() if topic not in topics
+            }
+            known |= {
+                topic: at for topic, at in self._before.items() if topic in topics
+            }
+            kept = self._before.keys() - topics
+            self._save(known, {topic: self._before[topic] for topic in kept})
 
     def lower(self, end: int) -> None:
         """Say nothing about records after the log's new `end`; it blocks."""
         with self._writing:
             if any(at > end for at in self.ends.values()):
-                self._save({topic: min(at, end) for topic, at in self.ends.items()})
+                self._save(
+                    {topic: min(at, end) for topic, at in self.ends.items()},
+                    {topic: min(at, end) for topic, at in self._before.items()},
+                )
 
-    def _save(self, ends: dict[str, int]) -> None:
-        replace_file(self._path, fastjson.dumps({"deletedTopics": ends}))
-        self.ends = ends
+    def _save(self, ends: dict[str, int], before: dict[str, int]) -> None:
+        before = {topic: at for topic, at in before.items() if topic in ends}
+        value = {"deletedTopics": ends} | ({"before": before} if before else {})
+        replace_file(self._path, fastjson.dumps(value))
+        self.ends, self._before = ends, before

@@ -119,6 +119,7 @@ class Recovery:
         self._checkpoint_path = directory.checkpoint
         self._check_crc = check_crc
         self._queue_ends = queue_ends
+        self._deleted_topics = deleted_topics
         self._dispatch = LogDispatch(
             log,
             queues,
@@ -138,6 +139,8 @@ class Recovery:
         report.end_phase("queues")
         report.start_offset = self._start_offset()
         status = self._walk(report.start_offset)
+        while self._revoke(self._undeleted()):
+            status = self._walk(report.start_offset)
         lagging = self._lagging_from()
         if lagging < report.start_offset:
             report.start_offset = lagging
@@ -211,6 +214,31 @@ class Recovery:
             and record.physical_offset == offset
         )
 
+    def _undeleted(self) -> set[str]:
+        """Return topics whose deletion was noted but not done: they were written on.
+
+        A queue that was deleted begins again with offset 0, after the note.
+        """
+        start = self._files.min_offset
+        return {
+            topic
+            for topic, deleted_at in self._deleted_topics.ends.items()
+            for queue in self._queues.of_topic(topic)
+            if start < deleted_at < queue.end_physical
+            and (queue.low_offset > 0 or queue.entry(0)[0] < deleted_at)
+        }
+
+    def _revoke(self, topics: set[str]) -> bool:
+        """Forget deletions that a kill cut short; return whether there were any.
+
+        The walk has passed over records of these topics.
+        """
+        for topic in topics:
+            self._note(f"topic {topic} was not deleted: the broker ended before that")
+        if topics:
+            self._deleted_topics.revoke(topics)
+        return bool(topics)
+
     def _lagging_from(self) -> int:
         """Return the offset from which queues that lost entries need the log."""
         end = self.report.end_offset
@@ -267,8 +295,11 @@ class Recovery:
             status = RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
                 status, position, is_whole = self._walk_on(file, position)
-                if not is_whole:  # begin again, with what comes before
-                    file, position, status = self._files.files[0], 0, RecordStatus.OK
+                if not is_whole:  # begin again, with what was passed over
+                    file = self._files.find(self.report.start_offset)
+                    assert file is not None, self.report.start_offset
+                    position = self.report.start_offset - file.base_offset
+                    status = RecordStatus.OK
                     self._dispatch.learn()
                 self._report_progress(file.base_offset + position)
             if status not in _GOES_ON:
@@ -366,6 +397,8 @@ class Recovery:
             assert queue is not None, "only a queue has gaps"
             if placed is Placed.OVER_AGAIN:
                 self.report.entries_dropped += queue.start_over()
+            elif self._revoke(self._noted(queue.topic)):
+                return False
             elif self.report.start_offset > self._files.min_offset:
                 self.report.start_offset = self._files.min_offset
                 return False
@@ -379,6 +412,11 @@ class Recovery:
         if queue is not None:
             self._log.last_store_ms = record.store_ms
         return True
+
+    def _noted(self, topic: str) -> set[str]:
+        """Return the topic if records of it were passed over as deleted."""
+        deleted_at = self._deleted_topics.ends.get(topic, 0)
+        return {topic} if deleted_at > self._files.min_offset else set()
 
     def _note(self, text: str) -> None:
         if text not in self.report.notes:

@@ -154,3 +154,85 @@ def test_a_deletion_that_cannot_be_noted_changes_nothing(tmp_path):
     with pytest.raises(OSError, match="absent"):
         known.add({"A"}, end=100, start=0)
     assert known.ends == {}
+
+
+def written_on_after_a_note(store, make_message, flushed, written_on):
+    """The note is on the disk; the deletion has not begun, and senders go on."""
+    for number in range(3):
+        for queue_id in range(2):
+            store.writes.put(make_message(b"%d" % number, "Gone", queue_id))
+    if flushed:
+        store.flush_queues(thorough=True)
+    for number in range(3, 5):
+        for queue_id in range(2):
+            store.writes.put(make_message(b"%d" % number, "Gone", queue_id))
+    store.note_deletion({"Gone"})()
+    for queue_id in written_on:
+        store.writes.put(make_message(b"5", "Gone", queue_id))
+
+
+def bodies_of(store, topic, queue_id):
+    end = store.reads.max_offset(topic, queue_id)
+    found = [store.reads.get(topic, queue_id, at, 1).body for at in range(end)]
+    return b"".join(decode_record(body).body for body in found)
+
+
+@pytest.mark.parametrize("written_on", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_kill_between_note_and_deletion_leaves_no_gap(
+    open_store, make_message, tmp_path, flushed, written_on
+):
+    """The topic was written after the note: it lives, with every message."""
+    store, image = open_store(), tmp_path / "image"
+    written_on_after_a_note(store, make_message, flushed, written_on)
+    shutil.copytree(store.directory.root, image)
+    for _ in range(2):
+        again = open_store(image)
+        for queue_id in range(2):
+            last = b"5" if queue_id in written_on else b""
+            assert bodies_of(again, "Gone", queue_id) == b"01234" + last
+        assert again.deleted_topics.ends == {}
+        again.close()
+
+
+def test_entries_that_were_flushed_after_a_note_are_kept(
+    open_store, make_message, tmp_path
+):
+    """One queue is whole on the disk, so that only the other one shows the gap."""
+    store, image = open_store(), tmp_path / "image"
+    written_on_after_a_note(store, make_message, False, (0,))
+    store.queues.get("Gone", 1).is_deleted = True  # the flush passes over it
+    store.queues.flush()
+    shutil.copytree(store.directory.root, image)
+    again = open_store(image)
+    assert bodies_of(again, "Gone", 0) == b"012345"
+    assert bodies_of(again, "Gone", 1) == b"01234"
+
+
+def test_a_deletion_that_was_cut_short_brings_no_older_one_back(
+    open_store, make_message, tmp_path
+):
+    store, image = open_store(), tmp_path / "image"
+    for queue_id in range(3):
+        store.writes.put(make_message(b"old", "Gone", queue_id))
+    store.delete_topic("Gone")()
+    written_on_after_a_note(store, make_message, False, (0, 1))
+    shutil.copytree(store.directory.root, image)
+    again = open_store(image)
+    assert bodies_of(again, "Gone", 0) == bodies_of(again, "Gone", 1) == b"012345"
+    assert again.reads.max_offset("Gone", 2) == 0
+    assert again.deleted_topics.ends.keys() == {"Gone"}
+
+
+def test_a_revoked_deletion_leaves_the_one_before_it(tmp_path):
+    known = DeletedTopics(tmp_path)
+    known.add({"A", "B"}, end=100, start=0)
+    known.add({"A", "C"}, end=200, start=0)
+    again = DeletedTopics(tmp_path)
+    again.load()
+    again.revoke({"A", "C"})
+    assert again.ends == {"A": 100, "B": 100}
+    again.revoke({"A"})
+    assert again.ends == {"B": 100}
+    known.load()
+    assert known.ends == {"B": 100}
