@@ -32,7 +32,8 @@ sys.path.insert(0, str(ROOT))
 
 from bench import compare_java, side_by_side  # noqa: E402 - found by the line above
 from bench.load import run  # noqa: E402
-from rmq.client.admin import AdminClient, AnswerRefused  # noqa: E402
+from rmq.client.admin import AdminClient  # noqa: E402
+from rmq.outgoing.refused import AnswerRefused  # noqa: E402
 from rmq.protocol.codes import RequestCode  # noqa: E402
 from tests.interop.processes import serving  # noqa: E402
 from tests.interop.toolchains import JavaExamples, JavaServers  # noqa: E402

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq._fastpath.client_codec import ClientCodec, SendTemplate
-from rmq.client.signing import send_command
+from rmq.outgoing.signing import send_command
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode

@@ -19,9 +19,9 @@ from rmq.cli.failures import FAILED, Subject, end
 from rmq.cli.progress import Progress
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient, Queue, pull_fields, request, send_fields
-from rmq.client.link import Link
 from rmq.client.window import Window
 from rmq.errors import RmqError
+from rmq.outgoing.link import Link
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import encode_properties

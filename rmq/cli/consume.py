@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,18 +21,15 @@ from rmq.cli.text import (
     time_ms,
 )
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.member import Member
-from rmq.client.reader import Choice, Reader
-from rmq.client.subscription import Sql, subscription
-from rmq.client.window import Window
 from rmq.errors import RmqError
-from rmq.protocol.records import StoredMessage, plain_body
-from rmq.protocol.topics import is_retry_topic
+
+if TYPE_CHECKING:
+    from rmq._fastpath.client_messages import ReceivedMessage
 
 _FIELD: Final = re.compile(r"%(.)|\\([nt0\\])", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
 
-Write = Callable[[StoredMessage], None]
+Write = Callable[["ReceivedMessage"], None]
 
 
 # -- output
@@ -41,81 +38,77 @@ Write = Callable[[StoredMessage], None]
 def _writer(form: str | None, *, as_json: bool, is_raw: bool) -> Write:
     """Return the function that writes one message to stdout."""
     if as_json:
-        return lambda record: click.echo(harmless_json(as_object(record)))
+        return lambda message: click.echo(harmless_json(as_object(message)))
     if form is not None:
-        return lambda record: _write_form(form, record, is_raw=is_raw)
+        return lambda message: _write_form(form, message, is_raw=is_raw)
     if is_raw:
         return _write_raw
     if sys.stdout.isatty():
-        return lambda record: click.echo(fitted(_line(record)))
-    return lambda record: click.echo("\t".join(_columns(record)))
+        return lambda message: click.echo(fitted(_line(message)))
+    return lambda message: click.echo("\t".join(_columns(message)))
 
 
-def _write_raw(record: StoredMessage) -> None:
-    sys.stdout.buffer.write(plain_body(record) + b"\n")
+def _write_raw(message: "ReceivedMessage") -> None:
+    sys.stdout.buffer.write(message.body + b"\n")
     sys.stdout.buffer.flush()
 
 
-def _write_form(form: str, record: StoredMessage, *, is_raw: bool) -> None:
-    text = _FIELD.sub(lambda match: _value(match, record, is_raw=is_raw), form)
+def _write_form(form: str, message: "ReceivedMessage", *, is_raw: bool) -> None:
+    text = _FIELD.sub(lambda match: _value(match, message, is_raw=is_raw), form)
     click.echo(text.encode("utf-8", "surrogateescape") if is_raw else text, nl=False)
 
 
-def _value(match: re.Match[str], record: StoredMessage, *, is_raw: bool) -> str:
+def _value(match: re.Match[str], message: "ReceivedMessage", *, is_raw: bool) -> str:
     letter, escape = match.groups()
     if escape:
         return _ESCAPES[escape]
-    properties = record.properties
+    properties = message.properties
     if letter == "v":
-        body = plain_body(record)
+        body = message.body
         return (
             body.decode("utf-8", "surrogateescape") if is_raw else harmless_body(body)
         )
     if letter == "p":
         return json.dumps(dict(properties))
     texts = {
-        "t": record.topic, "q": str(record.queue_id), "o": str(record.queue_offset),
-        "k": properties.get("KEYS", ""), "g": properties.get("TAGS", ""),
-        "i": _id(record), "d": iso(record.store_timestamp),
-        "s": str(len(record.body)), "%": "%",
+        "t": message.topic, "q": str(message.queue.queue_id),
+        "o": str(message.queue_offset), "k": properties.get("KEYS", ""),
+        "g": properties.get("TAGS", ""), "i": message.msg_id,
+        "d": iso(message.stored_ms), "s": str(len(message.body)), "%": "%",
     }  # fmt: skip
     return harmless(texts.get(letter, match[0]))
 
 
-def _id(record: StoredMessage) -> str:
-    return record.properties.get("UNIQ_KEY", record.offset_msg_id)
-
-
-def _line(record: StoredMessage) -> str:
-    properties = record.properties
+def _line(message: "ReceivedMessage") -> str:
+    properties = message.properties
     parts = [
-        clock(record.store_timestamp),
-        f"{record.queue_id}:{record.queue_offset}",
+        clock(message.stored_ms),
+        f"{message.queue.queue_id}:{message.queue_offset}",
         harmless(properties.get("KEYS", "")),
         harmless(properties.get("TAGS", "")),
-        harmless_body(plain_body(record)),
+        harmless_body(message.body),
     ]
     return "  ".join(part for part in parts if part)
 
 
-def _columns(record: StoredMessage) -> list[str]:
-    properties = record.properties
+def _columns(message: "ReceivedMessage") -> list[str]:
+    properties = message.properties
     return [
-        iso(record.store_timestamp), str(record.queue_id), str(record.queue_offset),
+        iso(message.stored_ms), str(message.queue.queue_id), str(message.queue_offset),
         harmless(properties.get("KEYS", "")), harmless(properties.get("TAGS", "")),
-        harmless_body(plain_body(record)),
+        harmless_body(message.body),
     ]  # fmt: skip
 
 
-def as_object(record: StoredMessage) -> dict[str, object]:
+def as_object(message: "ReceivedMessage") -> dict[str, object]:
     """Return a message for JSON; a body that is no UTF-8 is in `bodyBase64`."""
-    body = plain_body(record)
+    body = message.body
     found: dict[str, object] = {
-        "topic": record.topic, "queueId": record.queue_id,
-        "queueOffset": record.queue_offset, "msgId": _id(record),
-        "keys": record.properties.get("KEYS"), "tags": record.properties.get("TAGS"),
-        "storeTime": iso(record.store_timestamp),
-        "properties": dict(record.properties),
+        "topic": message.topic, "queueId": message.queue.queue_id,
+        "queueOffset": message.queue_offset, "msgId": message.msg_id,
+        "keys": message.properties.get("KEYS"), "tags": message.properties.get("TAGS"),
+        "storeTime": iso(message.stored_ms),
+        "properties": dict(message.properties),
     }  # fmt: skip
     try:
         found["body"] = body.decode("utf-8")
@@ -183,14 +176,18 @@ def consume(  # noqa: PLR0913 - one parameter for each option
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
     """  # noqa: D301 - click wants the character itself
     _check(group, begin, queue_id, offset, tags, sql, is_raw=is_raw)
-    wanted = subscription(topic, Sql(sql) if sql else tags or "*")
+    # imported on use: names complete and wrong words end without an event loop
+    from rmq.cli.following import Choice, Follower
+    from rmq.client.subscription import Sql, subscription
+
+    expression = Sql(sql) if sql else tags or "*"
+    subscription(topic, expression)  # a wrong one is to fail here
     start = begin if begin in (None, "first", "last") else time_ms(str(begin))
     choice = Choice(group, start, queue_id, offset, stops_at_end)
     write = _writer(form, as_json=as_json, is_raw=is_raw)
-    with settings.admin() as admin, Window() as window:
+    with settings.admin() as admin:
         try:
-            reader = Reader(admin, window, wanted, choice, _notify)
-            _follow(reader, write, count)
+            Follower(admin, topic, expression, choice).run(write, count)
         except RmqError as error:
             end(error, admin, Subject(topic, group or "", action="Sub"))
 
@@ -215,36 +212,3 @@ def _check(
         raise click.UsageError(
             "--raw is for pipes and files: bodies may drive a terminal"
         )
-
-
-def _notify(sentence: str) -> None:
-    click.echo(f"rmq: {sentence}", err=True)
-
-
-def _follow(reader: Reader, write: Write, count: int | None) -> None:
-    """Write messages until the count, the end or Ctrl-C; then commit and leave."""
-    done = 0
-    try:
-        for position, record in reader.records():
-            write(record)
-            position.written = record.queue_offset + 1
-            done += 1
-            if done == count:
-                return
-    except KeyboardInterrupt:
-        pass
-    finally:
-        if reader.member is not None:
-            _leave(reader, reader.member)
-
-
-def _leave(reader: Reader, member: Member) -> None:
-    """Commit what was written; what was only received comes to other members."""
-    reader.commit(member)
-    member.leave()
-    texts = [
-        f"queue {each.queue.queue_id} up to {each.written}"
-        for each in reader.positions.values()
-        if not is_retry_topic(each.topic)
-    ]
-    click.echo(f"committed {', '.join(texts) or 'nothing'}", err=True)

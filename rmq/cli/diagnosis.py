@@ -24,11 +24,12 @@ from rmq.cli.group_findings import group_findings
 from rmq.cli.options import wanted_plugins
 from rmq.cli.told_problems import told_problems
 from rmq.cli.tool_settings import ToolSettings
-from rmq.client.admin import AdminClient, AnswerRefused, BrokerAddress, request
-from rmq.client.identity import ANY_NAME, Identity, Trust
-from rmq.client.link import Link
+from rmq.client.admin import AdminClient, BrokerAddress, request
 from rmq.config import build, check, parse_properties
 from rmq.errors import ConfigError, PeerError, RmqError
+from rmq.outgoing.identity import ANY_NAME, Identity, Trust
+from rmq.outgoing.link import Link
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
 from rmq.remoting.tls import TlsConfig, TlsMode, read_tls_config, server_context

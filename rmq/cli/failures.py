@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import click
 
-from rmq.client.admin import AdminClient, AnswerRefused, GroupUnknown
+from rmq.client.admin import AdminClient, GroupUnknown
 from rmq.errors import (
     CertificateWanted,
     ConnectFailed,
@@ -23,6 +23,7 @@ from rmq.errors import (
     RmqError,
     TlsWanted,
 )
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
 
 FAILED: Final = 1

@@ -19,7 +19,6 @@ from rmq.cli.text import clock, duration_ms, harmless, iso
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import (
     AdminClient,
-    AnswerRefused,
     Queue,
     message_ids,
     request,
@@ -27,6 +26,7 @@ from rmq.client.admin import (
 )
 from rmq.client.window import Arrival, Window
 from rmq.errors import RmqError
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import properties
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import validate_topic

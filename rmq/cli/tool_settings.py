@@ -15,8 +15,8 @@ import click
 
 from rmq.cli.failures import end
 from rmq.client.admin import AdminClient
-from rmq.client.identity import Identity, Trust
 from rmq.errors import ConfigError, RmqError
+from rmq.outgoing.identity import Identity, Trust
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 FILE_KEYS: Final = (

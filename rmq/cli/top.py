@@ -12,8 +12,9 @@ from rmq.cli.screen import Screen
 from rmq.cli.table import Table
 from rmq.cli.text import clock, harmless_json
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.client.admin import AdminClient
 from rmq.errors import RmqError
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import OwnRequestCode, ResponseCode
 
 ROWS: Final = 100

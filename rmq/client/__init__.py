@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from rmq.client.errors import SendTimeout as SendTimeout
     from rmq.client.errors import SubscriptionRefused as SubscriptionRefused
     from rmq.client.errors import TransactionFailed as TransactionFailed
-    from rmq.client.identity import Trust as Trust
     from rmq.client.message import Message as Message
     from rmq.client.offsets import FileOffsets as FileOffsets
     from rmq.client.producer import Producer as Producer
-    from rmq.client.signing import Credentials as Credentials
     from rmq.client.subscription import Sql as Sql
     from rmq.client.transaction import Transaction as Transaction
+    from rmq.outgoing.identity import Trust as Trust
+    from rmq.outgoing.signing import Credentials as Credentials
 
 _MODULES = {
     "client": "Client",
@@ -49,11 +49,9 @@ _MODULES = {
     "errors": "ClientClosed ClientError ClientForked NoRoute NotAssigned "
     "RequestTimeout SendFailed SendManyFailed SendRefused SendTimeout "
     "SubscriptionRefused TransactionFailed",
-    "identity": "Trust",
     "message": "Message",
     "offsets": "FileOffsets",
     "producer": "Producer",
-    "signing": "Credentials",
     "subscription": "Sql",
     "transaction": "Transaction",
 }
@@ -61,9 +59,13 @@ _HOMES = {
     name: f"rmq.client.{module}"
     for module, names in _MODULES.items()
     for name in names.split()
-} | dict.fromkeys(
-    ("ReceivedMessage", "SendResult", "SendStatus"), "rmq._fastpath.client_messages"
-)
+} | {
+    "Credentials": "rmq.outgoing.signing",
+    "Trust": "rmq.outgoing.identity",
+    **dict.fromkeys(
+        ("ReceivedMessage", "SendResult", "SendStatus"), "rmq._fastpath.client_messages"
+    ),
+}
 
 
 def __getattr__(name: str) -> object:

@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from rmq._fastpath import UniqueKeys
-from rmq.client.identity import ANONYMOUS, Identity
-from rmq.client.link import Link
 from rmq.errors import PeerError, RmqError
+from rmq.outgoing.identity import ANONYMOUS, Identity
+from rmq.outgoing.link import Link
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import WIRE_VERSION, RequestCode, ResponseCode
 from rmq.protocol.command import OWN_LANGUAGE, Command
@@ -24,20 +25,6 @@ TIMEOUT_S: Final = 5.0
 MASTER: Final = "0"
 DEFAULT_QUEUES: Final = 4
 """Queues of a topic that a send creates, by Java's clients."""
-
-
-class AnswerRefused(RmqError):
-    """The server answered with a code other than success."""
-
-    def __init__(self, address: str, code: int, remark: str) -> None:
-        try:
-            name = ResponseCode(code).name
-        except ValueError:
-            name = "unknown"
-        super().__init__(f"{address} answered {code} {name}: {remark.strip()}")
-        self.address = address
-        self.code = code
-        self.remark = remark
 
 
 class GroupUnknown(RmqError):

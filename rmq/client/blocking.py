@@ -28,6 +28,7 @@ from rmq.client.message import Message
 from rmq.client.portal import portal
 from rmq.client.producer import Producer as AsyncProducer
 from rmq.client.sharer import Sharer
+from rmq.client.subscription import Sql
 
 AHEAD: Final = 256
 """Messages that an iterator takes from the portal at once."""
@@ -284,11 +285,11 @@ class Consumer(_Blocking):
         """End `run` and the iterators after what they work on."""
         portal().post(self._inner.stop)
 
-    def assign(self, queues: list[MessageQueue]) -> None:
+    def assign(self, queues: list[MessageQueue], expression: str | Sql = "*") -> None:
         """Have these queues from now on, and no others."""
 
         async def assign() -> None:
-            self._inner.assign(queues)
+            self._inner.assign(queues, expression)
 
         portal().call(assign)
 

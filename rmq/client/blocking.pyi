@@ -111,6 +111,7 @@ class Consumer(_Blocking):
         *,
         ordered: bool = False,
         broadcast: bool = False,
+        silent: bool = False,
         start: Start = "last",
         strategy: Literal["average", "circle"] | Allocate = "average",
         fetch_messages: int = 256,
@@ -137,7 +138,9 @@ class Consumer(_Blocking):
     def stop(self) -> None:
         """End `run` and the iterators after what they work on."""
 
-    def assign(self, queues: Sequence[MessageQueue]) -> None:
+    def assign(
+        self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
+    ) -> None:
         """Have these queues from now on, and no others."""
 
     def fetch(

@@ -1,15 +1,13 @@
 """Client: connections, routes and heartbeats, which producers and consumers share.
 
-One connection for each address, opened at the first use; after a failure the next one
-is tried after 0.1 s, doubling to 5 s. A route is asked for again every 30 s, and after
-a failure at most once a second. Heartbeats go to every broker of a known route.
+A route is asked for again every 30 s, and after a failure at most once a second.
+Heartbeats go to every broker of a known route.
 Known in Java as `MQClientInstance`.
 """
 
 import itertools
 import logging
 import os
-import random
 import time
 import weakref
 from collections.abc import Sequence
@@ -18,16 +16,18 @@ from typing import Final, Protocol
 
 import anyio
 
-from rmq.client.connection import Connection, steady_ms
 from rmq.client.core.routes import Route, offered, route_of
 from rmq.client.errors import ClientClosed, ClientForked, NoRoute
-from rmq.client.identity import ANY_NAME, Trust
 from rmq.client.life import Life
 from rmq.client.namespaces import wrap
-from rmq.client.signing import Credentials, signer
-from rmq.client.wire import Tls, Wires, current_wires
-from rmq.errors import ConfigError, ConnectFailed, PeerError, RmqError
+from rmq.errors import ConfigError, PeerError, RmqError
 from rmq.logs import Foreign, SparseLog
+from rmq.outgoing.connection import Connection, steady_ms
+from rmq.outgoing.connections import CONNECT_TIMEOUT_MS, Connections
+from rmq.outgoing.identity import ANY_NAME, Trust
+from rmq.outgoing.refused import AnswerRefused
+from rmq.outgoing.signing import Credentials, signer
+from rmq.outgoing.wire import Tls, Wires, current_wires
 from rmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rmq.protocol.bodies.route import TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -41,8 +41,6 @@ logger.addFilter(SparseLog())
 
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
 ASK_TIMEOUT_MS: Final = 3_000
-FIRST_PAUSE_MS: Final = 100
-LONGEST_PAUSE_MS: Final = 5_000
 ROUTE_PAUSE_MS: Final = 1_000
 MIN_TICK_MS: Final = 50
 """Deadlines are looked at this often at most: one timer for all calls."""
@@ -68,6 +66,9 @@ class Member(Protocol):
     def on_lost(self, address: str) -> None:
         """Learn that a connection has ended."""
 
+    def on_refused(self, error: AnswerRefused) -> None:
+        """Learn that a broker does not take the heartbeat."""
+
     async def on_request(
         self, connection: Connection, request: Command
     ) -> Command | None:
@@ -85,7 +86,7 @@ class Client(Life):
         tls: Trust | None = None,
         credentials: Credentials | None = None,
         namespace: str = "",
-        connect_timeout_ms: int = 3_000,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         route_interval_s: float = 30,
         heartbeat_interval_s: float = 30,
     ) -> None:
@@ -95,20 +96,24 @@ class Client(Life):
         self.process_id = os.getpid()
         self.members: list[Member] = []
         self.routes: dict[str, Route] = {}
-        self.connections: dict[str, Connection] = {}
-        self._greeted_now: set[Connection] = set()
+        self._connections = Connections(
+            connect_timeout_ms=connect_timeout_ms,
+            tls_to=self._tls_to,
+            on_request=self._on_request,
+            on_lost=self._on_lost,
+            on_deadline=self._on_deadline,
+        )
+        self._connections.sign = signer(credentials) if credentials else None
+        self.connections = self._connections.open
         self.is_open = False
         self.wires: Wires
         self._given_id = client_id
         self._trust = tls
         self._tls: Tls | None = None
-        self._sign = signer(credentials) if credentials else None
-        self._connect_timeout_s = connect_timeout_ms / 1_000
         self._route_interval_s = route_interval_s
         self._heartbeat_interval_s = heartbeat_interval_s
         self._host = ""
         self._locks: dict[str, anyio.Lock] = {}
-        self._failures: dict[str, tuple[int, int]] = {}
         self._route_tried_ms: dict[str, int] = {}
         self._offered: set[str] = set()
         self._preferred = 0
@@ -151,13 +156,7 @@ class Client(Life):
 
     async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
         self.is_open = False
-        connections = list(self.connections.values())
-        self.connections.clear()
-        for connection in connections:
-            connection.close()
-        with anyio.CancelScope(shield=True):
-            for connection in connections:
-                await connection.wire.closed()
+        await self._connections.close()
 
     def check(self) -> None:
         """Raise unless it is open in this process."""
@@ -170,56 +169,20 @@ class Client(Life):
 
     async def connection(self, address: str, *, is_broker: bool = True) -> Connection:
         """Return the open connection to an address; ConnectFailed without one."""
-        self.check()
         found = self.connections.get(address)
-        if found is not None and found.is_open:
+        if found is not None and found.is_open and self.is_open:
             return found
-        async with self._locks.setdefault(address, anyio.Lock()):
-            found = self.connections.get(address)
-            if found is None or not found.is_open:
-                found = await self._connect(address)
-                self._greeted_now.add(found)
-                try:
-                    if is_broker:
-                        await self._greet(found)
-                    self.connections[address] = found
-                finally:
-                    self._greeted_now.discard(found)
-                    if self.connections.get(address) is not found:
-                        found.close()
+        self.check()
+        greet = self._greet if is_broker else None
+        found = await self._connections.get(address, greet)
+        self._host = self._host or found.wire.local_address[0]
         return found
 
-    async def _connect(self, address: str) -> Connection:
-        count, until_ms = self._failures.get(address, (0, 0))
-        if steady_ms() < until_ms:
-            raise ConnectFailed(f"{address} could not be reached a moment ago")
-        host, _, port = address.rpartition(":")
-        connection = Connection(
-            address,
-            self.wires.waiter,
-            self._on_request,
-            self._on_lost,
-            self._on_deadline,
-        )
+    def _tls_to(self, address: str) -> Tls | None:
         tls = self._tls
         if tls is not None and tls.name == "":
-            tls = Tls(tls.context, host.strip("[]"))
-        try:
-            with anyio.fail_after(self._connect_timeout_s):
-                wire = await self.wires.connect(
-                    host.strip("[]"), int(port), tls, connection
-                )
-        except (OSError, ValueError) as error:
-            pause_ms = min(FIRST_PAUSE_MS << min(count, 10), LONGEST_PAUSE_MS)
-            pause_ms = int(pause_ms * random.uniform(0.8, 1.2))
-            self._failures[address] = count + 1, steady_ms() + pause_ms
-            reason = error or f"no answer in {self._connect_timeout_s:g} s"
-            raise ConnectFailed(f"cannot connect to {address}: {reason}") from error
-        self._failures.pop(address, None)
-        connection.wire = wire
-        connection.sign = self._sign
-        self._host = self._host or wire.local_host
-        return connection
+            tls = Tls(tls.context, address.rpartition(":")[0].strip("[]"))
+        return tls
 
     async def ask(
         self, address: str, command: Command, timeout_ms: int = ASK_TIMEOUT_MS
@@ -229,10 +192,8 @@ class Client(Life):
         return await connection.ask(command, timeout_ms)
 
     def _on_lost(self, connection: Connection, reason: str) -> None:
-        if self.connections.get(connection.address) is connection:
-            del self.connections[connection.address]
-            if self.is_open:
-                logger.info("lost %s: %s", connection.address, Foreign(reason))
+        if self.is_open:
+            logger.info("lost %s: %s", connection.address, Foreign(reason))
         for member in self.members:
             member.on_lost(connection.address)
 
@@ -246,7 +207,7 @@ class Client(Life):
     async def _watch_deadlines(self) -> None:
         while True:
             now_ms = steady_ms()
-            watched = [*self.connections.values(), *self._greeted_now]
+            watched = self._connections.all()
             for connection in watched:
                 connection.expire(now_ms)
             deadlines = [each.codec.next_deadline_ms for each in watched]
@@ -387,11 +348,13 @@ class Client(Life):
             request = Command.request(RequestCode.HEART_BEAT, body=beat.encode())
             answer = await connection.ask(request, ASK_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
+                remark = answer.remark or ""
                 logger.warning(
-                    "%s refuses the heartbeat: %s",
-                    connection.address,
-                    Foreign(answer.remark),
+                    "%s refuses the heartbeat: %s", connection.address, Foreign(remark)
                 )
+                error = AnswerRefused(connection.address, answer.code, remark)
+                for member in self.members:
+                    member.on_refused(error)
 
     async def _send_heartbeats(self) -> None:
         while True:

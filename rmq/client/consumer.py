@@ -3,7 +3,8 @@
 Four ways: `async for` acknowledges a message when the next one is asked for, or when
 the block is left without an exception; `batches` likewise; `deliveries` acknowledges
 nothing by itself; `run` calls a function. With `assign` it has given queues, without a
-group's shares: `DefaultLitePullConsumer`.
+group's shares: `DefaultLitePullConsumer`. A `silent` one only looks at queues that it
+is given: no broker and no other consumer learns of it, and nothing is committed.
 
 The committed offset of a queue is that of its first message that is not acknowledged. A
 consumer that ends commits, gives its queues back and leaves its group, in this order.
@@ -21,7 +22,6 @@ import anyio
 
 from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.client.client import Client
-from rmq.client.connection import Connection
 from rmq.client.core.allocate import STRATEGIES, Allocate
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientClosed, NoRoute, NotAssigned
@@ -37,8 +37,10 @@ from rmq.client.puller import Limits, Puller
 from rmq.client.sharer import Sharer
 from rmq.client.steering import answer
 from rmq.client.subscription import Sql, Start, consumer_data, expressions, subscription
-from rmq.errors import PeerError
-from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData
+from rmq.errors import ConfigError, PeerError
+from rmq.outgoing.connection import Connection
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol.bodies.heartbeat import ConsumerData
 from rmq.protocol.command import Command
 from rmq.protocol.topics import retry_topic
 
@@ -62,6 +64,7 @@ class Consumer(Sharer):
         *,
         ordered: bool = False,
         broadcast: bool = False,
+        silent: bool = False,
         start: Start = "last",
         strategy: Literal["average", "circle"] | Allocate = "average",
         fetch_messages: int = 256,
@@ -92,13 +95,14 @@ class Consumer(Sharer):
         self._expressions = expressions(topics)
         for topic, expression in self._expressions.items():
             subscription(topic, expression)  # a wrong one is to fail here
-        self._broadcast = broadcast
+        if silent and self._expressions:
+            raise ConfigError("silent: a group learns of a consumer that has topics")
+        self._broadcast, self._silent = broadcast, silent
         self._offsets = offsets
         self._consume_timeout_s = consume_timeout_s
         self._commit_interval_s = commit_interval_s
         self._shutdown_timeout_s = shutdown_timeout_s
-        self._is_assigned = False
-        self._is_stopped = False
+        self._is_assigned = self._is_stopped = False
         self._last: list[ReceivedMessage] = []
         self._unplaced: Sequence[MessageQueue] = ()
         self._stopped: anyio.Event
@@ -141,7 +145,6 @@ class Consumer(Sharer):
         )
         for topic, expression in self._expressions.items():
             self._subscribe(topic, expression)
-        self.puller.on_wanted_route = self._want_route
         self._join()
         self._stopped = anyio.Event()
         self._is_open = True
@@ -211,8 +214,9 @@ class Consumer(Sharer):
                 for each in held:
                     each.is_busy = False
                 await self.member.give_up(held)
-        with anyio.move_on_after(CLOSE_STEP_S):
-            await self._unregister(consumer_group=self.member.group)
+        if not self._silent:
+            with anyio.move_on_after(CLOSE_STEP_S):
+                await self._unregister(consumer_group=self.member.group)
 
     def stop(self) -> None:
         """End `run` and the iterators after what they work on."""
@@ -352,10 +356,13 @@ class Consumer(Sharer):
         self._check()
         return list((await self.client.route(topic)).readable)
 
-    def assign(self, queues: Sequence[MessageQueue]) -> None:
+    def assign(
+        self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
+    ) -> None:
         """Have these queues from now on, and no others; only without `topics`.
 
-        They begin where the group has committed, or at `start`; see `seek`.
+        They begin where the group has committed, or at `start`; see `seek`. The
+        expression counts for topics that are new here.
         """
         self._check()
         if self._expressions:
@@ -368,7 +375,7 @@ class Consumer(Sharer):
                 del self.member.held[held.queue]
         for queue in queues:
             if queue.topic not in self.member.subscriptions:
-                self._subscribe(queue.topic)
+                self._subscribe(queue.topic, expression)
         self._unplaced = [each for each in queues if each not in self.member.held]
 
     async def _position(self) -> None:
@@ -418,13 +425,7 @@ class Consumer(Sharer):
             held = self.member.hold(queue, 0)
         else:
             held = await self._held(queue)
-        if isinstance(to, datetime):
-            offset = await self.member.offset_at(queue, to)
-        elif isinstance(to, str):
-            offset = await self.member.edge(queue, to)
-        else:
-            offset = to
-        held.reset(offset)
+        held.reset(await self.member.offset_of(queue, to))
         self.puller.pull(held)
 
     async def pause(self, queues: Sequence[MessageQueue]) -> None:
@@ -451,7 +452,8 @@ class Consumer(Sharer):
     async def commit(self) -> None:
         """Have the group continue after all that is acknowledged."""
         self._check()
-        await self.member.commit()
+        if not self._silent:
+            await self.member.commit()
 
     def lag(self) -> dict[MessageQueue, int]:
         """Return, for each of our queues, how many messages are not yet consumed."""
@@ -466,15 +468,10 @@ class Consumer(Sharer):
 
     # -- what the client asks
 
-    def _want_route(self, topic: str) -> None:
-        self.client.spawn(self.client.refresh, topic)
-
-    def producer_data(self) -> ProducerData | None:
-        """Nothing: it produces nothing."""
-        return None
-
     def consumer_data(self) -> ConsumerData | None:
         """What heartbeats say of it."""
+        if self._silent:
+            return None
         return consumer_data(
             self.member.group,
             [each.data() for each in self.member.subscriptions.values()],
@@ -488,8 +485,9 @@ class Consumer(Sharer):
         if route.topic in self.member.subscriptions:
             self.member.changed()
 
-    def on_lost(self, address: str) -> None:
-        """Nothing: pulls go on when the connection is back."""
+    def on_refused(self, error: AnswerRefused) -> None:
+        """Tell whoever does not want to wait for a right."""
+        self.puller.on_refused(error)
 
     async def on_request(
         self, connection: Connection, request: Command

@@ -5,7 +5,7 @@ from typing import Any
 
 from rmq._fastpath.client_messages import SendResult
 from rmq.client.packing import Packed
-from rmq.client.wire import Waiter
+from rmq.outgoing.wire import Waiter
 from rmq.protocol.command import Command
 
 

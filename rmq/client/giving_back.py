@@ -14,7 +14,6 @@ from typing import Final
 import anyio
 
 from rmq._fastpath.client_messages import ReceivedMessage
-from rmq.client.connection import date_ms, steady_ms
 from rmq.client.errors import NoRoute
 from rmq.client.held_queue import HeldQueue
 from rmq.client.members import GroupMember
@@ -22,6 +21,7 @@ from rmq.client.namespaces import wrap
 from rmq.client.puller import Puller
 from rmq.errors import PeerError
 from rmq.logs import Foreign, SparseLog
+from rmq.outgoing.connection import date_ms, steady_ms
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 import anyio
 
 from rmq._fastpath.client_messages import ReceivedMessage
-from rmq.client.connection import steady_ms
 from rmq.client.held_queue import HeldQueue
 from rmq.logs import Foreign, SparseLog
+from rmq.outgoing.connection import steady_ms
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())

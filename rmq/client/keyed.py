@@ -8,8 +8,8 @@ from rmq.client.core.lanes import Keyed, Lane
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError
 from rmq.client.packing import Packed
-from rmq.client.wire import Completion
 from rmq.errors import PeerError
+from rmq.outgoing.wire import Completion
 
 Item = tuple[Packed, Completion]
 Send = Callable[[list[Packed], MessageQueue], Awaitable[list[SendResult]]]

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import anyio
 
-from rmq.client.connection import steady_ms
 from rmq.client.core.batches import Accumulator, Sized
 from rmq.client.delivery import Delivery
 from rmq.client.packing import Packed
+from rmq.outgoing.connection import steady_ms
 
 Waiting = tuple[Packed, Delivery]
 

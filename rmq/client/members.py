@@ -15,7 +15,6 @@ from typing import Final, Literal
 import anyio
 
 from rmq.client.client import Client
-from rmq.client.connection import steady_ms
 from rmq.client.core.allocate import Allocate, java_order, sorted_queues
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientError, NoRoute, SubscriptionRefused
@@ -26,6 +25,7 @@ from rmq.client.puller import Puller
 from rmq.client.subscription import Start, Subscription
 from rmq.errors import RmqError
 from rmq.logs import Foreign, SparseLog
+from rmq.outgoing.connection import steady_ms
 from rmq.protocol.bodies.common import MessageQueue as QueueName
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -218,6 +218,8 @@ class GroupMember:
                 offset = await self.start_of(queue)
             except RmqError as error:
                 logger.info("%s is not taken yet: %s", queue, Foreign(error))
+                if isinstance(error, OffsetRefused):
+                    self._puller.on_refused(error)
                 self._wants_again = True
                 continue
             taken.append(self.hold(queue, offset))
@@ -348,11 +350,9 @@ class GroupMember:
         found = await self.committed(queue)
         if found is not None:
             return found
-        if is_retry_topic(queue.topic):
-            return 0
-        if isinstance(self._start, datetime):
-            return await self.offset_at(queue, self._start)
-        return await self.edge(queue, self._start)
+        if is_retry_topic(queue.topic) or self._start == "first":
+            return 0  # a pull moves it; the right to read may be all that we have
+        return await self.offset_of(queue, self._start)
 
     async def committed(
         self, queue: MessageQueue, *, is_exact: bool = False
@@ -386,6 +386,16 @@ class GroupMember:
             )
         last = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue.queue_id)
         return _offset(queue, await self.ask(queue, RequestCode.GET_MAX_OFFSET, last))
+
+    async def offset_of(
+        self, queue: MessageQueue, place: int | datetime | Literal["last", "first"]
+    ) -> int:
+        """Return the offset of a place in a queue."""
+        if isinstance(place, datetime):
+            return await self.offset_at(queue, place)
+        if isinstance(place, str):
+            return await self.edge(queue, place)
+        return place
 
     async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
         """Return the offset of the first message that was stored at a time or later."""
@@ -429,6 +439,8 @@ class GroupMember:
                 await self._commit(each, oneway=oneway)
             except RmqError as error:
                 logger.info("no commit of %s: %s", each.queue, Foreign(error))
+                if isinstance(error, OffsetRefused):
+                    self._puller.on_refused(error)
 
     async def _commit(self, held: HeldQueue, *, oneway: bool) -> None:
         offset = held.state.committable

@@ -20,7 +20,6 @@ from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client_messages import ReceivedMessage, SendResult
 from rmq.client.client import Client
 from rmq.client.compression import Compression
-from rmq.client.connection import Connection, date_ms, steady_ms
 from rmq.client.core.batches import MAX_BATCH_BYTES, Sized, split
 from rmq.client.core.budget import Budget
 from rmq.client.core.routes import MessageQueue, Route
@@ -36,9 +35,10 @@ from rmq.client.requests import Requests
 from rmq.client.sending import Sender
 from rmq.client.sharer import Sharer
 from rmq.client.transaction import Checker, Transaction, Transactions
-from rmq.client.wire import Waiter
 from rmq.errors import PeerError
-from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData
+from rmq.outgoing.connection import Connection, date_ms, steady_ms
+from rmq.outgoing.wire import Waiter
+from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command
 
 MAX_FAILURES: Final = 1_000
@@ -461,16 +461,9 @@ class Producer(Sharer):
         """What heartbeats say of it."""
         return ProducerData(group_name=wrap(self.client.namespace, self.group))
 
-    def consumer_data(self) -> ConsumerData | None:
-        """Nothing: it consumes nothing."""
-        return None
-
     def on_route(self, route: Route) -> None:
         """Forget the old queues."""
         self._sender.on_route(route)
-
-    def on_lost(self, address: str) -> None:
-        """Nothing: the sends themselves fail, and go on elsewhere."""
 
     async def on_request(
         self, connection: Connection, request: Command

@@ -18,12 +18,13 @@ from rmq._fastpath.client_codec import Pulled
 from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
 from rmq.client.client import Client
 from rmq.client.compression import inflate
-from rmq.client.connection import steady_ms
 from rmq.client.errors import ClientClosed, SubscriptionRefused
 from rmq.client.held_queue import HeldQueue
-from rmq.client.wire import Waiter
-from rmq.errors import ConnectFailed, PeerError
+from rmq.errors import ConnectFailed, PeerError, RmqError
 from rmq.logs import Foreign, SparseLog
+from rmq.outgoing.connection import steady_ms
+from rmq.outgoing.refused import AnswerRefused
+from rmq.outgoing.wire import Waiter
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rmq.protocol.topics import is_retry_topic
@@ -81,7 +82,14 @@ class Puller:
         self.is_stopped = False
         self._is_full = False
         self.failure: Exception | None = None
-        self.on_wanted_route: Callable[[str], None] = lambda _: None
+        self.on_refused: Callable[[RmqError], None] = lambda _: None
+        """Learns what brokers refuse, not only for a moment; `fail` is one."""
+
+        self.on_away: Callable[[BaseException], None] = lambda _: None
+        self.on_back: Callable[[], None] = lambda: None
+        """Learn that a queue cannot be asked, and that all can be again."""
+
+        self._away: set[HeldQueue] = set()
         self.client = client
         self._limits = limits
         self._ordered = ordered
@@ -178,6 +186,11 @@ class Puller:
         """Let all look again, as after a stop or a failure."""
         self._wake(len(self._waiting))
 
+    def fail(self, error: Exception) -> None:
+        """End the iterators with an error."""
+        self.failure = error
+        self.wake_all()
+
     def freed(self, held: HeldQueue) -> None:
         """Fetch others in place of a message that was acknowledged."""
         if self._is_full:
@@ -195,6 +208,7 @@ class Puller:
         self.count -= held.state.count
         self.bytes -= held.state.bytes
         self.blocked.discard(held)
+        self._away.discard(held)
         self._is_full &= bool(self.blocked)
         if not (self._ordered or held.is_revoked):
             kept = [each for each in self.ready if each.lease is not held]
@@ -229,11 +243,13 @@ class Puller:
         address = self._address(held)
         connection = self.client.connections.get(address or "")
         if address is None:
-            self.on_wanted_route(held.queue.topic)
+            self._want_route(held)
             self._rest(held, ERROR_MS)
         elif connection is None or not connection.is_open:
             self._connect(address, held)
         else:
+            if self._away:
+                self._is_back(held)
             held.is_pulling = True
             held.last_pull_ms = steady_ms()
             connection.pull(
@@ -254,6 +270,9 @@ class Puller:
         suggested = route.addresses.get(broker, {}).get(held.broker_id)
         return suggested or route.any_of(broker)
 
+    def _want_route(self, held: HeldQueue) -> None:
+        self.client.spawn(self.client.refresh, held.queue.topic)
+
     def _connect(self, address: str, held: HeldQueue) -> None:
         """Open a connection, once for all queues that wait for it."""
         waiting = self._offline.get(address)
@@ -264,19 +283,29 @@ class Puller:
         self.client.spawn(self._reconnect, address)
 
     async def _reconnect(self, address: str) -> None:
-        pause_ms = 0
+        failure: Exception | None = None
         try:
             await self.client.connection(address)
         except (PeerError, ClientClosed) as error:
-            pause_ms = RECONNECT_MS
+            failure = error
             if isinstance(error, ConnectFailed):
                 logger.info("%s; its queues wait", Foreign(error))
         for held in self._offline.pop(address, ()):
-            if pause_ms:
-                self.on_wanted_route(held.queue.topic)
-                self._rest(held, pause_ms)
+            if failure is not None:
+                self._is_away(held, failure)
+                self._want_route(held)
+                self._rest(held, RECONNECT_MS)
             else:
                 self.pull(held)
+
+    def _is_away(self, held: HeldQueue, error: BaseException) -> None:
+        self._away.add(held)
+        self.on_away(error)
+
+    def _is_back(self, held: HeldQueue) -> None:
+        self._away.discard(held)
+        if not self._away:
+            self.on_back()
 
     def _rest(self, held: HeldQueue, pause_ms: int) -> None:
         """Ask again after a pause."""
@@ -322,7 +351,8 @@ class Puller:
             else:
                 self._rest(held, EMPTY_MS)
         elif code == ResponseCode.PULL_OFFSET_MOVED:
-            logger.warning(
+            logger.log(
+                logging.WARNING if held.state.next_offset else logging.INFO,
                 "%s has no offset %d: going on at %d",
                 held.queue,
                 held.state.next_offset,
@@ -369,8 +399,7 @@ class Puller:
     def _refused(self, held: HeldQueue, answer: Pulled) -> None:
         remark = answer.remark or ""
         if answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
-            self.failure = SubscriptionRefused(held.subscription.expression, remark)
-            self.wake_all()
+            self.fail(SubscriptionRefused(held.subscription.expression, remark))
             return
         if answer.code == ResponseCode.SYSTEM_BUSY:
             self._rest(held, BUSY_MS)
@@ -382,8 +411,10 @@ class Puller:
             answer.code,
             Foreign(remark),
         )
+        address = self._address(held) or held.queue.broker
+        self.on_refused(AnswerRefused(address, answer.code, remark))
         if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
-            self.on_wanted_route(held.queue.topic)
+            self._want_route(held)
         elif answer.code in (
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             ResponseCode.SUBSCRIPTION_NOT_LATEST,
@@ -400,6 +431,7 @@ class Puller:
         held.is_pulling = False
         if self.client.is_open:
             logger.debug("a pull of %s failed: %s", held.queue, Foreign(error))
+            self._is_away(held, error)
             self._rest(held, RECONNECT_MS)
 
 

@@ -17,12 +17,12 @@ import anyio
 from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
 from rmq.client.client import Client
 from rmq.client.compression import inflate
-from rmq.client.connection import date_ms
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, RequestTimeout, SendFailed, SendRefused
 from rmq.client.namespaces import unwrap, wrap
-from rmq.client.wire import Waiter
 from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.outgoing.connection import date_ms
+from rmq.outgoing.wire import Waiter
 from rmq.protocol import flags
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode

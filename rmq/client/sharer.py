@@ -9,6 +9,8 @@ from rmq.client.client import Client, Member
 from rmq.client.errors import ClientClosed
 from rmq.client.life import Life
 from rmq.errors import PeerError
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.client import UnregisterClientRequestHeader
@@ -80,3 +82,17 @@ class Sharer(Life):
                 request = Command.request(RequestCode.UNREGISTER_CLIENT, header)
                 with suppress(PeerError):
                     await connection.ask(request, UNREGISTER_MS)
+
+    def on_lost(self, address: str) -> None:
+        """Nothing: sends fail and go on elsewhere, pulls when the broker is back."""
+
+    def on_refused(self, error: AnswerRefused) -> None:
+        """Nothing: what a producer sends is refused, too, or is not."""
+
+    def producer_data(self) -> ProducerData | None:
+        """What heartbeats say of it: nothing, unless it produces."""
+        return None
+
+    def consumer_data(self) -> ConsumerData | None:
+        """What heartbeats say of it: nothing, unless it consumes."""
+        return None

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
 from rmq.client.compression import inflate
-from rmq.client.connection import steady_ms
 from rmq.client.core.routes import MessageQueue
 from rmq.client.held_queue import HeldQueue
 from rmq.client.namespaces import unwrap
 from rmq.errors import RmqError
+from rmq.outgoing.connection import steady_ms
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.queues import GetConsumerStatusBody, ResetOffsetBody
 from rmq.protocol.codes import WIRE_VERSION_NAME, RequestCode, ResponseCode

@@ -18,7 +18,6 @@ from rmq._fastpath.client_messages import (
 )
 from rmq.client.client import Client
 from rmq.client.compression import inflate
-from rmq.client.connection import Connection
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import TransactionFailed
 from rmq.client.message import Message
@@ -26,6 +25,7 @@ from rmq.client.namespaces import unwrap, wrap
 from rmq.client.packing import Packed, Packer
 from rmq.errors import PeerError
 from rmq.logs import Foreign
+from rmq.outgoing.connection import Connection
 from rmq.protocol import flags
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode

@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from rmq.client.link import Link
+from rmq.outgoing.link import Link
 from rmq.protocol.command import Command
 
 
@@ -24,11 +24,21 @@ class Arrival(NamedTuple):
     took_s: float
 
 
+class _Open:
+    """A request without an answer."""
+
+    __slots__ = ("note", "started")
+
+    def __init__(self, note: object) -> None:
+        self.note = note
+        self.started = time.perf_counter()
+
+
 class Window:
     """Links, and the open requests of each."""
 
     def __init__(self) -> None:
-        self._open: dict[Link, dict[int, tuple[Any, float]]] = {}
+        self._open: dict[Link, set[_Open]] = {}
         self._selector = selectors.DefaultSelector()
         self._arrived: list[Arrival] = []
 
@@ -57,15 +67,17 @@ class Window:
 
     def notes(self) -> list[Any]:
         """Return the notes of all requests without an answer."""
-        return [note for each in self._open.values() for note, _ in each.values()]
+        return [each.note for waiting in self._open.values() for each in waiting]
 
     def send(self, link: Link, request: Command, note: object) -> None:
         """Queue a request for the next `arrivals`."""
         assert note is not None, "that is the mark of a request of the server"
         if link not in self._open:
             self._selector.register(link, selectors.EVENT_READ, link)
-            self._open[link] = {}
-        self._open[link][link.start(request)] = note, time.perf_counter()
+            self._open[link] = set()
+        waiting = _Open(note)
+        link.start(request, waiting)
+        self._open[link].add(waiting)
 
     def arrivals(self, wait_s: float) -> list[Arrival]:
         """Send what is queued; return what arrives, after this time at the latest."""
@@ -80,11 +92,9 @@ class Window:
         ready: list[Link] = [key.data for key, _ in self._selector.select(wait_s)]
         now = time.perf_counter()
         for link in ready:
-            for command in link.arrived(0):
-                note, started = None, now
-                if command.is_response:
-                    known = self._open[link].pop(command.opaque, None)
-                    if known is None:
-                        continue
-                    note, started = known
-                self._arrived.append(Arrival(link, command, note, now - started))
+            for waiting, command in link.arrived(0):
+                note, took_s = None, 0.0
+                if isinstance(waiting, _Open):
+                    self._open[link].discard(waiting)
+                    note, took_s = waiting.note, now - waiting.started
+                self._arrived.append(Arrival(link, command, note, took_s))

@@ -1,19 +1,21 @@
-"""Calls: requests to one peer, and the tasks that wait for their answers.
+"""Calls: requests over an accepted connection, and the tasks that wait for answers.
 
+The reactor cuts the frames of such a connection, so answers come as commands; on the
+connections that this process opens, `ClientCodec` has the bytes and the calls.
 A call ends in one of three ways: its answer comes, its time limit passes, or the
 connection ends. Belongs to the trio thread.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import trio
 
 from rmq.errors import InvokeTimeout, PeerClosed
 from rmq.protocol.command import Command
-from rmq.protocol.peer import MAX_PENDING, Peer, RequestReceived, ResponseReceived, Role
+from rmq.protocol.peer import Peer, ResponseReceived, Role
 from rmq.remoting.loop_clock import now_ms
 
-Send = Callable[[bytes], Awaitable[None]]
+Send = Callable[[bytes], None]
 
 
 class _Waiter:
@@ -29,11 +31,9 @@ class _Waiter:
 class Calls:
     """Known in Java as the `ResponseFuture` table of a channel."""
 
-    def __init__(
-        self, role: Role, address: str, *, max_pending: int = MAX_PENDING
-    ) -> None:
+    def __init__(self, address: str, *, max_pending: int) -> None:
         self.address = address
-        self.peer = Peer(role, now_ms, max_pending=max_pending)
+        self.peer = Peer(Role.SERVER, now_ms, max_pending=max_pending)
         self._waiters: dict[int, _Waiter] = {}
         self._end_reason: str | None = None
 
@@ -44,8 +44,8 @@ class Calls:
         data = self.peer.request(command, now_ms() + timeout_ms)
         waiter = self._waiters[command.opaque] = _Waiter()
         try:
+            send(data)
             with trio.move_on_after(timeout_ms / 1000):
-                await send(data)
                 await waiter.ended.wait()
         finally:
             self._waiters.pop(command.opaque, None)
@@ -61,18 +61,14 @@ class Calls:
             f"within {timeout_ms} ms"
         )
 
-    def receive(self, incoming: bytes | Command) -> list[Command]:
-        """Give answers to the waiting tasks; return the requests of the peer."""
-        requests = []
-        for event in self.peer.receive(incoming):
-            if isinstance(event, RequestReceived):
-                requests.append(event.command)
-            elif isinstance(event, ResponseReceived):
+    def take(self, answer: Command) -> None:
+        """Give an answer to the task that waits for it."""
+        for event in self.peer.receive(answer):
+            if isinstance(event, ResponseReceived):
                 waiter = self._waiters.get(event.request.opaque)
                 if waiter is not None:
                     waiter.answer = event.command
                     waiter.ended.set()
-        return requests
 
     def end(self, reason: str) -> None:
         """Wake all waiting tasks: no more answers will come."""

@@ -13,7 +13,6 @@ from rmq.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.protocol.hosts import host_bytes
-from rmq.protocol.peer import Role
 from rmq.remoting.calls import Calls
 from rmq.remoting.loop_clock import now_ms
 
@@ -88,12 +87,12 @@ class Connection:
         """Send a request to the peer and wait for its answer."""
         if not self.is_open:
             raise PeerClosed(f"{self.remote_address} is gone")
-        return await self._own_calls().invoke(command, timeout_ms, self._deliver)
+        return await self._own_calls().invoke(command, timeout_ms, self._send)
 
     def take_response(self, command: Command) -> None:
         """Give an answer of the peer to the task that waits for it."""
         if self._calls is not None:
-            self._calls.receive(command)
+            self._calls.take(command)
 
     def close(self, reason: str = "closed by the broker") -> None:
         """End the connection; send only the bytes that the socket takes at once."""
@@ -111,15 +110,10 @@ class Connection:
         if self.is_open:
             self._reactor.send(self.token, data)
 
-    async def _deliver(self, data: bytes) -> None:
-        self._send(data)
-
     def _own_calls(self) -> Calls:
         """Return the calls of this process; most connections never have one."""
         if self._calls is None:
-            self._calls = Calls(
-                Role.SERVER, self.remote_address, max_pending=INVOKE_LIMIT
-            )
+            self._calls = Calls(self.remote_address, max_pending=INVOKE_LIMIT)
         return self._calls
 
     def __repr__(self) -> str:

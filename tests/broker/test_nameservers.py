@@ -68,7 +68,7 @@ async def test_a_silent_name_server_holds_neither_start_nor_stop_nor_the_others(
 
 
 async def test_a_name_server_that_returns_is_told_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr("rmq.remoting.client.BACK_OFF_S", 0.0)
+    monkeypatch.setattr("rmq.outgoing.connections.FIRST_PAUSE_MS", 0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = {"namesrvAddr": f"127.0.0.1:{port}"}

@@ -258,3 +258,32 @@ async def test_with_tls_and_a_user(command, secured, environment, authority):
     words = "BenchmarkTest", "-g", "G", "-c", 1, "-f", "%v"
     result = await command("consume", *where, *words, env=environment)
     assert (result.exit_code, result.stdout) == (0, "secret"), result.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [[], ["-g", "G"]])
+async def test_who_may_not_read_is_told(
+    command, secured, environment, authority, tmp_path, group
+):
+    password = tmp_path / "shop"
+    password.write_text("shop-secret")
+    tls = "--ca", authority.cert
+    where = "-n", secured.name_servers[0], *tls
+    made = await command(
+        "admin", "createUser", "-b", secured.address, *tls,
+        "-u", "shop", "--password-file", password, env=environment,
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    shop = {"RMQ_USER": "shop", "RMQ_PASSWORD_FILE": str(password)}
+    with trio.fail_after(10):
+        words = "BenchmarkTest", "-c", 1, *group
+        result = await command("consume", *where, *words, env=shop)
+    assert result.exit_code == 1
+    assert "rmq: shop has no right to do this with" in result.stderr
+
+
+async def test_nobody_notices_one_that_looks(node, consume):
+    await consume("-c", 5)
+    context = node.broker.context
+    assert context.consumers.group("rmq-consume") is None
+    assert context.topics.get("%RETRY%rmq-consume") is None

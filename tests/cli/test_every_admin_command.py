@@ -11,7 +11,7 @@ import trio
 
 from rmq.cli.admin.catalogue import ENTRIES, UNSERVED
 from rmq.client.admin import AdminClient, Queue
-from rmq.client.identity import Identity, Trust
+from rmq.outgoing.identity import Identity, Trust
 from rmq.protocol.records import decode_stored
 
 PIPED = Path(__file__).parent / "piped"

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from rmq.cli.failures import Failure, did_you_mean, explain
-from rmq.client.admin import AnswerRefused
 from rmq.errors import PeerClosed, RmqError
+from rmq.outgoing.refused import AnswerRefused
 from rmq.testing import running_node
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rmq.cli.tool_settings import credentials, stored_settings, take_settings
-from rmq.client.identity import Trust
 from rmq.errors import ConfigError
+from rmq.outgoing.identity import Trust
 
 NOTHING = dict.fromkeys(("namesrv", "tls", "ca", "tls_cert", "tls_key", "tls_name"))
 

@@ -6,9 +6,10 @@ import threading
 import pytest
 import trio
 
-from rmq.client.admin import AdminClient, AnswerRefused, Queue
-from rmq.client.link import Link
+from rmq.client.admin import AdminClient, Queue
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.outgoing.link import Link
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.records import decode_stored

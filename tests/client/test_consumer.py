@@ -425,6 +425,26 @@ def test_given_queues(broker, loop, topic, group):
     loop(scenario)
 
 
+def test_one_that_looks_is_not_noticed(broker, loop, topic, group):
+    fill(broker, topic, 8)
+    broker.send(topic, b"tagged", queue_id=0, tags="A")
+
+    async def scenario():
+        async with Consumer(broker.name_server, group, silent=True) as it:
+            queues = await it.queues(topic)
+            it.assign(queues[:1], "A")
+            await it.seek(queues[0], "first")
+            assert [each.body for each in await it.fetch()] == [b"tagged"]
+            await it.commit()
+            assert await it.position(queues[0]) == 3
+            assert await it.committed(queues[0]) is None
+            assert broker.node.broker.context.consumers.group(group) is None
+
+    loop(scenario)
+    with pytest.raises(ConfigError, match="silent"):
+        Consumer(broker.name_server, group, topic, silent=True)
+
+
 def test_pause_and_resume(broker, loop, topic, group):
     async def scenario():
         async with Consumer(broker.name_server, group, start="first") as it:

@@ -15,8 +15,8 @@ from rmq._fastpath.client_codec import (
 )
 from rmq._fastpath.client_messages import SendResult, SendStatus
 from rmq.client.core.routes import MessageQueue
-from rmq.client.signing import pull_command, send_command
 from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.outgoing.signing import pull_command, send_command
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import FLAG_ONEWAY, Command

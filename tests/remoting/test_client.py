@@ -8,11 +8,11 @@ import pytest
 import trio
 
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.outgoing.connections import FIRST_PAUSE_MS
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.remoting.channel import OUTBOX_FRAMES, Channel
-from rmq.remoting.client import BACK_OFF_S, RemotingClient
+from rmq.remoting.client import RemotingClient
 
 CODE = 105
 
@@ -170,7 +170,7 @@ async def test_a_peer_that_leaves_ends_the_wait_and_is_called_anew(
     await peer.stream.aclose()
     error = await call.end()
     assert isinstance(error, PeerClosed)
-    assert f"{server.address} closed before it answered" in str(error)
+    assert f"{server.address} ended before the answer" in str(error)
     call = Call(nursery, client.invoke, server.address, Command.request(CODE), 60_000)
     peer = await server.accept()
     await peer.send((await peer.next()).reply())
@@ -191,7 +191,7 @@ async def test_a_peer_that_talks_nonsense_is_left(
     await peer.stream.send_all(bytes_sent)
     error = await call.end()
     assert isinstance(error, PeerClosed)
-    assert "it does not speak the remoting protocol: " in str(error)
+    assert "it does not speak the protocol of RocketMQ: " in str(error)
     assert f"closing {server.address}: it does not speak" in caplog.text
     with contextlib.suppress(trio.BrokenResourceError):
         assert await peer.stream.receive_some() == b""
@@ -208,15 +208,20 @@ async def test_a_reset_ends_the_wait(server, client, nursery):
     assert isinstance(await call.end(), PeerClosed)
 
 
-async def test_closing_an_address_ends_its_calls(server, client, nursery):
-    call = Call(nursery, client.invoke, server.address, Command.request(CODE), 60_000)
-    peer = await server.accept()
-    await peer.next()
-    await client.close(server.address)
+async def test_the_end_of_the_client_ends_its_connections(server, nursery):
+    client = RemotingClient()
+    async with trio.open_nursery() as inner:
+        await inner.start(client.run)
+        call = Call(
+            nursery, client.invoke, server.address, Command.request(CODE), 60_000
+        )
+        peer = await server.accept()
+        await peer.next()
+        assert client.owns(peer.stream.socket.getpeername())
+        inner.cancel_scope.cancel()
     assert isinstance(await call.end(), PeerClosed)
     assert await peer.stream.receive_some() == b""
-    await client.close(server.address)
-    await client.close("192.0.2.1:1")
+    assert not client.owns(peer.stream.socket.getpeername())
 
 
 # -- connecting
@@ -242,10 +247,12 @@ async def test_a_refused_address_is_left_alone_for_a_moment(client, mock_clock):
         return str(caught.value)
 
     assert (await error()).startswith(f"cannot connect to {address}: ")
-    mock_clock.jump(BACK_OFF_S - 0.01)
+    mock_clock.jump(0.7 * FIRST_PAUSE_MS / 1_000)
     assert await error() == f"{address} could not be reached a moment ago"
-    mock_clock.jump(0.02)
+    mock_clock.jump(0.6 * FIRST_PAUSE_MS / 1_000)
     assert (await error()).startswith(f"cannot connect to {address}: ")
+    mock_clock.jump(1.3 * FIRST_PAUSE_MS / 1_000)
+    assert await error() == f"{address} could not be reached a moment ago"
 
 
 async def test_an_address_is_reached_again_after_the_moment(
@@ -254,7 +261,7 @@ async def test_an_address_is_reached_again_after_the_moment(
     address = free_address()
     with pytest.raises(ConnectFailed):
         await client.invoke(address, Command.request(CODE), 1_000)
-    mock_clock.jump(BACK_OFF_S)
+    mock_clock.jump(1.3 * FIRST_PAUSE_MS / 1_000)
     port = int(address.rpartition(":")[2])
     (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
     async with contextlib.aclosing(Server(listener)) as server:
@@ -308,72 +315,49 @@ async def test_ipv6_addresses_stand_in_brackets(client, nursery):
         assert (await call.end()).code == 0
 
 
-# -- a channel by itself
+# -- peers that do not read
 
 
-async def test_a_peer_that_does_not_read_slows_callers_down(nursery, mock_clock):
-    """The outbox is bounded: with the pipe full, a call waits and then gives up."""
-    ours, theirs = trio.testing.lockstep_stream_pair()
-    channel = Channel("peer", ours)
-    await nursery.start(channel.run)
-    for _ in range(OUTBOX_FRAMES):
-        await channel.oneway(Command.request(1))
-    await trio.testing.wait_all_tasks_blocked()
-    await channel.oneway(Command.request(1))  # the writer holds one
-    blocked = Call(nursery, channel.oneway, Command.request(2))
-    call = Call(nursery, channel.invoke, Command.request(3), 1_000)
-    await trio.testing.wait_all_tasks_blocked()
-    mock_clock.jump(1)
-    assert isinstance(await call.end(), InvokeTimeout)
-    assert blocked.result is None
-    await channel.close()
-    await theirs.aclose()
-
-
-async def test_nobody_waits_for_room_in_the_outbox_of_a_dead_peer(nursery):
-    ours, theirs = trio.testing.lockstep_stream_pair()
-    channel = Channel("peer", ours)
-    await nursery.start(channel.run)
-    for _ in range(OUTBOX_FRAMES + 1):
-        await channel.oneway(Command.request(1))
+async def test_a_peer_that_does_not_read_slows_callers_down(
+    server, client, nursery, mock_clock
+):
+    """One write is under way, one waits; the others wait for room, and give up."""
+    large = Command.request(1, body=bytes(8 << 20))
+    calls = [Call(nursery, client.invoke, server.address, large, 1_000)]
+    peer = await server.accept()
+    for _ in range(100):
         await trio.lowlevel.checkpoint()
-    calls = [
-        Call(nursery, channel.oneway, Command.request(2)),
-        Call(nursery, channel.invoke, Command.request(3), 60_000),
-    ]
-    await trio.testing.wait_all_tasks_blocked()
-    assert [call.result for call in calls] == [None, None]
-    await theirs.aclose()
+    for code in (2, 3):
+        calls.append(
+            Call(nursery, client.invoke, server.address, Command.request(code), 1_000)
+        )
+    blocked = Call(nursery, client.oneway, server.address, Command.request(4), 1_000)
+    for _ in range(100):
+        await trio.lowlevel.checkpoint()
+    assert [call.result for call in [*calls, blocked]] == [None] * 4
+    mock_clock.jump(1)
+    for call in calls:
+        assert isinstance(await call.end(), InvokeTimeout)
+    assert await blocked.end() is None
+    # what was given up is not sent later
+    call = Call(nursery, client.invoke, server.address, Command.request(5), 60_000)
+    assert (await peer.next()).code == 1
+    request = await peer.next()
+    assert request.code == 5
+    await peer.send(request.reply())
+    assert (await call.end()).code == 0
+
+
+async def test_nobody_waits_for_room_with_a_dead_peer(server, client, nursery):
+    large = Command.request(1, body=bytes(8 << 20))
+    calls = [Call(nursery, client.invoke, server.address, large, 60_000)]
+    peer = await server.accept()
+    for _ in range(100):
+        await trio.lowlevel.checkpoint()
+    calls.append(
+        Call(nursery, client.invoke, server.address, Command.request(2), 60_000)
+    )
+    await trio.lowlevel.checkpoint()
+    await peer.stream.aclose()
     for call in calls:
         assert isinstance(await call.end(), PeerClosed)
-    await trio.testing.wait_all_tasks_blocked()
-    with pytest.raises(PeerClosed, match="peer is gone"):
-        await channel.oneway(Command.request(4))
-
-
-async def test_a_channel_answers_with_its_handler(nursery):
-    async def handle(channel, request):
-        return request.reply(remark=channel.address) if request.code == 1 else None
-
-    ours, theirs = trio.testing.memory_stream_pair()
-    await nursery.start(Channel("peer", ours, handle).run)
-    peer = Accepted(theirs)
-    silent, oneway, asked = (Command.request(code) for code in (2, 1, 1))
-    oneway.flag |= 2
-    asked.opaque = 9
-    await peer.send(silent, oneway, asked)
-    answer = await peer.next()
-    assert (answer.opaque, answer.remark) == (9, "peer")
-
-
-async def test_a_handler_may_close_the_channel_that_asked(nursery):
-    async def leave(channel, request):
-        await channel.close()
-        return request.reply()
-
-    ours, theirs = trio.testing.memory_stream_pair()
-    channel = Channel("peer", ours, leave)
-    run = Call(nursery, channel.run)
-    await theirs.send_all(encode(Command.request(1)))
-    assert await run.end() is None
-    assert not channel.is_open

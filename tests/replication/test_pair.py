@@ -11,9 +11,9 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.role import Role
 from rmq.cli.group_findings import group_findings
 from rmq.client.admin import AdminClient
-from rmq.client.identity import Identity
 from rmq.errors import ConfigError
 from rmq.http.own_metrics import families
+from rmq.outgoing.identity import Identity
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import BrokerRole, StoreConfig

@@ -5,10 +5,11 @@ import contextlib
 import pytest
 import trio
 
-from rmq.errors import InvokeTimeout, PeerClosed
+from rmq.errors import PeerClosed
+from rmq.outgoing.connection import NO_LIMIT_MS, Connection
+from rmq.outgoing.wire_trio import TrioWaiter, TrioWire
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq.remoting.channel import Channel
 from rmq.testing import MemoryNetwork
 
 
@@ -22,40 +23,43 @@ async def echo(stream):
 
 
 @pytest.fixture
-async def open_channel(nursery):
-    """Return a function that connects a channel to an echo over a network."""
+async def connect(nursery):
+    """Return a function that connects to an echo over a network."""
 
     async def make(network):
         listener = network.listen("b:1")
         nursery.start_soon(trio.serve_listeners, echo, [listener])
-        channel = Channel("b:1", await network.connect("b:1"))
-        await nursery.start(channel.run)
-        return channel
+        connection = Connection("b:1", TrioWaiter, *[lambda *_: None] * 3)
+        stream = await network.connect("b:1")
+        connection.wire = TrioWire(stream, connection, ("b", 1))
+        nursery.start_soon(connection.wire.run)
+        return connection
 
     return make
 
 
-async def test_a_request_takes_the_time_of_both_ways(open_channel, autojump_clock):
-    channel = await open_channel(MemoryNetwork(delay_s=(2.0, 2.0)))
+async def test_a_request_takes_the_time_of_both_ways(connect, autojump_clock):
+    connection = await connect(MemoryNetwork(delay_s=(2.0, 2.0)))
     began = trio.current_time()
-    answer = await channel.invoke(Command.request(7, body=b"x"), 10_000)
+    answer = await connection.ask(Command.request(7, body=b"x"), NO_LIMIT_MS)
     assert answer.body == b"x"
     assert trio.current_time() - began == pytest.approx(4.0)
 
 
-async def test_an_answer_that_is_late_is_not_taken(open_channel, autojump_clock):
-    channel = await open_channel(MemoryNetwork(delay_s=(2.0, 2.0)))
-    with pytest.raises(InvokeTimeout):
-        await channel.invoke(Command.request(7, body=b"late"), 3_000)
-    answer = await channel.invoke(Command.request(7, body=b"next"), 10_000)
+async def test_an_answer_that_is_late_is_not_taken(connect, autojump_clock):
+    connection = await connect(MemoryNetwork(delay_s=(2.0, 2.0)))
+    with trio.move_on_after(3) as scope:
+        await connection.ask(Command.request(7, body=b"late"), NO_LIMIT_MS)
+    assert scope.cancelled_caught
+    answer = await connection.ask(Command.request(7, body=b"next"), NO_LIMIT_MS)
     assert answer.body == b"next"
 
 
 async def test_a_cut_ends_whoever_waits_and_healing_lets_in(
-    open_channel, autojump_clock, nursery
+    connect, autojump_clock, nursery
 ):
     network = MemoryNetwork(delay_s=(1.0, 1.0))
-    channel = await open_channel(network)
+    connection = await connect(network)
     cut_at = trio.current_time() + 1.5
 
     async def cut():
@@ -64,7 +68,7 @@ async def test_a_cut_ends_whoever_waits_and_healing_lets_in(
 
     nursery.start_soon(cut)
     with pytest.raises(PeerClosed):
-        await channel.invoke(Command.request(7), 10_000)
+        await connection.ask(Command.request(7), NO_LIMIT_MS)
     assert trio.current_time() == pytest.approx(cut_at)
     with pytest.raises(ConnectionRefusedError):
         await network.connect("b:1")
@@ -76,15 +80,15 @@ async def test_a_cut_ends_whoever_waits_and_healing_lets_in(
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_answers_find_their_requests_in_any_order(
-    open_channel, autojump_clock, nursery, seed
+    connect, autojump_clock, nursery, seed
 ):
     network = MemoryNetwork(seed, delay_s=(0.1, 5.0), reorder=True)
-    channel = await open_channel(network)
+    connection = await connect(network)
     order = []
 
     async def ask(number):
         body = str(number).encode()
-        answer = await channel.invoke(Command.request(7, body=body), 60_000)
+        answer = await connection.ask(Command.request(7, body=body), NO_LIMIT_MS)
         assert answer.body == body
         order.append(number)
 

@@ -12,7 +12,8 @@ from rmq.cli.admin.command import (
     broker_or_cluster,
     targets,
 )
-from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.client.admin import AdminClient
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 

@@ -22,7 +22,8 @@ from rmq.cli.admin.command import (
 )
 from rmq.cli.admin.topics import _read_list, groups_of, traffic
 from rmq.cli.table import version_text
-from rmq.client.admin import AdminClient, AnswerRefused, GroupUnknown
+from rmq.client.admin import AdminClient, GroupUnknown
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import RETRY_PREFIX, dlq_topic, retry_topic

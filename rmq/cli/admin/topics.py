@@ -19,9 +19,10 @@ from rmq.cli.admin.command import (
     targets,
     topic_option,
 )
-from rmq.client.admin import AdminClient, AnswerRefused
+from rmq.client.admin import AdminClient
 from rmq.client.core.allocate import average
 from rmq.errors import PeerError
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB, is_readable, is_writable

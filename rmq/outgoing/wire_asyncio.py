@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, cast
 
-from rmq.client.wire import Receiver, Tls, Wire, Wires
+from rmq.outgoing.wire import Receiver, Tls, Wire, Wires
 
 CLOSE_LIMIT_S: Final = 1.0
 
@@ -13,7 +13,7 @@ class AsyncioWire(asyncio.Protocol):
 
     def __init__(self, receiver: Receiver, loop: asyncio.AbstractEventLoop) -> None:
         self.is_full = False
-        self.local_host = ""
+        self.local_address = ("", 0)
         self._receiver = receiver
         self._loop = loop
         self._is_scheduled = False
@@ -26,7 +26,8 @@ class AsyncioWire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note the transport."""
         self._transport = cast("asyncio.Transport", transport)
-        self.local_host = str(transport.get_extra_info("sockname")[0])
+        host, port = transport.get_extra_info("sockname")[:2]
+        self.local_address = str(host), int(port)
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes on."""

@@ -1,5 +1,6 @@
-"""Link: one blocking connection for programs without an event loop.
+"""Link: a connection on a blocking socket, for programs without an event loop.
 
+The bytes and the calls in flight are those of every client, in `ClientCodec`.
 `ask` sends a request and waits for its answer. `start` and `arrived` keep many requests
 open at once; `arrived` also returns requests of the server, which `ask` ignores.
 """
@@ -9,8 +10,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-from rmq.access.signature import sign
-from rmq.client.identity import ANONYMOUS, Identity, offers_tls
+from rmq._fastpath.client_codec import ClientCodec
 from rmq.errors import (
     CertificateWanted,
     ConnectFailed,
@@ -21,10 +21,17 @@ from rmq.errors import (
     RmqError,
     TlsWanted,
 )
+from rmq.outgoing.identity import ANONYMOUS, Identity, offers_tls
+from rmq.outgoing.signing import Credentials, signer
 from rmq.protocol.command import Command
-from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.frames import decode, encode
 
 RECEIVE_SIZE: Final = 1 << 18
+NO_DEADLINE: Final = 0
+"""`ask` has its own limit, and gives the request up."""
+
+Arrived = list[tuple[object, Command]]
+"""Answers with the notes of their requests; a request of the server has None."""
 
 
 class Link:
@@ -36,9 +43,10 @@ class Link:
         self.address = address
         self._timeout_s = timeout_s
         self._identity = identity
-        self._decoder = FrameDecoder()
-        self._opaque = 0
-        self._out = bytearray()
+        self._codec = ClientCodec(decode, encode)
+        self._sign = None
+        if identity.user:
+            self._sign = signer(Credentials(identity.user, identity.password))
         self._has_heard = False
         self._not_yet: tuple[type[Exception], ...] = (TimeoutError, BlockingIOError)
         self._socket = connect(address, timeout_s)
@@ -91,27 +99,29 @@ class Link:
 
     def ask(self, request: Command) -> Command:
         """Send a request and wait for its answer, with any code."""
-        opaque = self.start(request)
+        mine = object()
+        number = self.start(request, mine)
         deadline = time.monotonic() + self._timeout_s
-        while (left_s := deadline - time.monotonic()) > 0:
-            for command in self.arrived(left_s):
-                if command.is_response and command.opaque == opaque:
-                    return command
+        try:
+            while (left_s := deadline - time.monotonic()) > 0:
+                for note, command in self.arrived(left_s):
+                    if note is mine:
+                        return command
+        finally:
+            self._codec.forget(number)
         raise InvokeTimeout(
             f"{self.address} did not answer request {request.code} in time"
         )
 
-    def start(self, request: Command) -> int:
+    def start(self, request: Command, note: object) -> int:
         """Queue a request for the next `arrived`; return its number."""
-        self._opaque += 1
-        request.opaque = self._opaque
-        if self._identity.user:
-            sign(request, self._identity.user, self._identity.password)
-        self._out += encode(request)
-        return self._opaque
+        assert note is not None, "that is the mark of a request of the server"
+        if self._sign is not None:
+            self._sign(request)
+        return self._codec.ask(request, note, NO_DEADLINE)
 
-    def arrived(self, wait_s: float) -> list[Command]:
-        """Send what is queued; return all commands that arrive in this time, if any."""
+    def arrived(self, wait_s: float) -> Arrived:
+        """Send what is queued; return all that arrives in this time, if anything."""
         self.flush()
         try:
             return self._received(wait_s)
@@ -125,30 +135,31 @@ class Link:
 
     def flush(self) -> None:
         """Send what is queued."""
-        if not self._out:
+        if not self._codec.has_output:
             return
         try:
             self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(self._out)
+            self._socket.sendall(self._codec.take())
         except OSError as error:
             raise self._broken(error) from error
-        self._out.clear()
 
-    def _received(self, wait_s: float) -> list[Command]:
+    def _received(self, wait_s: float) -> Arrived:
         """Read until nothing more is there; wait only for the first bytes."""
-        commands: list[Command] = []
+        found: Arrived = []
         self._socket.settimeout(wait_s)
         while True:
             try:
                 data = self._socket.recv(RECEIVE_SIZE)
             except self._not_yet:
-                return commands
+                return found
             if not data:
                 raise ConnectionResetError
             self._has_heard = True
-            commands += self._decoder.feed(data)
+            for note, answer in self._codec.feed(data):
+                assert isinstance(answer, Command), "only sends and pulls have others"
+                found.append((note, answer))
             if not self._identity.trust:
-                return commands
+                return found
             self._socket.settimeout(0)  # OpenSSL may hold more that is decrypted
 
     def _broken(self, error: OSError) -> PeerError:

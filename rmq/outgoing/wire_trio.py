@@ -11,7 +11,7 @@ from typing import Any, Final
 import outcome
 import trio
 
-from rmq.client.wire import Receiver, Tls, Wire, Wires
+from rmq.outgoing.wire import Receiver, Tls, Wire, Wires
 
 RECEIVE_SIZE: Final = 1 << 18
 FULL_BYTES: Final = 1 << 20
@@ -71,17 +71,27 @@ class TrioWire:
     """
 
     def __init__(
-        self, stream: trio.abc.Stream, receiver: Receiver, local_host: str
+        self,
+        stream: trio.abc.Stream,
+        receiver: Receiver,
+        local_address: tuple[str, int],
     ) -> None:
-        self.local_host = local_host
-        self.is_full = False
+        self.local_address = local_address
         self._stream = stream
         self._receiver = receiver
         self._is_lost = False
         self._output = trio.Event()
+        self._writing_bytes = 0
         self._scope = trio.CancelScope()
-        self._drained = trio.Event()
+        self._drained: trio.Event | None = None
         self._closed = trio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a large write is not through, or any one and more waits behind it."""
+        if self._is_lost or not self._writing_bytes:
+            return False
+        return self._writing_bytes > FULL_BYTES or self._output.is_set()
 
     def wake(self) -> None:
         """Let the writing task run in this turn of the loop."""
@@ -89,7 +99,9 @@ class TrioWire:
 
     async def drained(self) -> None:
         """Wait until it is not full, or lost."""
-        if self.is_full:
+        while self.is_full:
+            if self._drained is None:
+                self._drained = trio.Event()
             await self._drained.wait()
 
     def close(self) -> None:
@@ -129,19 +141,21 @@ class TrioWire:
             await self._output.wait()
             self._output = trio.Event()
             data = self._receiver.take()
-            self.is_full = len(data) > FULL_BYTES
             if data:
+                self._writing_bytes = len(data)
                 await self._stream.send_all(data)
-            if self.is_full:
-                self.is_full = False
-                self._drained.set()
-                self._drained = trio.Event()
+                self._writing_bytes = 0
+                self._wake_drained()
+
+    def _wake_drained(self) -> None:
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
 
     def _end(self, reason: str) -> None:
         if not self._is_lost:
             self._is_lost = True
-            self.is_full = False
-            self._drained.set()
+            self._wake_drained()
             self._scope.cancel()
             self._receiver.lost(reason)
 
@@ -150,11 +164,11 @@ async def connect(host: str, port: int, tls: Tls | None, receiver: Receiver) -> 
     """Open a wire; OSError or ssl.SSLError if that fails."""
     plain = await trio.open_tcp_stream(host, port)
     plain.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
-    local_host = str(plain.socket.getsockname()[0])
+    host, local_port = plain.socket.getsockname()[:2]
     stream: trio.abc.Stream = plain
     if tls is not None:
         stream = await _secured(plain, tls)
-    wire = TrioWire(stream, receiver, local_host)
+    wire = TrioWire(stream, receiver, (str(host), local_port))
     trio.lowlevel.spawn_system_task(wire.run)
     return wire
 
@@ -166,7 +180,10 @@ async def _secured(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
         await stream.do_handshake()
         is_secure = True
     except trio.BrokenResourceError as error:
-        raise error.__cause__ or error from None
+        cause = error.__cause__
+        if isinstance(cause, OSError):  # as errors of OpenSSL are
+            raise cause from None
+        raise ConnectionError(f"no TLS handshake: {cause or error}") from error
     finally:
         if not is_secure:
             await trio.aclose_forcefully(plain)

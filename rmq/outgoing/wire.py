@@ -54,8 +54,8 @@ class Wire(Protocol):
         """Whether the peer reads more slowly than we write."""
 
     @property
-    def local_host(self) -> str:
-        """The IP address of this end."""
+    def local_address(self) -> tuple[str, int]:
+        """The IP address and the port of this end."""
 
     def wake(self) -> None:
         """Write what the receiver has, in this turn of the loop."""
@@ -88,9 +88,9 @@ def current_wires() -> Wires:
     """Return those of the loop that runs."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
-        from rmq.client import wire_trio
+        from rmq.outgoing import wire_trio
 
         return wire_trio.wires()
-    from rmq.client import wire_asyncio
+    from rmq.outgoing import wire_asyncio
 
     return wire_asyncio.wires()

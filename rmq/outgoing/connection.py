@@ -17,10 +17,10 @@ from rmq._fastpath.client_codec import (
     SendTemplate,
 )
 from rmq._fastpath.client_messages import SendResult
-from rmq.client.signing import pull_command, send_command
-from rmq.client.wire import Completion, Waiter, Wire
 from rmq.errors import InvokeTimeout, PeerClosed, RemoteProtocolError
 from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.outgoing.signing import pull_command, send_command
+from rmq.outgoing.wire import Completion, Waiter, Wire
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 NANOSECONDS: Final = 1_000_000
+NO_LIMIT_MS: Final = 1 << 60
+"""The time of a request that ends by its answer, the end of the wire or its task."""
 
 
 def steady_ms() -> int:

@@ -1,0 +1,271 @@
+"""Following: messages of a topic as they come, for `rmq consume`.
+
+A `Consumer` brings them, as a member of a group or a silent one that looks at queues.
+Whom it asks, and where it begins, is looked up before: what is wrong then ends the
+command with a sentence. While it follows, a broker that stops costs nothing but time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, cast
+
+import anyio
+import click
+
+from rmq._fastpath.client_messages import ReceivedMessage
+from rmq.client import Client, Consumer, Credentials, MessageQueue
+from rmq.client.admin import AdminClient, Queue
+from rmq.client.subscription import Sql, Start
+from rmq.errors import RmqError
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.topics import is_retry_topic
+
+LOOKING: Final = "rmq-consume"
+"""The group in the pulls of one that is in no group."""
+
+NEWEST: Final = 10
+FETCH_MESSAGES: Final = 32
+AHEAD_MESSAGES: Final = 1_000
+LOOK_S: Final = 0.05
+"""How often is looked whether the end is reached, while no messages come."""
+
+Write = Callable[[ReceivedMessage], None]
+Take = Callable[[ReceivedMessage], bool]
+"""Takes a message; whether it is enough."""
+
+
+class Choice(NamedTuple):
+    """What is read: where it begins, and when it ends."""
+
+    group: str | None
+    begin: str | int | None
+    """`first`, `last` or a time in milliseconds; None for the newest."""
+
+    queue_id: int | None
+    offset: int | None
+    stops_at_end: bool
+
+
+class Follower:
+    """One command that reads a topic."""
+
+    def __init__(
+        self, admin: AdminClient, topic: str, expression: str | Sql, choice: Choice
+    ) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._expression = expression
+        self._choice = choice
+        self._is_away = False
+        self._ends: dict[MessageQueue, int] = {}
+        """Where each queue ended when it was begun; only if it stops there."""
+
+    def run(self, write: Write, count: int | None) -> None:
+        """Write messages until the count, the end or Ctrl-C; then commit and leave."""
+        log = logging.getLogger("rmq.client")
+        if not log.handlers:  # what went wrong is said here, in other words
+            log.addHandler(logging.NullHandler())
+        with suppress(KeyboardInterrupt):
+            asyncio.run(self._run(_Counted(write, count)))
+
+    async def _run(self, write: "_Counted") -> None:
+        identity, group = self._admin.identity, self._choice.group
+        credentials = None
+        if identity.user:
+            credentials = Credentials(identity.user, identity.password)
+        queues = self._queues(self._topic)
+        places = [] if group else [self._place(each) for each in queues]
+        async with Client(
+            self._admin.name_servers, tls=identity.trust, credentials=credentials
+        ) as client:
+            consumer = self._consumer(client)
+            consumer.puller.on_refused = consumer.puller.fail
+            consumer.puller.on_away = lambda error: self._away(consumer, error)
+            consumer.puller.on_back = self._back
+            async with consumer:
+                if group:
+                    await self._take_part(consumer, write)
+                else:
+                    await self._look(consumer, places, write)
+
+    def _consumer(self, client: Client) -> Consumer:
+        group = self._choice.group
+        return Consumer(
+            client,
+            group or LOOKING,
+            {self._topic: self._expression} if group else None,
+            silent=group is None,
+            start=_begin(self._choice.begin),
+            fetch_messages=FETCH_MESSAGES,
+            buffer_messages=AHEAD_MESSAGES,
+            on_assigned=self._note_ends if self._choice.stops_at_end else None,
+        )
+
+    # -- brokers that go away
+
+    def _away(self, consumer: Consumer, error: BaseException) -> None:
+        if self._choice.stops_at_end and isinstance(error, Exception):
+            consumer.puller.fail(error)
+        elif not self._is_away:
+            self._is_away = True
+            _notify(f"{error}; waits until it is back")
+
+    def _back(self) -> None:
+        if self._is_away:
+            self._is_away = False
+            _notify("connected again")
+
+    # -- reading
+
+    async def _read(
+        self, consumer: Consumer, take: Take, ends: dict[MessageQueue, int] | None
+    ) -> None:
+        """Read until `take` says that it is enough, or to the ends, if there are some.
+
+        A message counts as consumed when it was taken.
+        """
+        pause_s = None if ends is None else LOOK_S
+        while ends is None or not await _is_behind(consumer, ends):
+            batch: list[ReceivedMessage] = []
+            with anyio.move_on_after(pause_s):
+                batch = await consumer.next_batch(FETCH_MESSAGES)
+            if consumer.puller.failure is not None:
+                raise consumer.puller.failure
+            for message in batch:
+                is_enough = take(message)
+                message.ack()
+                if is_enough:
+                    return
+
+    async def _take_part(self, consumer: Consumer, write: "_Counted") -> None:
+        """Read as a member of the group; what was written is committed."""
+        try:
+            ends = self._ends if self._choice.stops_at_end else None
+            await self._read(consumer, write, ends)
+        finally:
+            await consumer.commit()
+            texts = [
+                f"queue {each.queue_id} up to {await consumer.position(each)}"
+                for each in consumer.assignment()
+                if not is_retry_topic(each.topic)
+            ]
+            click.echo(f"committed {', '.join(texts) or 'nothing'}", err=True)
+        if consumer.puller.failure is not None:
+            raise consumer.puller.failure
+
+    async def _look(
+        self, consumer: Consumer, places: Sequence["_Place"], write: "_Counted"
+    ) -> None:
+        """Read without a group: first the newest messages, if no place is given."""
+        await consumer.queues(self._topic)
+        consumer.assign([each.queue for each in places], self._expression)
+        for each in places:
+            await consumer.seek(each.queue, each.newest)
+        starts = {each.queue: each.start for each in places if each.newest < each.start}
+        newest: list[ReceivedMessage] = []
+        later: list[ReceivedMessage] = []
+
+        def keep(message: ReceivedMessage) -> bool:
+            start = starts.get(cast("MessageQueue", message.queue), 0)
+            (newest if message.queue_offset < start else later).append(message)
+            return False
+
+        if starts:
+            await self._read(consumer, keep, starts)
+            newest.sort(key=lambda message: message.stored_ms)
+        for message in [*newest[-NEWEST:], *later]:
+            if write(message):
+                return
+        ends = self._ends if self._choice.stops_at_end else None
+        await self._read(consumer, write, ends)
+
+    # -- places
+
+    def _queues(self, topic: str) -> list[Queue]:
+        queues = [
+            each
+            for each in self._admin.queues(topic)
+            if self._choice.queue_id in (None, each.queue_id)
+        ]
+        if not queues:
+            raise RmqError(f"{topic} has no such queue that can be read")
+        return queues
+
+    def _place(self, queue: Queue) -> "_Place":
+        name = MessageQueue(self._topic, queue.broker, queue.queue_id)
+        start = newest = self._start(queue)
+        if self._choice.begin is None and self._choice.offset is None:
+            low = self._admin.offset(RequestCode.GET_MIN_OFFSET, self._topic, queue)
+            newest = max(low, start - NEWEST)
+        if self._choice.stops_at_end:
+            self._ends[name] = self._high(self._topic, queue)
+        return _Place(name, start, newest)
+
+    def _start(self, queue: Queue) -> int:
+        """Return where the choice begins; that is the end if nothing is chosen."""
+        choice = self._choice
+        if choice.offset is not None:
+            return choice.offset
+        if choice.begin is None or choice.begin == "last":
+            return self._high(self._topic, queue)
+        if choice.begin == "first":
+            return self._admin.offset(RequestCode.GET_MIN_OFFSET, self._topic, queue)
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return self._admin.offset(code, self._topic, queue, timestamp=choice.begin)
+
+    def _high(self, topic: str, queue: Queue) -> int:
+        return self._admin.offset(RequestCode.GET_MAX_OFFSET, topic, queue)
+
+    async def _note_ends(self, queues: Sequence[MessageQueue]) -> None:
+        """Note where queues end that became ours."""
+        for topic in {each.topic for each in queues}:
+            known = {(each.broker, each.queue_id): each for each in self._queues(topic)}
+            for each in queues:
+                queue = known.get((each.broker, each.queue_id))
+                if each.topic == topic and queue is not None:
+                    self._ends[each] = self._high(topic, queue)
+
+
+class _Place(NamedTuple):
+    """Where a queue begins, and the newest of its messages before."""
+
+    queue: MessageQueue
+    start: int
+    newest: int
+
+
+class _Counted:
+    """Writes messages; says when the wanted number is written."""
+
+    def __init__(self, write: Write, count: int | None) -> None:
+        self._write = write
+        self._left = count
+
+    def __call__(self, message: ReceivedMessage) -> bool:
+        """Write one; whether it was the last."""
+        self._write(message)
+        if self._left is not None:
+            self._left -= 1
+        return self._left == 0
+
+
+async def _is_behind(consumer: Consumer, ends: dict[MessageQueue, int]) -> bool:
+    """Whether our queues are consumed up to these ends."""
+    for queue in consumer.assignment():
+        if await consumer.position(queue) < ends.get(queue, 0):
+            return False
+    return True
+
+
+def _begin(begin: str | int | None) -> Start:
+    """Return where a group begins that has committed nothing."""
+    if isinstance(begin, int):
+        return datetime.fromtimestamp(begin / 1_000, UTC)
+    return "last" if begin == "last" else "first"
+
+
+def _notify(sentence: str) -> None:
+    click.echo(f"rmq: {sentence}", err=True)

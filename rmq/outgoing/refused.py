@@ -1,0 +1,18 @@
+"""What a server says instead of doing what it was asked for."""
+
+from rmq.errors import RmqError
+from rmq.protocol.codes import ResponseCode
+
+
+class AnswerRefused(RmqError):
+    """The server answered with a code other than success."""
+
+    def __init__(self, address: str, code: int, remark: str) -> None:
+        try:
+            name = ResponseCode(code).name
+        except ValueError:
+            name = "unknown"
+        super().__init__(f"{address} answered {code} {name}: {remark.strip()}")
+        self.address = address
+        self.code = code
+        self.remark = remark
