@@ -21,6 +21,7 @@ from rmq.broker.statistics import (
     TOPIC_PUT_NUMS,
 )
 from rmq.broker.tables.filters import FilterTable
+from rmq.broker.watch.follow import MAX_FOLLOWERS, follow_log
 from rmq.broker.watch.views import show_view
 from rmq.clock import Clock
 from rmq.config import Configuration, option, parse_properties
@@ -54,6 +55,7 @@ from rmq.store.results import (
 __all__ = [
     "COMMIT_NUMS",
     "GROUP_GET_NUMS",
+    "MAX_FOLLOWERS",
     "PERM_READ",
     "PERM_WRITE",
     "ROLLBACK_NUMS",
@@ -107,6 +109,7 @@ __all__ = [
     "as_properties",
     "caused_by",
     "compile_selector",
+    "follow_log",
     "hookimpl",
     "is_tag_type",
     "option",

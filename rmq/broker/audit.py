@@ -50,6 +50,8 @@ class AuditTable(JsonTable):
         self._texts: deque[bytes] = deque()
         """Those of the newest changes, as the file has them, each after a comma."""
 
+        self.on_add: list[Callable[[Change], None]] = []
+
     def _read(self, value: dict[str, Any]) -> None:
         found = msgspec.convert(value.get("changes") or [], list[Change])
         self._changes = deque(found, MAX_CHANGES)
@@ -90,6 +92,8 @@ class AuditTable(JsonTable):
         if len(self._texts) > len(self._changes):
             self._texts.popleft()
         self.touch()
+        for listener in self.on_add:
+            listener(change)
         logger.info(
             "%s from %s: %s %s: %s",
             Foreign(change.user or "somebody"),

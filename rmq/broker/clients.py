@@ -200,6 +200,7 @@ class ConsumerTable:
         self._notifies = notifies
         self._on_gone = on_gone
         self.on_change: list[Callable[[str], None]] = []
+        self.on_join: list[Callable[[str, str, Connection], None]] = []
         self.on_leave: list[Callable[[str, str, Connection, bool], None]] = []
         """Callbacks for group, client id, connection, and whether it left in order."""
 
@@ -259,6 +260,8 @@ class ConsumerTable:
         if before is None:
             self._places.add(peer_of(connection), 1)
             self._groups_of.setdefault(connection, set()).add(group.name)
+            for joined in self.on_join:
+                joined(group.name, member.client_id, connection)
             return True
         if before.client_id == member.client_id:
             return False

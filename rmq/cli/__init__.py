@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "namesrv": "Start a name server alone.",
     "send": "Send a message, or one for each line.",
     "store": "Show, check and repair a store; no broker is needed.",
+    "tail": "Show what happens: messages of all topics, clients, changes.",
     "top": "Show problems, groups and topics of running brokers, again and again.",
 }
 """Commands with their sentences: each is an object in the module of the same name."""
@@ -52,6 +53,7 @@ def main() -> None:
     rmq broker                  start one, with its own name server, on loopback
     rmq send Hello "hello"      send a message; makes the topic
     rmq consume Hello           see the newest messages, and those that come
+    rmq tail                    see everything that happens
 
     Completion of names in bash: eval "$(_RMQ_COMPLETE=bash_source rmq)"
     """  # noqa: D301 - click wants the character itself

@@ -241,6 +241,7 @@ class OwnRequestCode(IntEnum):
     GET_LOADED_PLUGINS = 20_001
     REPORT_EXPORT = 20_002
     GET_VIEW = 20_003
+    FOLLOW_LOG = 20_004
     GET_AUDIT_LOG = 20_005
 
 

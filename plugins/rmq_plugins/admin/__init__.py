@@ -4,7 +4,7 @@ The requests of mqadmin and consoles to a broker, on both ports; each module nam
 requests. `unserved` refuses requests for missing features, with a hint.
 """
 
-from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.plugin import MAX_FOLLOWERS, BrokerContext, Register, hookimpl
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq_plugins.admin.audit import AuditHandler
 from rmq_plugins.admin.cleaning import CleaningHandler
@@ -79,7 +79,14 @@ def _register_tables(broker: BrokerContext, register: Register) -> None:
 
 def _register_views(broker: BrokerContext, register: Register) -> None:
     """Register handlers that show clients, queues and counters, and that clean up."""
-    register.handler(OwnRequestCode.GET_VIEW, ViewHandler(broker).show)
+    views = ViewHandler(broker)
+    register.handler(OwnRequestCode.GET_VIEW, views.show)
+    register.handler(
+        OwnRequestCode.FOLLOW_LOG,
+        views.follow,
+        max_running=MAX_FOLLOWERS,
+        max_waiting=MAX_FOLLOWERS,
+    )
     runtime = RuntimeInfo(broker)
     register.handler(RequestCode.GET_BROKER_RUNTIME_INFO, runtime.show)
     register.service(runtime.sample_every_second)

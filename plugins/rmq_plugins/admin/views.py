@@ -1,14 +1,19 @@
-"""Request 20003: a view of the broker, for `rmq doctor`, `rmq top` and the console.
+"""Requests 20003 and 20004: views of the broker, and its log as it grows.
+
+20003 is for `rmq doctor`, `rmq top` and the console.
 
 Field `view` names it, the other fields are its query: `q`, `sort`, `up`, `from`, `n`,
 `system`, `name`; for messages `topic`, `queue`, `offset`, `key`, `id`, `at`.  Body: a
 JSON object.  Messages need the right to read their topic, too.
+
+20004 is for `rmq tail`: messages of all topics in the order of the log, see
+`follow_log`; those of topics that the user may not read are only counted.
 """
 
 import msgspec
 
 from rmq.access.policies import Action
-from rmq.plugin import BrokerContext, Connection, show_view
+from rmq.plugin import BrokerContext, Connection, follow_log, show_view
 from rmq.protocol.command import Command
 
 
@@ -27,4 +32,14 @@ class ViewHandler:
 
         name = request.ext_fields.get("view", "")
         found = await show_view(self._broker, name, request.ext_fields, require)
+        return request.reply(body=msgspec.json.encode(found))
+
+    async def follow(self, request: Command, connection: Connection) -> Command:
+        """Answer what came to the log; wait for it if nothing has."""
+        rights, user = self._broker.rights, self._broker.rights.user_of(request)
+
+        def may_read(topic: str) -> bool:
+            return rights.may(user, connection, topic, Action.GET, Action.SUB)
+
+        found = await follow_log(self._broker, request.ext_fields, may_read)
         return request.reply(body=msgspec.json.encode(found))

@@ -68,6 +68,7 @@ CLUSTER_READS: Final = frozenset(
         Code.AUTH_LIST_ACL,
         OwnCode.GET_AUDIT_LOG,
         OwnCode.GET_VIEW,
+        OwnCode.FOLLOW_LOG,
     }
 )
 """Requests that show data without an owner: Get on the cluster."""

@@ -14,6 +14,7 @@ import trio
 
 from rmq.broker.arrivals import QueueKey
 from rmq.broker.watch.departures import Departures
+from rmq.broker.watch.events import Events
 from rmq.broker.watch.machine import DeadLetters, Growth, SenderClocks
 from rmq.broker.watch.picture import group_facts, take_picture
 from rmq.broker.watch.progress import Progress
@@ -49,6 +50,7 @@ class Watch:
         self.growth = Growth()
         self.clocks = SenderClocks()
         self.dead = DeadLetters()
+        self.events = Events()
         self.failing: dict[str, int] = {}
         """Groups that got messages again, and when."""
 
@@ -74,6 +76,7 @@ class Watch:
         broker.consumers.on_leave.append(self.departures.add)
         broker.consumers.on_leave.append(lambda *_: self.look())
         broker.offsets.on_reset.append(self.progress.suspect)
+        self.events.attach(broker)
 
     def on_arrivals(self, arrived: Mapping[QueueKey, int]) -> None:
         """Note the queues with new messages: a listener of arrivals."""
@@ -170,6 +173,9 @@ class Watch:
     def _keep(self, found: list[Problem], now_ms: int) -> None:
         """Replace the list; each problem keeps the time when it was first seen."""
         keys = [(each.place, each.kind) for each in found[:MAX_SINCE]]
+        for each, key in zip(found, keys, strict=False):
+            if key not in self._since:
+                self.events.problem(each)
         self._since = {key: self._since.get(key, now_ms) for key in keys}
         self.problems = [
             msgspec.structs.replace(each, since_ms=self._since[each.place, each.kind])

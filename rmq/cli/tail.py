@@ -1,0 +1,294 @@
+"""`rmq tail`: what happens on running brokers, line by line.
+
+Messages of all topics in the order of each broker's log, and beside them clients that
+come (+) and leave (-), problems (!) and changes by administration (*).  Brokers of rmq
+are asked with request 20004; of Java's brokers a named topic is pulled.
+"""
+
+import sys
+import time
+from typing import Any, Final, NamedTuple
+
+import click
+
+from rmq.cli import completion
+from rmq.cli.consume import as_object
+from rmq.cli.failures import end
+from rmq.cli.text import clock, fitted, harmless, harmless_json, iso
+from rmq.cli.tool_settings import ToolSettings, with_settings
+from rmq.client.admin import AdminClient, AnswerRefused, request
+from rmq.client.reader import Choice, Reader
+from rmq.client.subscription import subscription
+from rmq.client.window import Window
+from rmq.errors import PeerError, RmqError
+from rmq.protocol import fastjson
+from rmq.protocol.codes import OwnRequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.records import StoredMessage, plain_body
+
+SHOWN: Final = 20
+"""Messages a second, unless all are wanted."""
+
+ALL: Final = 200
+WAIT_MS: Final = 2_000
+"""How long a broker may hold a request; less than the time limit of a tool."""
+
+AGAIN_S: Final = 1.0
+MARKS: Final = {"came": "+", "left": "-", "problem": "!", "admin": "*"}
+KINDS: Final = {
+    "messages": (), "clients": ("came", "left"), "problems": ("problem",),
+    "admin": ("admin",),
+}  # fmt: skip
+
+Row = dict[str, Any]
+
+
+class Wanted(NamedTuple):
+    """What is shown, and how."""
+
+    topics: str
+    key: str
+    text: str
+    only: str
+    shows_all: bool
+    shows_system: bool
+    as_json: bool
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of a request."""
+        return {
+            "topics": self.topics, "key": self.key, "text": self.text,
+            "n": ALL if self.shows_all else SHOWN, "waitMs": WAIT_MS,
+            "skip": 0 if self.shows_all else 1, "system": int(self.shows_system),
+        }  # fmt: skip
+
+
+class OfJava(RmqError):
+    """A broker does not know the request."""
+
+
+@click.command()
+@click.option(
+    "-t",
+    "--topics",
+    default="",
+    metavar="PATTERN",
+    shell_complete=completion.topics,
+    help="Only these, with * and ?.",
+)
+@click.option("-k", "--key", default="", help="Only messages with this in a key.")
+@click.option("--grep", "text", default="", help="Only messages with this text.")
+@click.option("--only", type=click.Choice(list(KINDS)), help="Only lines of this kind.")
+@click.option(
+    "-a",
+    "--all",
+    "shows_all",
+    is_flag=True,
+    help=f"All messages, not {SHOWN} a second.",
+)
+@click.option("--system", "shows_system", is_flag=True, help="Internal topics, too.")
+@click.option("-b", "--broker", metavar="HOST:PORT", help="Only this broker.")
+@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many lines.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a line.")
+@with_settings
+def tail(  # noqa: PLR0913 - one parameter for each option
+    settings: ToolSettings,
+    topics: str,
+    key: str,
+    text: str,
+    only: str | None,
+    broker: str | None,
+    count: int | None,
+    *,
+    shows_all: bool,
+    shows_system: bool,
+    as_json: bool,
+) -> None:
+    """Show what happens on all brokers: messages, clients, problems, changes.
+
+    Nothing is committed, and no consumer notices. Ctrl-C ends it.
+
+    \b
+    rmq tail                        everything
+    rmq tail -t 'order-*' -k 4711   messages of these topics with this key
+    rmq tail --only problems        what goes wrong
+    """  # noqa: D301 - click wants the character itself
+    wanted = Wanted(topics, key, text, only or "", shows_all, shows_system, as_json)
+    printer = _Printer(wanted, count)
+    try:
+        with settings.admin() as admin, Window() as window:
+            try:
+                _Following(admin, window, wanted, printer, broker).run()
+            except OfJava:
+                _pull(admin, wanted, printer)
+    except RmqError as error:
+        end(error)
+    except (KeyboardInterrupt, _Enough):
+        return
+
+
+class _Enough(Exception):
+    """As many lines were shown as were wanted."""
+
+
+class _Printer:
+    """Writes lines, each at once."""
+
+    def __init__(self, wanted: Wanted, count: int | None) -> None:
+        self._wanted = wanted
+        self._left = count
+        self._is_terminal = sys.stdout.isatty()
+
+    def message(self, row: Row) -> None:
+        """Write a message."""
+        if self._wanted.as_json:
+            self._write(harmless_json({"kind": "message"} | row))
+        elif self._is_terminal:
+            self._write(fitted(message_line(row)))
+        else:
+            cells = [row["topic"], str(row["queue"]), row["offset"], row["key"],
+                     row["tag"], str(row["size"]), row["text"]]  # fmt: skip
+            self._write("\t".join([iso(row["stored"]), *map(harmless, cells)]))
+
+    def event(self, row: Row) -> None:
+        """Write something that happened."""
+        if self._wanted.as_json:
+            self._write(harmless_json(row))
+            return
+        mark, place, say = (
+            MARKS[row["kind"]],
+            harmless(row["place"]),
+            harmless(row["say"]),
+        )
+        if self._is_terminal:
+            self._write(fitted(f"{clock(row['at_ms'])}  {mark} {place:<16} {say}"))
+        else:
+            self._write("\t".join((iso(row["at_ms"]), row["kind"], place, say)))
+
+    def note(self, text: str) -> None:
+        """Write a hint, which is no answer."""
+        if self._is_terminal and not self._wanted.as_json:
+            click.secho(fitted(f"  {text}"), dim=True, err=True)
+
+    def _write(self, line: str) -> None:
+        click.echo(line)
+        sys.stdout.flush()
+        if self._left is not None:
+            self._left -= 1
+            if not self._left:
+                raise _Enough
+
+
+def message_line(row: Row) -> str:
+    """Return a message as a line for a terminal; it drives nothing there."""
+    size = f"{row['size']} B" if row["size"] < 10_000 else f"{row['size'] // 1_000} kB"
+    topic, key, tag = (harmless(row[name]) for name in ("topic", "key", "tag"))
+    return (
+        f"{clock(row['stored'])}  {topic:<16} {row['queue']:>4}  {key:<12} {tag:<8} "
+        f"{size:>8}  {harmless(row['text'])}"
+    )
+
+
+class _Following:
+    """A request is open at each broker, until Ctrl-C."""
+
+    def __init__(
+        self, admin: AdminClient, window: Window, wanted: Wanted, printer: _Printer,
+        broker: str | None,
+    ) -> None:  # fmt: skip
+        self._admin, self._window, self._wanted = admin, window, wanted
+        self._printer = printer
+        self._addresses = (
+            [broker] if broker else [each.address for each in admin.masters()]
+        )
+        self._places: dict[str, dict[str, object]] = {}
+        self._put: dict[str, int] = {}
+        self._next_s: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Ask again and again; a broker that goes away is asked until it is back."""
+        if not self._addresses:
+            raise RmqError("no broker is registered with this name server")
+        while True:
+            try:
+                self._ask()
+                for arrival in self._window.arrivals(0.2):
+                    if arrival.note is not None:
+                        self._take(arrival.note, arrival.command)
+            except PeerError:
+                if not self._places:
+                    raise
+                self._admin.close()
+                self._window.forget()
+                self._printer.note("no answer, trying again")
+                time.sleep(AGAIN_S)
+
+    def _ask(self) -> None:
+        waiting, now_s = self._window.notes(), time.monotonic()
+        for address in self._addresses:
+            if address in waiting or self._next_s.get(address, 0.0) > now_s:
+                continue
+            fields = self._wanted.fields() | self._places.get(address, {"waitMs": 0})
+            asked = request(OwnRequestCode.FOLLOW_LOG, fields)
+            self._window.send(self._admin.link(address), asked, address)
+
+    def _take(self, address: str, answer: Command) -> None:
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise OfJava
+        if answer.code != ResponseCode.SUCCESS:
+            raise AnswerRefused(address, answer.code, answer.remark or "")
+        told = fastjson.loads(answer.body)
+        self._places[address] = {"offset": told["offset"], "event": told["event"]}
+        before = self._put.get(address, told["put"])
+        self._put[address] = told["put"]
+        if self._show(told, told["put"] - before):
+            self._next_s[address] = time.monotonic() + 1.0
+
+    def _show(self, told: Row, came: int) -> bool:
+        """Show an answer; True if more came than a second shows."""
+        only, rows = self._wanted.only, told["rows"]
+        for event in told["events"]:
+            if not only or event["kind"] in KINDS[only]:
+                self._printer.event(event)
+        if only and only != "messages":
+            return False
+        for row in rows:
+            self._printer.message(row)
+        if self._wanted.shows_all or len(rows) < SHOWN:
+            return False
+        self._printer.note(f"{SHOWN} shown of {came:,} (-a all, -t 'order-*' fewer)")
+        return True
+
+
+# -- brokers of Java
+
+
+def _pull(admin: AdminClient, wanted: Wanted, printer: _Printer) -> None:
+    """Follow one topic by pulls, which every broker knows."""
+    if not wanted.topics or any(each in wanted.topics for each in "*?["):
+        raise RmqError(
+            "a broker of Java has no log to follow: name a topic, rmq tail -t TOPIC"
+        )
+    with Window() as window:
+        choice = Choice(None, "last", None, None, stops_at_end=False)
+        reader = Reader(
+            admin, window, subscription(wanted.topics, "*"), choice, printer.note
+        )
+        for position, record in reader.records():
+            position.written = record.queue_offset + 1
+            row = pulled_row(record)
+            if wanted.key in row["key"] and wanted.text in row["text"]:
+                printer.message(row)
+
+
+def pulled_row(record: StoredMessage) -> Row:
+    """Return a pulled message as request 20004 shows it."""
+    found = as_object(record)
+    return {
+        "topic": record.topic, "queue": record.queue_id,
+        "offset": str(record.queue_offset), "id": found["msgId"],
+        "stored": record.store_timestamp, "born": record.born_timestamp,
+        "key": found["keys"] or "", "tag": found["tags"] or "",
+        "size": len(record.body), "again": record.reconsume_times,
+        "text": plain_body(record).decode("utf-8", "backslashreplace"),
+    }  # fmt: skip
