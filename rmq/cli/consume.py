@@ -183,11 +183,11 @@ def consume(  # noqa: PLR0913 - one parameter for each option
     expression = Sql(sql) if sql else tags or "*"
     subscription(topic, expression)  # a wrong one is to fail here
     start = begin if begin in (None, "first", "last") else time_ms(str(begin))
-    choice = Choice(group, start, queue_id, offset, stops_at_end)
+    choice = Choice(topic, expression, group, start, queue_id, offset, stops_at_end)
     write = _writer(form, as_json=as_json, is_raw=is_raw)
     with settings.admin() as admin:
         try:
-            Follower(admin, topic, expression, choice).run(write, count)
+            Follower(settings, admin, choice).run(write, count)
         except RmqError as error:
             end(error, admin, Subject(topic, group or "", action="Sub"))
 

@@ -16,7 +16,8 @@ import anyio
 import click
 
 from rmq._fastpath.client_messages import ReceivedMessage
-from rmq.client import Client, Consumer, Credentials, MessageQueue
+from rmq.cli.tool_settings import ToolSettings
+from rmq.client import Client, Consumer, MessageQueue
 from rmq.client.admin import AdminClient, Queue
 from rmq.client.subscription import Sql, Start
 from rmq.errors import RmqError
@@ -40,6 +41,8 @@ Take = Callable[[ReceivedMessage], bool]
 class Choice(NamedTuple):
     """What is read: where it begins, and when it ends."""
 
+    topic: str
+    expression: str | Sql
     group: str | None
     begin: str | int | None
     """`first`, `last` or a time in milliseconds; None for the newest."""
@@ -53,11 +56,12 @@ class Follower:
     """One command that reads a topic."""
 
     def __init__(
-        self, admin: AdminClient, topic: str, expression: str | Sql, choice: Choice
+        self, settings: ToolSettings, admin: AdminClient, choice: Choice
     ) -> None:
+        self._settings = settings
         self._admin = admin
-        self._topic = topic
-        self._expression = expression
+        self._topic = choice.topic
+        self._expression = choice.expression
         self._choice = choice
         self._is_away = False
         self._ends: dict[MessageQueue, int] = {}
@@ -65,22 +69,15 @@ class Follower:
 
     def run(self, write: Write, count: int | None) -> None:
         """Write messages until the count, the end or Ctrl-C; then commit and leave."""
-        log = logging.getLogger("rmq.client")
-        if not log.handlers:  # what went wrong is said here, in other words
-            log.addHandler(logging.NullHandler())
+        be_quiet()
         with suppress(KeyboardInterrupt):
             asyncio.run(self._run(_Counted(write, count)))
 
     async def _run(self, write: "_Counted") -> None:
-        identity, group = self._admin.identity, self._choice.group
-        credentials = None
-        if identity.user:
-            credentials = Credentials(identity.user, identity.password)
+        group = self._choice.group
         queues = self._queues(self._topic)
         places = [] if group else [self._place(each) for each in queues]
-        async with Client(
-            self._admin.name_servers, tls=identity.trust, credentials=credentials
-        ) as client:
+        async with self._settings.client() as client:
             consumer = self._consumer(client)
             consumer.puller.on_refused = consumer.puller.fail
             consumer.puller.on_away = lambda error: self._away(consumer, error)
@@ -265,6 +262,13 @@ def _begin(begin: str | int | None) -> Start:
     if isinstance(begin, int):
         return datetime.fromtimestamp(begin / 1_000, UTC)
     return "last" if begin == "last" else "first"
+
+
+def be_quiet() -> None:
+    """Keep the client's warnings off the terminal: commands say it in other words."""
+    log = logging.getLogger("rmq.client")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
 
 
 def _notify(sentence: str) -> None:

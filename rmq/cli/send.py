@@ -1,14 +1,13 @@
 """`rmq send`: send one message, or one for each line."""
 
 import json
-import random
 import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
@@ -17,90 +16,18 @@ from rmq.cli.failures import FAILED, INTERRUPTED, Failure, Subject, end, explain
 from rmq.cli.progress import Progress
 from rmq.cli.text import clock, duration_ms, harmless, iso
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.admin import (
-    AdminClient,
-    Queue,
-    message_ids,
-    request,
-    send_fields,
-)
-from rmq.client.window import Arrival, Window
 from rmq.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
-from rmq.protocol import properties
-from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import validate_topic
 
-GROUP: Final = "rmq-send"
-WINDOW: Final = 256
-"""Sends without an answer: enough to hide the way to the broker and back."""
-
-INTERRUPTED_WAIT_S: Final = 3.0
-"""After Ctrl-C, for answers: those of a new topic take a second or two."""
+if TYPE_CHECKING:
+    from rmq._fastpath.client_messages import SendResult
 
 READ_SIZE: Final = 1 << 16
 MAX_INPUT: Final = 128 << 20
 """The highest maxMessageSize of a broker."""
 
-MINUTE_MS: Final = 60_000
-LEVELS_MS: Final = (
-    1_000, 5_000, 10_000, 30_000, *(MINUTE_MS * minutes for minutes in range(1, 11)),
-    20 * MINUTE_MS, 30 * MINUTE_MS, 60 * MINUTE_MS, 120 * MINUTE_MS,
-)  # fmt: skip
-"""The default of messageDelayLevel."""
-
 TIMED: Final = re.compile("timed delivery")
-STORED: Final = (
-    ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT,
-)  # fmt: skip
-"""Answers after which the message is in the log."""
-
-
-class Sent(NamedTuple):
-    """What was sent, to be shown when its answer comes."""
-
-    queue: Queue
-    message_id: str
-
-
-class Sender:
-    """The queues of a topic in turn, and what all messages have in common."""
-
-    def __init__(
-        self,
-        admin: AdminClient,
-        topic: str,
-        queue_id: int | None,
-        common: dict[str, str],
-    ) -> None:
-        self.timeout_s = admin.timeout_s
-        self._admin = admin
-        self._topic = topic
-        self._common = common
-        self._queues = [
-            each
-            for each in admin.writable_queues(topic)
-            if queue_id in (None, each.queue_id)
-        ]
-        if not self._queues:
-            which = "" if queue_id is None else f" {queue_id}"
-            raise RmqError(f"{topic} has no queue{which} that can be written")
-        self._next = random.randrange(len(self._queues))
-        self._ids = message_ids(admin.link(self._queues[0].address))
-
-    def start(self, window: Window, body: bytes) -> None:
-        """Queue one message."""
-        queue = self._queues[self._next % len(self._queues)]
-        self._next += 1
-        message_id = self._ids.next()
-        pairs = {properties.UNIQ_KEY: message_id, "WAIT": "true", **self._common}
-        fields = send_fields(
-            GROUP, self._topic, queue.queue_id, properties.encode_properties(pairs),
-            int(time.time() * 1_000),
-        )  # fmt: skip
-        wanted = request(RequestCode.SEND_MESSAGE, fields, body)
-        window.send(self._admin.link(queue.address), wanted, Sent(queue, message_id))
 
 
 @click.command()
@@ -153,22 +80,29 @@ def send(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - click wants the character itself
     if body is not None and (path is not None or lines):
         raise click.UsageError("give BODY, or --file or --lines, not both")
-    common = _properties(keys, tag, pairs)
-    comes_ms = 0
-    if delay is not None:
-        wait_ms = duration_ms(delay)
-        comes_ms = int(time.time() * 1_000) + wait_ms
-        common |= _delay(wait_ms)
+    properties = _properties(pairs)
+    wait_ms = None if delay is None else duration_ms(delay)
     try:
         validate_topic(topic)
     except RmqError as error:
         end(_illegal(topic, error))
+    # imported on use: wrong words end without an event loop
+    from rmq.cli.sending import Sending, Wanted
+
+    wanted = Wanted(topic, queue_id, tag, _words(keys), properties, wait_ms, rate)
+    try:
+        wanted.message(b"")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     with settings.admin() as admin:
         try:
-            bodies, total = _bodies(body, path, lines=lines)
-            sender = Sender(admin, topic, queue_id, common)
-            printer = _Printer(topic, comes_ms, as_json=as_json, is_many=lines)
-            _send_all(sender, bodies, total, rate, printer)
+            bodies, total, source = _bodies(body, path, lines=lines)
+            with Progress("sent", total) as progress:
+                comes_ms = int(time.time() * 1_000) + wait_ms if wait_ms else 0
+                printer = _Printer(
+                    topic, comes_ms, progress, as_json=as_json, is_many=lines
+                )
+                Sending(settings, admin, wanted, printer).run(bodies, source)
         except RmqError as error:
             end(error, admin, Subject(topic, action="Pub"))
     printer.end()
@@ -178,9 +112,16 @@ class _Printer:
     """Shows each message on stdout, and refusals on stderr at the end."""
 
     def __init__(
-        self, topic: str, comes_ms: int, *, as_json: bool, is_many: bool
+        self,
+        topic: str,
+        comes_ms: int,
+        progress: Progress,
+        *,
+        as_json: bool,
+        is_many: bool,
     ) -> None:
         self._topic = topic
+        self._progress = progress
         self._comes_ms = comes_ms
         self._as_json = as_json
         self._is_tty = sys.stdout.isatty()
@@ -196,35 +137,38 @@ class _Printer:
         """How many messages were refused."""
         return self.refused.total()
 
-    def show(self, arrival: Arrival) -> None:
-        """Show the answer to one message."""
-        _, answer, sent, took_s = arrival
-        if answer.code not in STORED:
-            error = AnswerRefused(sent.queue.address, answer.code, answer.remark or "")
-            self.refused[self._reasons.setdefault(str(error), error)] += 1
-            return
+    def refuse(self, error: AnswerRefused) -> None:
+        """Note a message that is refused."""
+        self.refused[self._reasons.setdefault(str(error), error)] += 1
+
+    def progress(self) -> None:
+        """Show how many there are now."""
+        self._progress.show(self.done, f"{self.failed:,} failed")
+
+    def show(self, result: "SendResult", took_s: float) -> None:
+        """Show a message that is stored."""
         self.done += 1
         if not self._is_quiet:
-            click.echo(self._line(sent, answer.ext_fields, 1_000 * took_s))
+            click.echo(self._line(result, 1_000 * took_s))
 
-    def _line(self, sent: Sent, fields: dict[str, str], took_ms: float) -> str:
-        queue, offset = int(fields["queueId"]), int(fields["queueOffset"])
+    def _line(self, result: "SendResult", took_ms: float) -> str:
+        queue, offset = result.queue.queue_id, result.queue_offset
         now_ms = int(time.time() * 1_000)
         if self._as_json:
             return json.dumps(
                 {
-                    "topic": self._topic, "brokerName": sent.queue.broker,
-                    "queueId": queue, "queueOffset": offset, "msgId": sent.message_id,
+                    "topic": self._topic, "brokerName": result.queue.broker,
+                    "queueId": queue, "queueOffset": offset, "msgId": result.msg_id,
                     "time": iso(now_ms),
                 }
             )  # fmt: skip
         if not self._is_tty:
-            parts = self._topic, str(queue), str(offset), sent.message_id, iso(now_ms)
+            parts = self._topic, str(queue), str(offset), result.msg_id, iso(now_ms)
             return "\t".join(parts)
         comes = f"  comes at {clock(self._comes_ms)[:8]}" if self._comes_ms else ""
         return (
             f"sent  {self._topic}  queue {queue}  offset {offset}  {took_ms:.1f} ms  "
-            f"{sent.message_id}{comes}"
+            f"{result.msg_id}{comes}"
         )
 
     def end(self) -> None:
@@ -253,102 +197,39 @@ def _with_delay(failure: Failure, error: AnswerRefused) -> Failure:
     )
 
 
-def _send_all(
-    sender: Sender,
-    bodies: Iterable[bytes | None],
-    total: int | None,
-    rate: float | None,
-    printer: _Printer,
-) -> None:
-    """Keep the window full, not faster than `rate`; Ctrl-C ends after the answers."""
-    with Window() as window, Progress("sent", total) as progress:
-
-        def wait(wait_s: float, limit: int) -> None:
-            while window.pending > limit:
-                arrivals = window.arrivals(wait_s)
-                for each in arrivals:
-                    if each.note is not None:
-                        printer.show(each)
-                progress.show(printer.done, f"{printer.failed:,} failed")
-                if not arrivals and time.monotonic() - last > sender.timeout_s:
-                    raise RmqError(f"{window.pending} messages got no answer in time")
-
-        began = last = time.monotonic()
-        try:
-            number = 0
-            for body in bodies:
-                if body is None:
-                    wait(0.5, 0)
-                    continue
-                if rate is not None:
-                    _pace(window, printer, began + number / rate)
-                number += 1
-                sender.start(window, body)
-                last = time.monotonic()
-                wait(0.5, WINDOW - 1)
-            wait(0.5, 0)
-        except KeyboardInterrupt:
-            printer.is_interrupted = True
-            _show_late(window, printer)
-            printer.unanswered = window.pending
-
-
-def _show_late(window: Window, printer: _Printer) -> None:
-    """Show the answers that come although nobody waits for all of them any more."""
-    end = time.monotonic() + INTERRUPTED_WAIT_S
-    while window.pending and (left_s := end - time.monotonic()) > 0:
-        for each in window.arrivals(left_s):
-            if each.note is not None:
-                printer.show(each)
-
-
-def _pace(window: Window, printer: _Printer, due: float) -> None:
-    """Show what arrives until the next message is due."""
-    while (left_s := due - time.monotonic()) > 0:
-        if window.pending:
-            for each in window.arrivals(left_s):
-                printer.show(each)
-        else:
-            time.sleep(left_s)
-
-
-def _properties(
-    keys: tuple[str, ...], tag: str, pairs: tuple[str, ...]
-) -> dict[str, str]:
-    common = {properties.KEYS: " ".join(keys), properties.TAGS: tag}
+def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{pair}: write NAME=VALUE", param_hint="-p")
-        common[name] = value
-    return {name: value for name, value in common.items() if value}
+        found[name] = value
+    return {name: value for name, value in found.items() if value}
 
 
-def _delay(wait_ms: int) -> dict[str, str]:
-    """Return the property of a delay; all brokers know levels."""
-    if wait_ms in LEVELS_MS:
-        return {properties.DELAY: str(LEVELS_MS.index(wait_ms) + 1)}
-    return {properties.TIMER_DELAY_MS: str(wait_ms)}
+def _words(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys; a blank separates two of them."""
+    return tuple(word for key in keys for word in key.split())
 
 
 def _bodies(
     body: str | None, path: str | None, *, lines: bool
-) -> tuple[Iterable[bytes | None], int | None]:
-    """Return the bodies, and how many there are if that is known."""
+) -> tuple[Iterable[bytes | None], int | None, BinaryIO | None]:
+    """Return the bodies, how many there are if that is known, and what is read."""
     if body is not None:
-        return [body.encode("utf-8", "surrogateescape")], 1
+        return [body.encode("utf-8", "surrogateescape")], 1, None
     if path in (None, "-"):
         source: BinaryIO = sys.stdin.buffer
         if sys.stdin.isatty():
             click.echo("reading stdin; Ctrl-D ends it", err=True)
-        return (_lines(source), None) if lines else ([_whole(source)], 1)
+        return (_lines(source), None, source) if lines else ([_whole(source)], 1, None)
     try:
         if lines:
             content = Path(str(path)).read_bytes()
             split = [line for line in content.splitlines() if line]
-            return split, len(split)
+            return split, len(split), None
         with open(str(path), "rb") as file:
-            return [_whole(file)], 1
+            return [_whole(file)], 1, None
     except OSError as error:
         raise RmqError(f"cannot read {path}: {error.strerror}") from error
 
@@ -363,6 +244,7 @@ def _whole(source: BinaryIO) -> bytes:
 def _lines(source: BinaryIO) -> Iterator[bytes | None]:
     """Yield the lines that are not empty, and None before each wait for more."""
     rest = b""
+    yield None
     while data := source.read1(READ_SIZE):  # type: ignore[attr-defined] # buffered
         *lines, rest = (rest + data).split(b"\n")
         if len(rest) > MAX_INPUT:

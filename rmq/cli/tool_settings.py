@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -17,6 +17,9 @@ from rmq.cli.failures import end
 from rmq.client.admin import AdminClient
 from rmq.errors import ConfigError, RmqError
 from rmq.outgoing.identity import Identity, Trust
+
+if TYPE_CHECKING:
+    from rmq.client import Client
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 FILE_KEYS: Final = (
@@ -38,8 +41,20 @@ class ToolSettings(NamedTuple):
 
     def admin(self) -> AdminClient:
         """Return a client; it connects when it is used."""
-        servers = self.name_servers or (DEFAULT_NAME_SERVER,)
-        return AdminClient(servers, self.identity, timeout_s=self.timeout_s)
+        return AdminClient(self._servers, self.identity, timeout_s=self.timeout_s)
+
+    def client(self) -> "Client":
+        """Return a client for an event loop, to be opened there."""
+        # imported on use: most commands ask without an event loop
+        from rmq.client import Client, Credentials
+
+        user, password, trust = self.identity
+        credentials = Credentials(user, password) if user else None
+        return Client(self._servers, tls=trust, credentials=credentials)
+
+    @property
+    def _servers(self) -> tuple[str, ...]:
+        return self.name_servers or (DEFAULT_NAME_SERVER,)
 
 
 def connection_options() -> list[click.Parameter]:

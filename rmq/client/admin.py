@@ -17,7 +17,7 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import WIRE_VERSION, RequestCode, ResponseCode
 from rmq.protocol.command import OWN_LANGUAGE, Command
-from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND, is_writable
+from rmq.protocol.flags import PULL_SUBSCRIPTION, is_writable
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.topics import DEFAULT_TOPIC, RETRY_PREFIX
 
@@ -278,13 +278,13 @@ class AdminClient:
     ) -> tuple[bytes, int, int]:
         """Return records of a queue, the offset to continue at, and the code."""
         assert count > 0, f"{count} messages are none"
-        answer = self.answer(
-            queue.address,
-            RequestCode.PULL_MESSAGE,
-            pull_fields(
-                topic, queue, offset, count=count, expression=expression, group=group
-            ),
-        )
+        fields = {
+            "consumerGroup": group, "topic": topic, "queueId": queue.queue_id,
+            "queueOffset": offset, "maxMsgNums": count, "sysFlag": PULL_SUBSCRIPTION,
+            "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": expression,
+            "subVersion": 0, "expressionType": "TAG",
+        }  # fmt: skip
+        answer = self.answer(queue.address, RequestCode.PULL_MESSAGE, fields)
         following = int(answer.ext_fields.get("nextBeginOffset", offset))
         return answer.body, following, answer.code
 
@@ -292,9 +292,13 @@ class AdminClient:
         self, topic: str, queue: Queue, body: bytes, properties: str, now_ms: int
     ) -> dict[str, str]:
         """Store a message; return the fields of the answer."""
-        fields = send_fields(
-            "TOOLS_PRODUCER", topic, queue.queue_id, properties, now_ms
-        )
+        fields = {
+            "producerGroup": "TOOLS_PRODUCER", "topic": topic,
+            "defaultTopic": DEFAULT_TOPIC, "defaultTopicQueueNums": DEFAULT_QUEUES,
+            "queueId": queue.queue_id, "sysFlag": 0, "bornTimestamp": now_ms,
+            "flag": 0, "properties": properties, "reconsumeTimes": 0,
+            "unitMode": False, "batch": False,
+        }  # fmt: skip
         answer = self.ask(queue.address, RequestCode.SEND_MESSAGE, fields, body)
         return answer.ext_fields
 
@@ -344,53 +348,6 @@ def request(
         language=OWN_LANGUAGE,
         version=WIRE_VERSION,
     )
-
-
-def pull_fields(
-    topic: str,
-    queue: Queue,
-    offset: int,
-    *,
-    count: int = 32,
-    expression: str = "*",
-    kind: str = "TAG",
-    group: str = "TOOLS_CONSUMER",
-    wait_ms: int = 0,
-) -> dict[str, object]:
-    """Return the ext fields of PULL_MESSAGE; `wait_ms` lets the broker hold it."""
-    return {
-        "consumerGroup": group,
-        "topic": topic,
-        "queueId": queue.queue_id,
-        "queueOffset": offset,
-        "maxMsgNums": count,
-        "sysFlag": PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms else 0),
-        "commitOffset": 0,
-        "suspendTimeoutMillis": wait_ms,
-        "subscription": expression,
-        "subVersion": 0,
-        "expressionType": kind,
-    }
-
-
-def send_fields(
-    group: str, topic: str, queue_id: int, properties: str, now_ms: int
-) -> dict[str, str]:
-    """Return the ext fields of a plain SEND_MESSAGE."""
-    return {
-        "producerGroup": group,
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": str(DEFAULT_QUEUES),
-        "queueId": str(queue_id),
-        "sysFlag": "0",
-        "bornTimestamp": str(now_ms),
-        "flag": "0",
-        "properties": properties,
-        "reconsumeTimes": "0",
-        "unitMode": "false",
-        "batch": "false",
-    }
 
 
 def _text(value: object) -> str:

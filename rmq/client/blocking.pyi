@@ -51,6 +51,7 @@ class Producer(_Blocking):
         batch_messages: int = 1_000,
         max_pending: int = 10_000,
         max_pending_bytes: int = ...,
+        max_message_bytes: int = ...,
         compress_over: int | None = 4_096,
         compression: Compression = "zlib",
         checker: Checker | None = None,

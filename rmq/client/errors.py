@@ -98,6 +98,7 @@ class SendRefused(SendFailed):
             queue,
             attempts,
         )
+        self.address = address
         self.code = code
         self.remark = remark
 

@@ -19,7 +19,7 @@ from rmq.protocol.topics import RETRY_PREFIX
 
 MAX_LEVEL: Final = 18
 MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Java's `maxMessageSize`, of producers and brokers."""
+"""Java's default of `maxMessageSize`, of producers and brokers."""
 
 
 class Packed(msgspec.Struct, gc=False, frozen=True):
@@ -53,7 +53,9 @@ class Packer:
         now_ms: Callable[[], int],
         compress_over: int | None,
         compression: Compression,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
+        self._max_message_bytes = max_message_bytes
         self._keys = keys
         self._now_ms = now_ms
         self._compress_over = compress_over
@@ -72,10 +74,11 @@ class Packer:
         msg_id = self._keys.next()
         properties = properties_of(message, msg_id, extra)
         body = message.body
-        if len(body) > MAX_MESSAGE_BYTES:
+        if len(body) > self._max_message_bytes:
             raise ValueError(
-                f"a body of {len(body)} bytes, brokers take {MAX_MESSAGE_BYTES}: "
-                "send a reference to large data"
+                f"a body of {len(body)} bytes, brokers take {self._max_message_bytes}: "
+                "send a reference to large data, or raise max_message_bytes here and "
+                "maxMessageSize of the brokers"
             )
         limit = self._compress_over
         if limit is not None and len(body) > limit and not joins:

@@ -30,7 +30,7 @@ from rmq.client.lingering import Lingering
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
 from rmq.client.options import check_positive
-from rmq.client.packing import Packed, Packer
+from rmq.client.packing import MAX_MESSAGE_BYTES, Packed, Packer
 from rmq.client.requests import Requests
 from rmq.client.sending import Sender
 from rmq.client.sharer import Sharer
@@ -63,6 +63,7 @@ class Producer(Sharer):
         batch_messages: int = 1_000,
         max_pending: int = 10_000,
         max_pending_bytes: int = 64 << 20,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
         compress_over: int | None = 4_096,
         compression: Compression = "zlib",
         checker: Checker | None = None,
@@ -75,6 +76,7 @@ class Producer(Sharer):
             batch_messages=batch_messages,
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
+            max_message_bytes=max_message_bytes,
         )
         self.group = group
         self.timeout_ms = timeout_ms
@@ -82,6 +84,7 @@ class Producer(Sharer):
         self._linger_ms = linger_ms
         self._budget: Budget[Waiter] = Budget(max_pending, max_pending_bytes)
         self._sender = Sender(self.client, group, attempts)
+        self._max_message_bytes = max_message_bytes
         self._compress_over = compress_over
         self._compression = compression
         self._packer: Packer
@@ -103,6 +106,7 @@ class Producer(Sharer):
             date_ms,
             self._compress_over,
             self._compression,
+            self._max_message_bytes,
         )
         self._idle = anyio.Event()
         self._join()

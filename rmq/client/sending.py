@@ -122,8 +122,10 @@ class Sender:
         found = self._publishings.get(topic)
         if found is None:
             route = await self._client.route_to_send(topic)
-            found = Publishing(route, self._group, self._client.namespace)
-            self._publishings[topic] = found
+            found = self._publishings.get(topic)
+            if found is None or found.route != route:  # else another send was faster
+                found = Publishing(route, self._group, self._client.namespace)
+                self._publishings[topic] = found
         return found
 
     def ready(self, topic: str) -> tuple[Target, Connection] | None:
@@ -286,5 +288,6 @@ def _failed(state: Attempts) -> SendFailed:
             target.queue if target else None,
             state.count,
         )
+        error.__cause__ = failure
     error.may_be_stored = state.may_be_stored
     return error

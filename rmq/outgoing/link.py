@@ -1,8 +1,8 @@
 """Link: a connection on a blocking socket, for programs without an event loop.
 
-The bytes and the calls in flight are those of every client, in `ClientCodec`.
-`ask` sends a request and waits for its answer. `start` and `arrived` keep many requests
-open at once; `arrived` also returns requests of the server, which `ask` ignores.
+The bytes and the pairing of answers are those of every client, in `ClientCodec`; there
+is one request at a time, and requests of the server are not answered. A tool that asks
+a few questions is done before an event loop is imported.
 """
 
 import socket
@@ -30,9 +30,6 @@ RECEIVE_SIZE: Final = 1 << 18
 NO_DEADLINE: Final = 0
 """`ask` has its own limit, and gives the request up."""
 
-Arrived = list[tuple[object, Command]]
-"""Answers with the notes of their requests; a request of the server has None."""
-
 
 class Link:
     """A connection to one address, "host:port"."""
@@ -48,16 +45,12 @@ class Link:
         if identity.user:
             self._sign = signer(Credentials(identity.user, identity.password))
         self._has_heard = False
-        self._not_yet: tuple[type[Exception], ...] = (TimeoutError, BlockingIOError)
         self._socket = connect(address, timeout_s)
         if identity.trust is not None:
             self._encrypt(identity)
 
     def _encrypt(self, identity: Identity) -> None:
-        import ssl
-
         assert identity.trust is not None
-        self._not_yet += (ssl.SSLWantReadError,)
         try:
             self._socket = identity.trust.wrapped(self._socket, self.address)
         except RmqError:
@@ -93,38 +86,23 @@ class Link:
         certificate = self._socket.getpeercert() or {}
         return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
 
-    def fileno(self) -> int:
-        """Return the descriptor, for a selector."""
-        return self._socket.fileno()
-
     def ask(self, request: Command) -> Command:
         """Send a request and wait for its answer, with any code."""
-        mine = object()
-        number = self.start(request, mine)
-        deadline = time.monotonic() + self._timeout_s
-        try:
-            while (left_s := deadline - time.monotonic()) > 0:
-                for note, command in self.arrived(left_s):
-                    if note is mine:
-                        return command
-        finally:
-            self._codec.forget(number)
-        raise InvokeTimeout(
-            f"{self.address} did not answer request {request.code} in time"
-        )
-
-    def start(self, request: Command, note: object) -> int:
-        """Queue a request for the next `arrived`; return its number."""
-        assert note is not None, "that is the mark of a request of the server"
         if self._sign is not None:
             self._sign(request)
-        return self._codec.ask(request, note, NO_DEADLINE)
-
-    def arrived(self, wait_s: float) -> Arrived:
-        """Send what is queued; return all that arrives in this time, if anything."""
-        self.flush()
+        number = self._codec.ask(request, request, NO_DEADLINE)
+        deadline = time.monotonic() + self._timeout_s
         try:
-            return self._received(wait_s)
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(self._codec.take())
+            while (left_s := deadline - time.monotonic()) > 0:
+                self._socket.settimeout(left_s)
+                for asked, answer in self._codec.feed(self._received()):
+                    if asked is request:
+                        assert isinstance(answer, Command), (
+                            "sends and pulls have others"
+                        )
+                        return answer
         except RemoteProtocolError as error:
             raise PeerError(
                 f"the server on {self.address} does not speak the protocol of "
@@ -132,35 +110,22 @@ class Link:
             ) from error
         except OSError as error:
             raise self._broken(error) from error
+        finally:
+            self._codec.forget(number)
+        raise InvokeTimeout(
+            f"{self.address} did not answer request {request.code} in time"
+        )
 
-    def flush(self) -> None:
-        """Send what is queued."""
-        if not self._codec.has_output:
-            return
+    def _received(self) -> bytes:
+        """Return what arrives within the socket's time; nothing if nothing does."""
         try:
-            self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(self._codec.take())
-        except OSError as error:
-            raise self._broken(error) from error
-
-    def _received(self, wait_s: float) -> Arrived:
-        """Read until nothing more is there; wait only for the first bytes."""
-        found: Arrived = []
-        self._socket.settimeout(wait_s)
-        while True:
-            try:
-                data = self._socket.recv(RECEIVE_SIZE)
-            except self._not_yet:
-                return found
-            if not data:
-                raise ConnectionResetError
-            self._has_heard = True
-            for note, answer in self._codec.feed(data):
-                assert isinstance(answer, Command), "only sends and pulls have others"
-                found.append((note, answer))
-            if not self._identity.trust:
-                return found
-            self._socket.settimeout(0)  # OpenSSL may hold more that is decrypted
+            data = self._socket.recv(RECEIVE_SIZE)
+        except TimeoutError:
+            return b""
+        if not data:
+            raise ConnectionResetError
+        self._has_heard = True
+        return data
 
     def _broken(self, error: OSError) -> PeerError:
         if isinstance(error, TimeoutError):

@@ -80,7 +80,7 @@ async def test_ten_megabytes_are_refused_in_a_sentence(send):
     assert "4194304" in result.stderr
     result = await send("T", stdin=b"x" * 17_000_000)
     assert result.exit_code == 1
-    assert re.match(r"rmq: command 10 takes \d+ bytes, more than", result.stderr)
+    assert re.match(r"rmq: a request of \d+ bytes is larger than", result.stderr)
 
 
 async def test_a_delay_that_this_broker_does_not_have(send):
@@ -97,6 +97,7 @@ async def test_a_delay_that_this_broker_does_not_have(send):
         (["a b", "x"], 1, "a topic cannot be called a b"),
         (["T", "x", "--delay", "soon"], 2, "soon is no duration"),
         (["T", "x", "-p", "color"], 2, "color: write NAME=VALUE"),
+        (["T", "x", "-p", "DELAY=3"], 2, "the property DELAY is reserved"),
         (["T", "x", "--file", "y"], 2, "not both"),
         (["T", "--file", "/nowhere"], 1, "cannot read /nowhere: No such file"),
         (["T", "x", "-q", "99"], 1, "T has no queue 99 that can be written"),
@@ -160,3 +161,35 @@ async def test_ctrl_c_says_what_was_sent(node, environment):
             assert await process.wait() == 130
             nursery.cancel_scope.cancel()
     assert re.match(rb"sent [\d,]+, refused 0, without an answer 0\n", said), said
+
+
+async def test_lines_are_sent_while_the_next_are_waited_for(node, environment):
+    line = [sys.executable, "-m", "rmq", "send", "-n", node.name_servers[0], "T",
+            "--lines", "-k", "a b", "-k", "c"]  # fmt: skip
+    process = await trio.lowlevel.open_process(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with trio.fail_after(10):
+        for number in range(3):
+            await process.stdin.send_all(b"%d\n" % number)
+            assert LINE.fullmatch((await process.stdout.receive_some()).decode())
+        await process.stdin.aclose()
+        assert await process.wait() == 0
+
+
+async def test_a_broker_that_goes_away_ends_it(tmp_path, environment):
+    async with running_node(tmp_path / "short") as node:
+        line = [sys.executable, "-m", "rmq", "send", "-n", node.name_servers[0], "T",
+                "--lines"]  # fmt: skip
+        process = await trio.lowlevel.open_process(
+            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        with trio.fail_after(10):
+            await process.stdin.send_all(b"one\n")
+            await process.stdout.receive_some()
+    await process.stdin.send_all(b"two\n")
+    with trio.fail_after(20):
+        said = b"".join([part async for part in process.stderr])
+        assert await process.wait() == 3, said
+    assert said.startswith(b"rmq: ")
+    assert b"Traceback" not in said
