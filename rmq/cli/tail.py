@@ -5,26 +5,28 @@ come (+) and leave (-), problems (!) and changes by administration (*).  Brokers
 are asked with request 20004; of Java's brokers a named topic is pulled.
 """
 
+import asyncio
 import sys
-import time
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.cli import completion
 from rmq.cli.consume import as_object
 from rmq.cli.failures import end
+from rmq.cli.following import Choice, Follower, be_quiet
 from rmq.cli.text import clock, fitted, harmless, harmless_json, iso
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.admin import AdminClient, AnswerRefused, request
-from rmq.client.reader import Choice, Reader
-from rmq.client.subscription import subscription
-from rmq.client.window import Window
+from rmq.client.admin import AdminClient, request
 from rmq.errors import PeerError, RmqError
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import OwnRequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.records import StoredMessage, plain_body
+
+if TYPE_CHECKING:
+    from rmq.client import Client
 
 SHOWN: Final = 20
 """Messages a second, unless all are wanted."""
@@ -116,11 +118,11 @@ def tail(  # noqa: PLR0913 - one parameter for each option
     wanted = Wanted(topics, key, text, only or "", shows_all, shows_system, as_json)
     printer = _Printer(wanted, count)
     try:
-        with settings.admin() as admin, Window() as window:
+        with settings.admin() as admin:
             try:
-                _Following(admin, window, wanted, printer, broker).run()
+                _Following(settings, admin, wanted, printer, broker).run()
             except OfJava:
-                _pull(admin, wanted, printer)
+                _pull(settings, admin, wanted, printer)
     except RmqError as error:
         end(error)
     except (KeyboardInterrupt, _Enough):
@@ -193,56 +195,58 @@ class _Following:
     """A request is open at each broker, until Ctrl-C."""
 
     def __init__(
-        self, admin: AdminClient, window: Window, wanted: Wanted, printer: _Printer,
-        broker: str | None,
+        self, settings: ToolSettings, admin: AdminClient, wanted: Wanted,
+        printer: _Printer, broker: str | None,
     ) -> None:  # fmt: skip
-        self._admin, self._window, self._wanted = admin, window, wanted
-        self._printer = printer
+        self._settings, self._wanted, self._printer = settings, wanted, printer
+        self._admin = admin
         self._addresses = (
             [broker] if broker else [each.address for each in admin.masters()]
         )
-        self._places: dict[str, dict[str, object]] = {}
-        self._put: dict[str, int] = {}
-        self._next_s: dict[str, float] = {}
+        self._has_heard = False
 
     def run(self) -> None:
         """Ask again and again; a broker that goes away is asked until it is back."""
         if not self._addresses:
             raise RmqError("no broker is registered with this name server")
-        while True:
-            try:
-                self._ask()
-                for arrival in self._window.arrivals(0.2):
-                    if arrival.note is not None:
-                        self._take(arrival.note, arrival.command)
-            except PeerError:
-                if not self._places:
-                    raise
-                self._admin.close()
-                self._window.forget()
-                self._printer.note("no answer, trying again")
-                time.sleep(AGAIN_S)
-
-    def _ask(self) -> None:
-        waiting, now_s = self._window.notes(), time.monotonic()
         for address in self._addresses:
-            if address in waiting or self._next_s.get(address, 0.0) > now_s:
-                continue
-            fields = self._wanted.fields() | self._places.get(address, {"waitMs": 0})
-            asked = request(OwnRequestCode.FOLLOW_LOG, fields)
-            self._window.send(self._admin.link(address), asked, address)
+            self._admin.link(address)  # says best what is wrong with it
+        be_quiet()
+        asyncio.run(self._run())
 
-    def _take(self, address: str, answer: Command) -> None:
-        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise OfJava
-        if answer.code != ResponseCode.SUCCESS:
-            raise AnswerRefused(address, answer.code, answer.remark or "")
-        told = fastjson.loads(answer.body)
-        self._places[address] = {"offset": told["offset"], "event": told["event"]}
-        before = self._put.get(address, told["put"])
-        self._put[address] = told["put"]
-        if self._show(told, told["put"] - before):
-            self._next_s[address] = time.monotonic() + 1.0
+    async def _run(self) -> None:
+        async with self._settings.client() as client:
+            tasks = [
+                asyncio.create_task(self._follow(client, each))
+                for each in self._addresses
+            ]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def _follow(self, client: "Client", address: str) -> None:
+        timeout_ms = WAIT_MS + int(1_000 * self._settings.timeout_s)
+        place: dict[str, object] = {"waitMs": 0}
+        put: int | None = None
+        while True:
+            asked = request(OwnRequestCode.FOLLOW_LOG, self._wanted.fields() | place)
+            try:
+                answer = await client.ask(address, asked, timeout_ms)
+            except PeerError:
+                if not self._has_heard:
+                    raise
+                self._printer.note("no answer, trying again")
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._has_heard = True
+            told = _told(address, answer)
+            place = {"offset": told["offset"], "event": told["event"]}
+            came = told["put"] - (told["put"] if put is None else put)
+            put = told["put"]
+            if self._show(told, came):
+                await asyncio.sleep(1.0)
 
     def _show(self, told: Row, came: int) -> bool:
         """Show an answer; True if more came than a second shows."""
@@ -260,35 +264,44 @@ class _Following:
         return True
 
 
+def _told(address: str, answer: Command) -> Row:
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise OfJava
+    if answer.code != ResponseCode.SUCCESS:
+        raise AnswerRefused(address, answer.code, answer.remark or "")
+    told: Row = fastjson.loads(answer.body)
+    return told
+
+
 # -- brokers of Java
 
 
-def _pull(admin: AdminClient, wanted: Wanted, printer: _Printer) -> None:
+def _pull(
+    settings: ToolSettings, admin: AdminClient, wanted: Wanted, printer: _Printer
+) -> None:
     """Follow one topic by pulls, which every broker knows."""
     if not wanted.topics or any(each in wanted.topics for each in "*?["):
         raise RmqError(
             "a broker of Java has no log to follow: name a topic, rmq tail -t TOPIC"
         )
-    with Window() as window:
-        choice = Choice(None, "last", None, None, stops_at_end=False)
-        reader = Reader(
-            admin, window, subscription(wanted.topics, "*"), choice, printer.note
-        )
-        for position, record in reader.records():
-            position.written = record.queue_offset + 1
-            row = pulled_row(record)
-            if wanted.key in row["key"] and wanted.text in row["text"]:
-                printer.message(row)
+
+    def write(message: ReceivedMessage) -> None:
+        row = pulled_row(message)
+        if wanted.key in row["key"] and wanted.text in row["text"]:
+            printer.message(row)
+
+    choice = Choice(wanted.topics, "*", None, "last", None, None, stops_at_end=False)
+    Follower(settings, admin, choice).run(write, None)
 
 
-def pulled_row(record: StoredMessage) -> Row:
+def pulled_row(message: ReceivedMessage) -> Row:
     """Return a pulled message as request 20004 shows it."""
-    found = as_object(record)
+    found = as_object(message)
     return {
-        "topic": record.topic, "queue": record.queue_id,
-        "offset": str(record.queue_offset), "id": found["msgId"],
-        "stored": record.store_timestamp, "born": record.born_timestamp,
+        "topic": message.topic, "queue": message.queue.queue_id,
+        "offset": str(message.queue_offset), "id": message.msg_id,
+        "stored": message.stored_ms, "born": message.born_ms,
         "key": found["keys"] or "", "tag": found["tags"] or "",
-        "size": len(record.body), "again": record.reconsume_times,
-        "text": plain_body(record).decode("utf-8", "backslashreplace"),
+        "size": len(message.body), "again": message.reconsume_times,
+        "text": message.body.decode("utf-8", "backslashreplace"),
     }  # fmt: skip
