@@ -21,8 +21,7 @@ from rmq.broker.statistics import (
     TOPIC_PUT_NUMS,
 )
 from rmq.broker.tables.filters import FilterTable
-from rmq.broker.watch.follow import MAX_FOLLOWERS, follow_log
-from rmq.broker.watch.views import show_view
+from rmq.broker.watch.watch import MAX_FOLLOWERS
 from rmq.clock import Clock
 from rmq.config import Configuration, option, parse_properties
 from rmq.config_changes import apply_changes, as_properties
@@ -109,11 +108,9 @@ __all__ = [
     "as_properties",
     "caused_by",
     "compile_selector",
-    "follow_log",
     "hookimpl",
     "is_tag_type",
     "option",
     "parse_properties",
-    "show_view",
     "tag_codes",
 ]

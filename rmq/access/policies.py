@@ -11,25 +11,11 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from rmq.access.actions import Action
 from rmq.access.resources import ANY_TYPE, Pattern, Resource, parse
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo
 
 Named = TypeVar("Named", bound=StrEnum)
-
-
-class Action(StrEnum):
-    """The action of a request. Known in Java as `Action`."""
-
-    UNKNOWN = "Unknown"
-    ALL = "All"
-    ANY = "Any"
-    PUB = "Pub"
-    SUB = "Sub"
-    CREATE = "Create"
-    UPDATE = "Update"
-    DELETE = "Delete"
-    GET = "Get"
-    LIST = "List"
 
 
 class Decision(StrEnum):

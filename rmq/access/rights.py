@@ -7,7 +7,8 @@ Every refusal is NO_PERMISSION with Java's remark.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmq.access.policies import Action, Decision
+from rmq.access.actions import Action
+from rmq.access.policies import Decision
 from rmq.access.resources import Resource
 from rmq.access.signature import ACCESS_KEY, is_signed
 from rmq.access.tables import DISABLED, SUPER, AclTable, UserTable

@@ -13,7 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -26,7 +26,6 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.nameservers import asking
 from rmq.broker.register import PORTS, PluginService, Registrations
-from rmq.broker.take_back import TakeBack
 from rmq.clock import Clock
 from rmq.config import build
 from rmq.errors import PluginError, StoreError
@@ -42,6 +41,9 @@ from rmq.remoting.server import RemotingServer
 from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq.broker.take_back import TakeBack
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +87,7 @@ async def open_broker(
     with ports.replicas:
         host, _, port = ports.advertised.address.rpartition(":")
         store_host = host_bytes(_numeric(host), int(port))
-        take_back = TakeBack(config, replication, name_servers)
-        is_copy = take_back.is_wanted(store_config)
+        is_copy = bool(name_servers) and replication.takes_back(store_config)
         store = MessageStore.open(
             store_config, clock=clock, store_host=store_host, is_copy=is_copy
         )
@@ -97,7 +98,8 @@ async def open_broker(
             credentials = build(AuthConfig, values).inner_credentials()
             if is_copy:
                 ask = asking(client, credentials)
-                await take_back.run(store, ask, ports.advertised.address)
+                back = _take_back(config, replication, name_servers)
+                await back.run(store, ask, ports.advertised.address)
             context = assemble(
                 config,
                 store,
@@ -124,6 +126,15 @@ async def open_broker(
                 store.close()
             except OSError as error:
                 logger.error("closing the store failed: %s", error)
+
+
+def _take_back(
+    config: BrokerConfig, replication: ReplicationConfig, name_servers: tuple[str, ...]
+) -> "TakeBack":
+    # imported on use: a master without slaves has nobody to ask
+    from rmq.broker.take_back import TakeBack
+
+    return TakeBack(config, replication, name_servers)
 
 
 async def _bind(

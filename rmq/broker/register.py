@@ -9,7 +9,7 @@ later errors of the registered function.  The effect of such an error:
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from rmq.broker.arrivals import ArrivalListener
@@ -21,9 +21,10 @@ from rmq.errors import PluginError, RequestRejected
 from rmq.json_table import JsonTable
 from rmq.native import Grants, NativeHandler
 from rmq.plugins import PluginSet
+from rmq.protocol.command import Command
 from rmq.protocol.message import Message
 from rmq.remoting.connection import Connection
-from rmq.remoting.dispatch import MAX_RUNNING, MAX_WAITING, Guard, Handler
+from rmq.remoting.dispatch import MAX_RUNNING, MAX_WAITING, Guard, Handler, Result
 
 PORTS: Final = ("main", "fast")
 
@@ -166,6 +167,25 @@ class Registrations:
         return min((each for each in offsets if each is not None), default=None)
 
 
+class MethodOnUse:
+    """A handler that is a method of an object, which `made` makes once."""
+
+    __slots__ = ("made", "name")
+
+    def __init__(self, made: Callable[[], object], name: str) -> None:
+        self.made = made
+        self.name = name
+
+    def method(self) -> Handler:
+        """Return the handler itself."""
+        handler: Handler = getattr(self.made(), self.name)
+        return handler
+
+    def __call__(self, request: Command, connection: Connection) -> Result:
+        """Handle a request."""
+        return self.method()(request, connection)
+
+
 class Register:
     """The argument of `rmq_setup`: one method for each thing that a plugin can do.
 
@@ -211,6 +231,32 @@ class Register:
                     f"request code {code} belongs to plugin {holder.plugin}; use "
                     f'replaces="{holder.plugin}" to take it over'
                 )
+
+    def handlers(
+        self,
+        make: Callable[[], object],
+        methods: Mapping[int, str],
+        *,
+        ports: Collection[str] = PORTS,
+        max_running: int = MAX_RUNNING,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        """Serve request codes by methods of an object that the first request makes.
+
+        `make()` imports what it needs: a start takes no time for requests that few
+        brokers get.  `methods` has the name of the object's method for each code; a
+        method is a handler as in `handler`.
+        """
+        self._check_call("handlers", make)
+        made = cache(make)
+        for code, name in methods.items():
+            self.handler(
+                code,
+                MethodOnUse(made, name),
+                ports=ports,
+                max_running=max_running,
+                max_waiting=max_waiting,
+            )
 
     def native(
         self, code: int, make: MakeNative, *, ports: Collection[str] = PORTS

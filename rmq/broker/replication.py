@@ -7,6 +7,7 @@ master (`Replica`) and copies its tables (`copied_tables.py`).
 import logging
 import socket
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -15,15 +16,15 @@ from rmq.broker.copied_tables import CopiedTables
 from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
 from rmq.broker.suggestion import Suggestion
-from rmq.broker.upstream import MasterUpstream
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.primary import Primary
-from rmq.replication.replica import Replica
 from rmq.store.config import BrokerRole
 from rmq.store.message_store import MessageStore
-from rmq.store.replica_writer import ReplicaWriter
 from rmq.store.service import StoreService
 from rmq.threads import in_thread
+
+if TYPE_CHECKING:
+    from rmq.replication.replica import Replica
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,11 @@ class Replication:
 
         The store is open; `on_cut` is called when its log has become shorter.
         """
+        # imported on use: a master follows nobody
+        from rmq.broker.upstream import MasterUpstream
+        from rmq.replication.replica import Replica
+        from rmq.store.replica_writer import ReplicaWriter
+
         is_sync = self._store.config.is_sync_flush
         writer = ReplicaWriter(self._store)
 

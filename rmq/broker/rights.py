@@ -10,7 +10,7 @@ have no name.
 from collections.abc import Callable
 from typing import Protocol
 
-from rmq.access.policies import Action
+from rmq.access.actions import Action
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection
 

@@ -7,15 +7,19 @@ to serve readers, and to have what the consumer reads next.  What was learned is
 for a while, and renewed only if somebody asks again.
 """
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers, group_addresses
 from rmq.broker.role import Role
-from rmq.broker.upstream import RemoteBroker
 from rmq.errors import PeerError
 from rmq.store.commit_log import memory_window
 from rmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq.broker.upstream import RemoteBroker
 
 MASTER_ID = 0
 KEPT_S = 10.0
@@ -62,6 +66,9 @@ class Suggestion:
                 self._serving = frozenset()  # too old for the next who asks
 
     async def _learn(self) -> None:
+        # imported on use: most groups of brokers have one
+        from rmq.broker.upstream import RemoteBroker
+
         ask = self._name_servers.ask
         try:
             members = await group_addresses(
@@ -77,7 +84,7 @@ class Suggestion:
                 found.add(broker_id)
         self._serving = frozenset(found)
 
-    async def _serves(self, slave: RemoteBroker) -> bool:
+    async def _serves(self, slave: "RemoteBroker") -> bool:
         try:
             settings, bounds = await slave.settings(), await slave.bounds()
         except PeerError:

@@ -23,7 +23,6 @@ from rmq.errors import PeerError
 from rmq.logs import Foreign
 from rmq.replication.config import RecoverFromReplicas, ReplicationConfig
 from rmq.replication.replica import Replica
-from rmq.store.config import BrokerRole, StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
 
@@ -62,15 +61,6 @@ class TakeBack:
         self._config = config
         self._replication = replication
         self._name_servers = name_servers
-
-    def is_wanted(self, store: StoreConfig) -> bool:
-        """Whether this broker has to ask its slaves before it takes messages."""
-        return (
-            store.broker_role is BrokerRole.SYNC_MASTER
-            and self._replication.in_sync_replicas > 1
-            and self._how is not RecoverFromReplicas.OFF
-            and bool(self._name_servers)
-        )
 
     @property
     def _how(self) -> RecoverFromReplicas:

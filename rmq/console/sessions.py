@@ -9,7 +9,7 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from rmq.access.policies import Action
+from rmq.access.actions import Action
 from rmq.access.signature import sign
 from rmq.clock import Clock
 from rmq.errors import RequestRejected

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Final
 
 from rmq.errors import RequestRejected
-from rmq.filters.values import MAX_DEPTH, NotComparableError
 from rmq.protocol.codes import ResponseCode
 
 MAX_LENGTH: Final = 16_384
@@ -79,6 +78,7 @@ def _compile(expression: str) -> Predicate:
         )
     # imported on use: brokers without such a subscription start without the parser
     from rmq.filters.parser import parse
+    from rmq.filters.values import NotComparableError
 
     evaluate = parse(tokens(expression), SelectorError)
 
@@ -93,7 +93,9 @@ def _compile(expression: str) -> Predicate:
 
 def tokens(expression: str) -> Iterator[tuple[str, str]]:
     """Yield kind and text of each token, lazily."""
-    # compiled on use: most brokers see no selector
+    # imported and compiled on use: most brokers see no selector
+    from rmq.filters.values import MAX_DEPTH
+
     token = re.compile(_WITH_LINE_COMMENT, re.DOTALL)
     # a comment needs its line end: a failing search for it would cost length squared
     token_of_last_line = re.compile(_WITHOUT_LINE_COMMENT, re.DOTALL)

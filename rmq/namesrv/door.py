@@ -12,8 +12,7 @@ Java's name server allows everything to everybody.  Here each code has a kind:
 
 Connections of this process itself are those of its broker and may do everything.  Both
 the source in a PROXY header and the real peer must be allowed addresses: anybody can
-write a header.  Users and policies are the files of the broker, read again after they
-were replaced.
+write a header.  `users.py` knows the users and their policies.
 """
 
 import ipaddress
@@ -21,20 +20,23 @@ import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from rmq.access.actions import Action
 from rmq.access.config import AuthConfig
-from rmq.access.policies import Action
-from rmq.access.resources import cluster
-from rmq.access.rights import Need, Rights, refused
-from rmq.access.tables import AclTable, UserTable
+from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.namesrv.config import NamesrvConfig, Network
 from rmq.namesrv.registration import Caller
 from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from rmq.namesrv.users import ClusterUsers
 
 ADDRESSES: Final = 256
 """Addresses that stay parsed: to parse one costs as much as the rest of the check."""
@@ -87,15 +89,13 @@ class Door:
         self,
         config: NamesrvConfig,
         auth: AuthConfig,
-        tables: tuple[UserTable, AclTable],
+        folder: Path,
+        clock: Clock,
         is_own: Callable[[Connection], bool],
     ) -> None:
-        self._auth = auth
-        self._initial_users = auth.initial_users()
-        self._users, self._acls = tables
-        self._rights = Rights(*tables)
+        """`folder` has the files of users and policies."""
+        self._users = _users(auth, config.cluster, folder, clock)
         self._is_own = is_own
-        self._resource = cluster(config.cluster)
         self._admins = config.admin_networks()
         self._brokers = config.broker_networks()
 
@@ -105,14 +105,10 @@ class Door:
         if kind is Kind.ROUTE or self._is_own(connection):
             return
         try:
-            if self._auth.authentication_enabled:
-                self._check_user(kind, request, connection)
+            if self._users is not None:
+                self._check_user(self._users, kind, request, connection)
             elif kind is Kind.CHANGE and not _is_from(connection, self._admins):
-                raise refused(
-                    f"the name server accepts request {request.code} from its own host "
-                    f"only, not from {_host(connection)}: add that address to "
-                    "rmq.namesrv.adminFrom of the name server, or enable access control"
-                )
+                raise _not_from_there(request, connection)
         except RequestRejected as refusal:
             logger.info(
                 "request %d of %s is refused: %s",
@@ -123,18 +119,17 @@ class Door:
             )
             raise
 
-    def _check_user(self, kind: Kind, request: Command, connection: Connection) -> None:
+    def _check_user(
+        self,
+        users: "ClusterUsers",
+        kind: Kind,
+        request: Command,
+        connection: Connection,
+    ) -> None:
         if kind is not Kind.CHANGE and _is_from(connection, self._brokers):
             return
-        self._acls.follow()
-        if not self._users.follow():  # else deleted users would be valid again
-            for name, password in self._initial_users:
-                self._users.add_super_user(name, password)
-        self._rights.authenticate(request)
-        if self._auth.authorization_enabled:
-            actions = (Action.GET,) if kind is Kind.READ else (Action.UPDATE,)
-            need = Need(self._resource, actions)
-            self._rights.authorize(request, [need], _host(connection))
+        action = Action.GET if kind is Kind.READ else Action.UPDATE
+        users.check(request, action, _host(connection))
 
     def caller_of(self, connection: Connection) -> Caller:
         """Return for which brokers an allowed caller may send requests.
@@ -142,11 +137,33 @@ class Door:
         With access control the caller is a user with a right on the cluster.
         """
         is_trusted = (
-            self._auth.authentication_enabled
+            self._users is not None
             or self._is_own(connection)
             or (self._brokers and _is_from(connection, self._brokers))
         )
         return Caller("/".join(_hosts(connection)), bool(is_trusted))
+
+
+def _users(
+    auth: AuthConfig, cluster_name: str, folder: Path, clock: Clock
+) -> "ClusterUsers | None":
+    """Return the users, with access control; ConfigError if keys cannot be read."""
+    auth.initial_users()
+    if not auth.authentication_enabled:
+        return None
+    # imported on use: most name servers know no users
+    from rmq.namesrv.users import ClusterUsers
+
+    return ClusterUsers(auth, cluster_name, folder, clock)
+
+
+def _not_from_there(request: Command, connection: Connection) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.NO_PERMISSION,
+        f"the name server accepts request {request.code} from its own host only, not "
+        f"from {_host(connection)}: add that address to rmq.namesrv.adminFrom of the "
+        "name server, or enable access control",
+    )
 
 
 def _hosts(connection: Connection) -> list[str]:

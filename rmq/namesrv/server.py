@@ -6,7 +6,6 @@ from pathlib import Path
 import trio
 
 from rmq.access.config import AuthConfig
-from rmq.access.tables import AclTable, UserTable
 from rmq.clock import Clock
 from rmq.errors import PeerError
 from rmq.logs import Foreign, SparseLog
@@ -65,7 +64,8 @@ class NameServer:
         self._door = Door(
             config,
             auth,
-            (UserTable(folder, clock), AclTable(folder, clock)),
+            folder,
+            clock,
             is_own=lambda connection: client.owns(connection.peer),
         )
         self._handlers = NameServerHandlers(

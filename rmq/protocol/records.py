@@ -7,8 +7,10 @@ hexadecimal: 32 or 56 characters.
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from rmq._fastpath import RecordMagic, RecordView, decode_record
 from rmq.errors import LocalProtocolError, RemoteProtocolError
@@ -60,8 +62,7 @@ def offset_of_message_id(message_id: str) -> PhysicalOffset | None:
     return PhysicalOffset(offset)
 
 
-@dataclass(slots=True, kw_only=True)
-class StoredMessage:
+class StoredMessage(msgspec.Struct, kw_only=True, dict=True):
     """The fields of a record; answers to pull, query and view contain records."""
 
     size: int
@@ -81,16 +82,11 @@ class StoredMessage:
     body: bytes
     topic: str
     properties_text: str
-    _properties: Mapping[str, str] | None = field(
-        init=False, default=None, repr=False, compare=False
-    )
 
-    @property
+    @cached_property
     def properties(self) -> Mapping[str, str]:
         """The properties, decoded at the first call."""
-        if self._properties is None:
-            self._properties = decode_properties(self.properties_text)
-        return self._properties
+        return decode_properties(self.properties_text)
 
     @property
     def offset_msg_id(self) -> str:

@@ -5,6 +5,7 @@ import ipaddress
 
 from rmq.config import DAY_MS, LONG_MAX, Configuration, option
 from rmq.errors import ConfigError
+from rmq.store.config import BrokerRole, StoreConfig
 
 
 class RecoverFromReplicas(enum.Enum):
@@ -124,6 +125,14 @@ class ReplicationConfig(Configuration):
     def __post_init__(self) -> None:
         """Refuse what is no address."""
         self.peer_networks()
+
+    def takes_back(self, store: StoreConfig) -> bool:
+        """Whether a start asks the slaves for what this broker has lost."""
+        return (
+            store.broker_role is BrokerRole.SYNC_MASTER
+            and self.in_sync_replicas > 1
+            and self.recover_from_replicas is not RecoverFromReplicas.OFF
+        )
 
     def peer_networks(
         self,

@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -24,8 +24,10 @@ from rmq.logs import Foreign, SparseLog, caused_by
 from rmq.remoting.sniffer import plain_address
 from rmq.replication.acks import Acks
 from rmq.replication.config import ReplicationConfig
-from rmq.replication.follower import Follower
 from rmq.store.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from rmq.replication.follower import Follower
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -154,6 +156,9 @@ class Primary:
                 return
             with suppress(OSError):  # it is gone, which its first read finds
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # imported on use: most brokers have no replica
+            from rmq.replication.follower import Follower
+
             follower = Follower(
                 connected, address, self._log, self._config, self._take_report
             )
@@ -162,7 +167,7 @@ class Primary:
                 await self._run(follower, scope)
         logger.info("the replica %s is gone", address)
 
-    async def _run(self, follower: Follower, scope: trio.CancelScope) -> None:
+    async def _run(self, follower: "Follower", scope: trio.CancelScope) -> None:
         self._followers[follower] = scope
         self.on_followed(True)
         try:
@@ -176,7 +181,7 @@ class Primary:
             self.acks.leave(follower)
             self.on_followed(bool(self._followers))
 
-    def _take_report(self, follower: Follower, offset: int) -> None:
+    def _take_report(self, follower: "Follower", offset: int) -> None:
         self.acks.report(follower, offset, sent=follower.next_offset)
         if self._replicated is not None:
             self._replicated.advance(self.acks.replicated())

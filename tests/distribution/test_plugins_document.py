@@ -85,6 +85,7 @@ import archive
 import bell
 import limits
 import pytest
+import runes
 import totals
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -168,7 +169,12 @@ def test_the_log_is_kept(rmq_broker):
     assert needed_from() == 70
 
 
-@pytest.mark.parametrize("plugin", [archive, bell, limits, totals])
+def test_a_character_has_a_name(rmq_broker):
+    answer = rmq_broker.ask(Command.request(runes.NAME, body="ł".encode()))
+    assert answer.body == b"LATIN SMALL LETTER L WITH STROKE"
+
+
+@pytest.mark.parametrize("plugin", [archive, bell, limits, runes, totals])
 def test_they_are_good_plugins(plugin):
     check_plugin(plugin)
 """
@@ -219,7 +225,7 @@ def test_the_tutorial(environment):
 
 def test_an_example_of_each(environment):
     files = blocks(of="An example of each")
-    names = {"limits", "totals", "bell", "archive"}
+    names = {"limits", "totals", "bell", "archive", "runes"}
     assert files.keys() == {f"{name}.py" for name in names}
     files["pyproject.toml"] = PACKAGE.format(
         points="\n".join(f'{name} = "{name}"' for name in names),
@@ -230,7 +236,7 @@ def test_an_example_of_each(environment):
     project = environment.folder / "tests-of-each"
     write(project, {"test_each.py": EACH})
     output = environment.run("-m", "pytest", "-q", "-W", "error", cwd=project)
-    assert "10 passed" in output
+    assert "12 passed" in output
     environment.run("-m", "pip", "uninstall", "-q", "-y", "each")
 
 

@@ -56,14 +56,11 @@ class Tables:
         self.acls.write(self.acls.snapshot())
 
     def door(self, auth=None, *, own=(), **config):
-        tables = (
-            UserTable(self.folder, ManualClock()),
-            AclTable(self.folder, ManualClock()),
-        )
         return Door(
             NamesrvConfig(cluster="C1", **config),
             AuthConfig(**(auth or {})),
-            tables,
+            self.folder,
+            ManualClock(),
             is_own=lambda connection: connection in own,
         )
 

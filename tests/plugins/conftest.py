@@ -24,6 +24,7 @@ import rmq_plugins.transaction
 from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
+from rmq.broker.register import MethodOnUse
 from rmq.clock import Clock
 from rmq.errors import InvokeTimeout, RequestRejected
 from rmq.plugins import PluginSet
@@ -121,7 +122,10 @@ class Caller:
     def find(self, kind: type[Kind]) -> Kind:
         """Return the object of a plugin whose method is a handler or a service."""
         functions = [
-            *self.handlers.values(),
+            *(
+                each.method() if isinstance(each, MethodOnUse) else each
+                for each in self.handlers.values()
+            ),
             *(service.run for service in self.registered.services),
         ]
         found = {getattr(each, "__self__", None) for each in functions}

@@ -12,8 +12,8 @@ JSON object.  Messages need the right to read their topic, too.
 
 import msgspec
 
-from rmq.access.policies import Action
-from rmq.plugin import BrokerContext, Connection, follow_log, show_view
+from rmq.access.actions import Action
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.command import Command
 
 
@@ -31,7 +31,7 @@ class ViewHandler:
             rights.require(request, connection, topic, Action.GET, Action.SUB)
 
         name = request.ext_fields.get("view", "")
-        found = await show_view(self._broker, name, request.ext_fields, require)
+        found = await self._broker.watch.show(name, request.ext_fields, require)
         return request.reply(body=msgspec.json.encode(found))
 
     async def follow(self, request: Command, connection: Connection) -> Command:
@@ -41,5 +41,5 @@ class ViewHandler:
         def may_read(topic: str) -> bool:
             return rights.may(user, connection, topic, Action.GET, Action.SUB)
 
-        found = await follow_log(self._broker, request.ext_fields, may_read)
+        found = await self._broker.watch.follow(request.ext_fields, may_read)
         return request.reply(body=msgspec.json.encode(found))

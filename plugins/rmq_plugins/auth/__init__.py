@@ -6,44 +6,81 @@ rules, and where rmq requires more rights than Java.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmq.access.config import AuthConfig
-from rmq.access.tables import AclTable, UserTable, make_private
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.auth.guard import AuthGuard
-from rmq_plugins.auth.handler import AuthHandler
+
+if TYPE_CHECKING:
+    from rmq.access.tables import AclTable, UserTable
 
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Register the handlers for users and policies; if enabled, check every request."""
+    """Register the handlers for users and policies; if enabled, check every request.
+
+    A broker without access control imports none of it before somebody asks.
+    """
     config = register.config(AuthConfig)
-    folder = broker.store.directory.config / "auth"
+    is_on = config.authentication_enabled
+    tables = _guarded(broker, register, config) if is_on else None
+
+    def handler() -> object:
+        from rmq_plugins.auth.handler import AuthHandler
+
+        users, acls = tables or _tables(broker, config)
+        return AuthHandler(users, acls, is_on=is_on)
+
+    register.handlers(
+        handler,
+        {
+            RequestCode.AUTH_CREATE_USER: "create_user",
+            RequestCode.AUTH_UPDATE_USER: "update_user",
+            RequestCode.AUTH_DELETE_USER: "delete_user",
+            RequestCode.AUTH_GET_USER: "get_user",
+            RequestCode.AUTH_LIST_USER: "list_users",
+            RequestCode.AUTH_CREATE_ACL: "create_acl",
+            RequestCode.AUTH_UPDATE_ACL: "update_acl",
+            RequestCode.AUTH_DELETE_ACL: "delete_acl",
+            RequestCode.AUTH_GET_ACL: "get_acl",
+            RequestCode.AUTH_LIST_ACL: "list_acls",
+        },
+    )
+
+
+def _folder(broker: BrokerContext, config: AuthConfig) -> Path:
+    """Return the directory of the files of users and policies."""
     if config.auth_config_path:
-        folder = Path(config.auth_config_path)
-    users, acls = UserTable(folder, broker.clock), AclTable(folder, broker.clock)
-    if config.authentication_enabled:
-        make_private(folder)
-        register.table(users)
-        register.table(acls)
-        _make_users(users, config)
-        guard = AuthGuard(broker, config, users, acls)
-        register.guard(guard.check, rights=guard, grants=guard.grants)
-    handler = AuthHandler(users, acls, is_on=config.authentication_enabled)
-    register.handler(RequestCode.AUTH_CREATE_USER, handler.create_user)
-    register.handler(RequestCode.AUTH_UPDATE_USER, handler.update_user)
-    register.handler(RequestCode.AUTH_DELETE_USER, handler.delete_user)
-    register.handler(RequestCode.AUTH_GET_USER, handler.get_user)
-    register.handler(RequestCode.AUTH_LIST_USER, handler.list_users)
-    register.handler(RequestCode.AUTH_CREATE_ACL, handler.create_acl)
-    register.handler(RequestCode.AUTH_UPDATE_ACL, handler.update_acl)
-    register.handler(RequestCode.AUTH_DELETE_ACL, handler.delete_acl)
-    register.handler(RequestCode.AUTH_GET_ACL, handler.get_acl)
-    register.handler(RequestCode.AUTH_LIST_ACL, handler.list_acls)
+        return Path(config.auth_config_path)
+    return broker.store.directory.config / "auth"
 
 
-def _make_users(users: UserTable, config: AuthConfig) -> None:
+def _tables(broker: BrokerContext, config: AuthConfig) -> "tuple[UserTable, AclTable]":
+    from rmq.access.tables import AclTable, UserTable
+
+    folder = _folder(broker, config)
+    return UserTable(folder, broker.clock), AclTable(folder, broker.clock)
+
+
+def _guarded(
+    broker: BrokerContext, register: Register, config: AuthConfig
+) -> "tuple[UserTable, AclTable]":
+    """Load users and policies, and check every request."""
+    from rmq.access.tables import make_private
+    from rmq_plugins.auth.guard import AuthGuard
+
+    users, acls = _tables(broker, config)
+    make_private(_folder(broker, config))
+    register.table(users)
+    register.table(acls)
+    _make_users(users, config)
+    guard = AuthGuard(broker, config, users, acls)
+    register.guard(guard.check, rights=guard, grants=guard.grants)
+    return users, acls
+
+
+def _make_users(users: "UserTable", config: AuthConfig) -> None:
     """Create the users of the configuration that do not exist yet."""
     for name, password in config.initial_users():
         users.add_super_user(name, password)

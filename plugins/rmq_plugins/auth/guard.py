@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from rmq.access import resources
+from rmq.access.actions import Action
 from rmq.access.config import AuthConfig, codes_of
-from rmq.access.policies import Action
 from rmq.access.rights import Need, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable

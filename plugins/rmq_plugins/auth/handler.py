@@ -11,14 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from rmq.access.policies import (
-    Action,
-    Decision,
-    PolicyType,
-    actions_of,
-    by_name,
-    is_source,
-)
+from rmq.access.actions import Action
+from rmq.access.policies import Decision, PolicyType, actions_of, by_name, is_source
 from rmq.access.resources import parse
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import (

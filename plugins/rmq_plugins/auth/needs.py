@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from rmq.access import resources
-from rmq.access.policies import Action
+from rmq.access.actions import Action
 from rmq.access.resources import Resource
 from rmq.access.rights import Need
 from rmq.errors import RequestRejected

@@ -5,9 +5,7 @@ Requests 14, 15, 34, 35, 38, 41, 42, 46 and 400, on both ports.
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.client.assignment import AssignmentHandler
 from rmq_plugins.client.heartbeat import HeartbeatHandler
-from rmq_plugins.client.locks import LockHandler
 from rmq_plugins.client.offsets import OffsetHandler
 
 
@@ -25,7 +23,19 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query)
     register.handler(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.update)
     register.native(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.compiled)
-    locks = LockHandler(broker)
-    register.handler(RequestCode.LOCK_BATCH_MQ, locks.lock)
-    register.handler(RequestCode.UNLOCK_BATCH_MQ, locks.unlock)
-    register.handler(RequestCode.QUERY_ASSIGNMENT, AssignmentHandler(broker).assign)
+
+    def locks() -> object:
+        from rmq_plugins.client.locks import LockHandler
+
+        return LockHandler(broker)
+
+    def assignments() -> object:
+        from rmq_plugins.client.assignment import AssignmentHandler
+
+        return AssignmentHandler(broker)
+
+    register.handlers(
+        locks,
+        {RequestCode.LOCK_BATCH_MQ: "lock", RequestCode.UNLOCK_BATCH_MQ: "unlock"},
+    )
+    register.handlers(assignments, {RequestCode.QUERY_ASSIGNMENT: "assign"})

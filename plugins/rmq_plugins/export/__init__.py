@@ -6,7 +6,6 @@ Request 20002 REPORT_EXPORT, see `handler.py`.
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import OwnRequestCode
 from rmq_plugins.export.config import ExportConfig
-from rmq_plugins.export.handler import ExportHandler
 from rmq_plugins.export.positions import ExportPositions
 
 
@@ -17,5 +16,10 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.table(positions)
     if register.config(ExportConfig).hold:
         register.hold_log(positions.lowest)
-    handler = ExportHandler(broker, positions)
-    register.handler(OwnRequestCode.REPORT_EXPORT, handler.report)
+
+    def reports() -> object:
+        from rmq_plugins.export.handler import ExportHandler
+
+        return ExportHandler(broker, positions)
+
+    register.handlers(reports, {OwnRequestCode.REPORT_EXPORT: "report"})

@@ -4,48 +4,114 @@ Requests 200050 to 200056 and 200151. docs/pop.md explains the rules.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from rmq.plugin import BrokerContext, Register, hookimpl
+import trio
+
+from rmq.plugin import BrokerContext, Connection, Register, hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.pop.acks import AckHandler
-from rmq_plugins.pop.checkpoints import Checkpoints
-from rmq_plugins.pop.handler import PopHandler
 from rmq_plugins.pop.orders import Orders
-from rmq_plugins.pop.records import PopRecords
-from rmq_plugins.pop.revive import Reviver
+from rmq_plugins.pop.topics import revive_topic
+
+if TYPE_CHECKING:
+    from rmq_plugins.pop.parts import PopParts
 
 
 @hookimpl(trylast=True)
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Serve POP on a master; the timer is set up before."""
-    checkpoints, records = Checkpoints(broker), PopRecords(broker)
     orders = Orders(broker)
-    reviver = Reviver(broker, checkpoints, records)
-    pops = PopHandler(broker, checkpoints, reviver, orders)
-    acks = AckHandler(broker, checkpoints, reviver, records, orders, pops.held)
     register.table(orders)
-    main = ("main",)
-    register.handler(RequestCode.POP_MESSAGE, pops.pop, ports=main)
-    register.handler(RequestCode.PEEK_MESSAGE, pops.questions.peek, ports=main)
-    register.handler(RequestCode.NOTIFICATION, pops.questions.notify, ports=main)
-    register.handler(RequestCode.POLLING_INFO, pops.questions.polling_info, ports=main)
-    register.handler(RequestCode.ACK_MESSAGE, acks.ack)
-    register.handler(RequestCode.BATCH_ACK_MESSAGE, acks.ack_batch)
-    register.handler(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, acks.change)
-    register.handler(RequestCode.POP_ROLLBACK, pops.questions.roll_back)
+    pop = PopOnUse(broker, orders)
+    register.handlers(
+        pop.made,
+        {
+            RequestCode.POP_MESSAGE: "pop",
+            RequestCode.PEEK_MESSAGE: "peek",
+            RequestCode.NOTIFICATION: "notify",
+            RequestCode.POLLING_INFO: "polling_info",
+        },
+        ports=("main",),
+    )
+    register.handlers(
+        pop.made,
+        {
+            RequestCode.ACK_MESSAGE: "ack",
+            RequestCode.BATCH_ACK_MESSAGE: "ack_batch",
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "change",
+            RequestCode.POP_ROLLBACK: "roll_back",
+        },
+    )
+    register.arrivals(pop.on_arrivals)
+    register.on_close(pop.drop)
+    register.on_stop(pop.stop)
+    register.service(pop.hold, masters_only=True)
+    register.service(pop.revive, masters_only=True)
+    register.facts("pop", pop.facts)
 
-    def on_arrivals(touched: Mapping[tuple[str, int], int]) -> None:
-        pops.held.on_arrivals(touched)
-        reviver.on_arrivals(touched)
 
-    def on_stop() -> None:
-        pops.held.end_all()
-        if broker.role.is_master:
-            reviver.stop()
+class PopOnUse:
+    """POP, made at its first request, or for records of an earlier run.
 
-    register.arrivals(on_arrivals)
-    register.on_close(pops.held.drop)
-    register.on_stop(on_stop)
-    register.service(pops.held.run, masters_only=True)
-    register.service(reviver.run, masters_only=True)
-    register.facts("pop", reviver.facts)
+    Most brokers are never asked, and start without its modules.
+    """
+
+    def __init__(self, broker: BrokerContext, orders: Orders) -> None:
+        self._broker = broker
+        self._orders = orders
+        self._parts: PopParts | None = None
+        self._wanted = trio.Event()
+        topic = revive_topic(broker.config)
+        self._revive_queues = [
+            (topic, queue_id) for queue_id in range(broker.config.revive_queue_nums)
+        ]
+        max_offset = broker.store.reads.max_offset
+        if any(max_offset(*queue) for queue in self._revive_queues):
+            self.made()
+
+    def made(self) -> "PopParts":
+        """Return the parts; the first call makes them."""
+        if self._parts is None:
+            from rmq_plugins.pop.parts import PopParts
+
+            self._parts = PopParts(self._broker, self._orders)
+            self._wanted.set()
+        return self._parts
+
+    async def hold(self) -> None:
+        """Answer POPs that wait, until cancelled."""
+        await self._wanted.wait()
+        await self.made().held.run()
+
+    async def revive(self) -> None:
+        """Revive what nobody acked in time, until cancelled."""
+        await self._wanted.wait()
+        await self.made().reviver.run()
+
+    def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
+        """Wake POPs that wait for these queues, and the reviver for its own."""
+        if self._parts is None and not any(
+            queue in touched for queue in self._revive_queues
+        ):
+            return
+        parts = self.made()
+        parts.held.on_arrivals(touched)
+        parts.reviver.on_arrivals(touched)
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the POPs of a connection that is closed."""
+        if self._parts is not None:
+            self._parts.held.drop(connection)
+
+    def stop(self) -> None:
+        """Answer POPs that wait, and write what is in memory."""
+        if self._parts is not None:
+            self._parts.held.end_all()
+            if self._broker.role.is_master:
+                self._parts.reviver.stop()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts for tools and metrics."""
+        if self._parts is None:
+            return {"checkpoints": 0, "queues": 0, "revived": 0, "reviveBehind": 0}
+        return self._parts.reviver.facts()

@@ -6,8 +6,9 @@ topic itself, with their handle in POP_CK.
 """
 
 import struct
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from rmq.plugin import BrokerContext, GetStatus, QueueOffset
 from rmq.protocol import properties as names

@@ -18,6 +18,7 @@ from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq_plugins.pop.checkpoints import Checkpoint
+from rmq_plugins.pop.topics import revive_topic
 
 CK: Final = "ck"
 ACK: Final = "ack"
@@ -39,7 +40,7 @@ class PopRecords:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self.revive_topic = f"rmq_sys_REVIVE_LOG_{config.broker_cluster_name}"
+        self.revive_topic = revive_topic(config)
         self._broker_name = config.broker_name
         self._put = broker.put.put
         self._append = broker.put.append

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 
 import trio
 
-from rmq.access.policies import Action
+from rmq.access.actions import Action
 from rmq.plugin import BrokerContext, Connection, Later, PhysicalOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

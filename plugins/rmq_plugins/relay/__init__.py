@@ -6,16 +6,33 @@ Requests 222 INVOKE_BROKER_TO_RESET_OFFSET, 223 INVOKE_BROKER_TO_GET_CONSUMER_ST
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.relay.consumers import ConsumerRelay
-from rmq_plugins.relay.offsets import OffsetRelay
 
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Register the handlers on both ports."""
-    consumers = ConsumerRelay(broker)
-    register.handler(RequestCode.GET_CONSUMER_RUNNING_INFO, consumers.running_info)
-    register.handler(RequestCode.CONSUME_MESSAGE_DIRECTLY, consumers.consume_directly)
-    offsets = OffsetRelay(broker)
-    register.handler(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, offsets.reset)
-    register.handler(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, offsets.status)
+    """Register the handlers on both ports; what they need is imported on use."""
+
+    def consumers() -> object:
+        from rmq_plugins.relay.consumers import ConsumerRelay
+
+        return ConsumerRelay(broker)
+
+    def offsets() -> object:
+        from rmq_plugins.relay.offsets import OffsetRelay
+
+        return OffsetRelay(broker)
+
+    register.handlers(
+        consumers,
+        {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: "running_info",
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: "consume_directly",
+        },
+    )
+    register.handlers(
+        offsets,
+        {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "reset",
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: "status",
+        },
+    )

@@ -7,7 +7,7 @@ and returns the client's answer.
 import re
 from typing import Final
 
-from rmq.access.policies import Action
+from rmq.access.actions import Action
 from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
 from rmq.plugin import BrokerContext, Connection, Member, PhysicalOffset
 from rmq.protocol.codes import ResponseCode

@@ -12,7 +12,7 @@ The retry policy of a group has no effect here: Java's broker stores it for prox
 import random
 from typing import Final
 
-from rmq.access.policies import Action
+from rmq.access.actions import Action
 from rmq.errors import RequestRejected
 from rmq.plugin import (
     SNDBCK2DLQ_TIMES,

@@ -11,7 +11,6 @@ from rmq.protocol.codes import RequestCode
 from rmq_plugins.timer.deliver import Deliveries
 from rmq_plugins.timer.intake import TIMES, Intake
 from rmq_plugins.timer.progress import Progress
-from rmq_plugins.timer.recall import RecallHandler
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +18,12 @@ logger = logging.getLogger(__name__)
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Hold timed messages, deliver those that are due, and recall."""
+
+    def recalls() -> object:
+        from rmq_plugins.timer.recall import RecallHandler
+
+        return RecallHandler(broker)
+
     timer = broker.store.timer
     if broker.store_config.timer_wheel_enable and broker.role.is_master:
         for line in broker.store.open_timer():
@@ -30,7 +35,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         register.arrivals(deliveries.on_arrivals)
         register.service(deliveries.run, masters_only=True)
         register.on_stop(deliveries.stop)
-    register.handler(RequestCode.RECALL_MESSAGE, RecallHandler(broker).recall)
+    register.handlers(recalls, {RequestCode.RECALL_MESSAGE: "recall"})
     progress = Progress(broker, deliveries)
     register.handler(RequestCode.GET_TIMER_CHECK_POINT, progress.checkpoint)
     register.handler(RequestCode.GET_TIMER_METRICS, progress.metrics)

@@ -9,16 +9,25 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.properties import TRAN_MSG
 from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
-from rmq_plugins.transaction.handler import TransactionHandler
 
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Hold half messages, end them, and check those that stay open."""
     log = HalfLog(broker)
-    handler = TransactionHandler(broker, log)
-    register.handler(RequestCode.END_TRANSACTION, handler.end)
-    register.handler(RequestCode.RESUME_CHECK_HALF_MESSAGE, handler.resume)
+
+    def endings() -> object:
+        from rmq_plugins.transaction.handler import TransactionHandler
+
+        return TransactionHandler(broker, log)
+
+    register.handlers(
+        endings,
+        {
+            RequestCode.END_TRANSACTION: "end",
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: "resume",
+        },
+    )
     register.interceptor({TRAN_MSG}, log.hold_back, first=True)  # a delay comes after
     register.facts("transactions", lambda: {"asked": log.asked()})
     register.facts("openTransactions", lambda: {"offsets": log.open_offsets()})

@@ -11,12 +11,12 @@ Without open transactions the service sleeps until the next half message.
 
 import logging
 import random
-from dataclasses import replace
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
-from rmq.access.policies import Action
+from rmq.access.actions import Action
 from rmq.plugin import BrokerContext, Connection, Foreign
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode

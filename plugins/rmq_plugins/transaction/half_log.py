@@ -12,11 +12,11 @@ committed record names its half. So nothing is delivered twice.
 
 import logging
 import re
-from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, GetStatus, PhysicalOffset, PutStatus, QueueOffset

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from rmq.broker.watch.picture import language_name
-from rmq.findings import Problem
 from rmq.remoting.changes import Change
 from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
+    from rmq.findings import Problem
 
 MAX_EVENTS: Final = 1_000
 """About 300 bytes each."""
@@ -53,12 +52,15 @@ class Events:
         newer = min(len(self._events), max(0, self.last - number))
         return [self._events[at] for at in range(-newer, 0)]
 
-    def problem(self, problem: Problem) -> None:
+    def problem(self, problem: "Problem") -> None:
         """Add a problem that was not there before."""
         self._add("problem", problem.place, problem.say)
 
     def _came(self, group: str, client_id: str, connection: Connection) -> None:
         assert self._broker is not None, "attach it first"
+        # imported on use: a start has no clients yet
+        from rmq.broker.watch.picture import language_name
+
         member = self._broker.consumers.members(group).get(connection)
         language = f" ({language_name(member.language)})" if member else ""
         host = connection.remote_address.rpartition(":")[0]

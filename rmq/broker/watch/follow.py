@@ -33,7 +33,6 @@ MAX_WAIT_MS: Final = 10_000
 LOOK_AGAIN_S: Final = 0.1
 """How often a request that waits looks at the end of the log."""
 
-MAX_FOLLOWERS: Final = 16
 MAX_OFFSET_TEXT: Final = 18
 
 

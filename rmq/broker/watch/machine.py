@@ -5,7 +5,6 @@ import shutil
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from rmq.findings import Disk
 from rmq.offsets import PhysicalOffset
 from rmq.protocol import properties as names
 from rmq.protocol.hosts import host_text
@@ -13,6 +12,7 @@ from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
+    from rmq.findings import Disk
 
 GROWTH_NOTES: Final = 61
 NOTE_MS: Final = 60_000
@@ -66,8 +66,11 @@ class Growth:
             return None
         return (last - first) * HOUR_MS / (last_ms - first_ms)
 
-    def disk(self, broker: "BrokerContext", now_ms: int) -> Disk:
+    def disk(self, broker: "BrokerContext", now_ms: int) -> "Disk":
         """Return the facts about the disk of the log."""
+        # imported on use: the first sample comes seconds after the start
+        from rmq.findings import Disk
+
         usage = shutil.disk_usage(broker.store.directory.commit_log)
         config = broker.store_config
         return Disk(

@@ -5,9 +5,8 @@ group, and until it is certain whether a group has no consumer.  It pauses after
 millisecond of work, so that a broker of any size serves meanwhile.
 """
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -16,16 +15,14 @@ from rmq.broker.arrivals import QueueKey
 from rmq.broker.watch.departures import Departures
 from rmq.broker.watch.events import Events
 from rmq.broker.watch.machine import DeadLetters, Growth, SenderClocks
-from rmq.broker.watch.picture import group_facts, take_picture
 from rmq.broker.watch.progress import Progress
 from rmq.clock import Clock
-from rmq.findings import Problem, group_problems, problems
-from rmq.protocol.topics import RETRY_PREFIX
-from rmq.reasons import BEHIND_MS, NOBODY_MS, GroupFacts
 from rmq.words import span
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
+    from rmq.findings import Problem
+    from rmq.reasons import GroupFacts
 
 SAMPLE_S: Final = 10.0
 LOOKED_AT_SAMPLE_S: Final = 2.0
@@ -33,11 +30,10 @@ LOOKED_AT_MS: Final = 15_000
 """Somebody who looks asks at least so often."""
 
 TURN_S: Final = 0.001
-MAX_GROUPS: Final = 300
-"""Groups, those that wait longest first, for which a reason is looked for."""
-
+MAX_SET_BY: Final = 300
 MAX_SINCE: Final = 1_000
-FAILING_MS: Final = 120_000
+MAX_FOLLOWERS: Final = 16
+"""Requests that follow the log at the same time, and as many that wait."""
 
 
 class Watch:
@@ -68,7 +64,8 @@ class Watch:
         self._set_by: dict[str, str] = {}
         self._looked_ms = -LOOKED_AT_MS
         self._wanted = trio.Event()
-        self._is_uncertain = False
+        self.is_uncertain = False
+        """Whether it is not sure yet that a group has no consumer."""
 
     def attach(self, broker: "BrokerContext") -> None:
         """Watch this broker."""
@@ -100,7 +97,7 @@ class Watch:
         """Sample until cancelled: the service of the watch."""
         task_status.started()
         while True:
-            is_soon = self.is_looked_at or self._is_uncertain
+            is_soon = self.is_looked_at or self.is_uncertain
             pause_s = LOOKED_AT_SAMPLE_S if is_soon else SAMPLE_S
             with trio.move_on_after(pause_s):
                 await self._wanted.wait()
@@ -120,57 +117,44 @@ class Watch:
         for _ in self._sample():
             pass
 
-    def group(self, name: str) -> GroupFacts:
+    def group(self, name: str) -> "GroupFacts":
         """Return the facts about a group."""
         assert self._broker is not None, "attach it first"
+        from rmq.broker.watch.picture import group_facts
+
         return group_facts(self._broker, self, name)
 
     def _sample(self) -> Iterator[None]:
-        broker = self._broker
-        assert broker is not None, "attach it first"
-        now_ms = self._clock.now_ms()
-        touched, self._touched = self._touched, {}
-        self.growth.sample(broker, now_ms)
-        self.clocks.sample(broker, touched)
-        yield
-        self.dead.sample(touched, now_ms)
-        topics = {topic for topic, _ in touched}
-        yield
-        self._note_failing(topics, now_ms)
-        self.progress.touch(topics)
-        yield from self.progress.sample(broker)
-        names: list[str] = []
-        yield from self._choose(names, now_ms)
-        of_groups: list[Problem] = []
-        for name in names:
-            of_groups += group_problems(group_facts(broker, self, name))
-            yield
-        self._keep(problems(take_picture(broker, self), of_groups), now_ms)
-
-    def _note_failing(self, topics: set[str], now_ms: int) -> None:
-        for topic in topics:
-            if topic.startswith(RETRY_PREFIX) and len(self.failing) < MAX_GROUPS:
-                self.failing[topic.removeprefix(RETRY_PREFIX)] = now_ms
-        for group in [g for g, at in self.failing.items() if now_ms - at > FAILING_MS]:
-            del self.failing[group]
-
-    def _choose(self, names: list[str], now_ms: int) -> Iterator[None]:
-        """Add the groups that need a reason to `names`, the longest wait first."""
         assert self._broker is not None, "attach it first"
-        consumers = self._broker.consumers
-        self._is_uncertain = False
-        waits = dict.fromkeys(consumers.mismatches.differing(), BEHIND_MS)
-        waits |= dict.fromkeys(self.failing, BEHIND_MS)
-        for name, topics in list(self.progress.groups.items()):
-            queues = [queue for each in topics.values() for queue in each.values()]
-            waited = max((queue.waits_ms(now_ms) for queue in queues), default=0)
-            waits[name] = max(waited, waits.get(name, 0))
-            if any(queue.lag for queue in queues) and waited < NOBODY_MS:
-                self._is_uncertain |= not consumers.client_ids(name)
-            yield
-        names += heapq.nlargest(MAX_GROUPS, waits, key=waits.__getitem__)
+        # imported on use: the first sample comes seconds after the start
+        from rmq.broker.watch.sampling import sample
 
-    def _keep(self, found: list[Problem], now_ms: int) -> None:
+        return sample(self._broker, self)
+
+    def take_touched(self) -> dict[QueueKey, int]:
+        """Return the queues that got messages since the last sample."""
+        touched, self._touched = self._touched, {}
+        return touched
+
+    async def show(
+        self, name: str, query: Mapping[str, str], require: Callable[[str], object]
+    ) -> dict[str, Any]:
+        """Return a view; `require` is asked for the right to topics."""
+        assert self._broker is not None, "attach it first"
+        from rmq.broker.watch.views import show_view
+
+        return await show_view(self._broker, name, query, require)
+
+    async def follow(
+        self, query: Mapping[str, str], may_read: Callable[[str], bool]
+    ) -> dict[str, Any]:
+        """Return what came to the log, and events."""
+        assert self._broker is not None, "attach it first"
+        from rmq.broker.watch.follow import follow_log
+
+        return await follow_log(self._broker, query, may_read)
+
+    def keep(self, found: "list[Problem]", now_ms: int) -> None:
         """Replace the list; each problem keeps the time when it was first seen."""
         keys = [(each.place, each.kind) for each in found[:MAX_SINCE]]
         for each, key in zip(found, keys, strict=False):
@@ -198,6 +182,6 @@ class Watch:
             if subject in change.subject:
                 ago = span(max(0, self._clock.now_ms() - change.time_ms))
                 text = f", set by {change.user or change.source} {ago} ago"
-        if len(self._set_by) < MAX_GROUPS:
+        if len(self._set_by) < MAX_SET_BY:
             self._set_by[subject] = text
         return text

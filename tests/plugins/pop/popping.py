@@ -5,7 +5,6 @@ import trio
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.records import decode_stored
 from rmq_plugins.pop.handler import PopHandler
-from rmq_plugins.pop.revive import Reviver
 from rmq_plugins.timer.deliver import Deliveries
 
 INVISIBLE_MS = 60_000
@@ -103,7 +102,7 @@ class Popping:
 
     @property
     def reviver(self):
-        return self.caller.find(Reviver)
+        return self.caller.handlers[RequestCode.POP_MESSAGE].made().reviver
 
     @property
     def handler(self):

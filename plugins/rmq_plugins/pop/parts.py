@@ -1,0 +1,28 @@
+"""PopParts: everything of POP in one broker, put together."""
+
+from rmq.plugin import BrokerContext
+from rmq_plugins.pop.acks import AckHandler
+from rmq_plugins.pop.checkpoints import Checkpoints
+from rmq_plugins.pop.handler import PopHandler
+from rmq_plugins.pop.orders import Orders
+from rmq_plugins.pop.records import PopRecords
+from rmq_plugins.pop.revive import Reviver
+
+
+class PopParts:
+    """The handlers by the names under which they are registered, and the tasks."""
+
+    def __init__(self, broker: BrokerContext, orders: Orders) -> None:
+        checkpoints, records = Checkpoints(broker), PopRecords(broker)
+        self.reviver = Reviver(broker, checkpoints, records)
+        pops = PopHandler(broker, checkpoints, self.reviver, orders)
+        self.held = pops.held
+        acks = AckHandler(broker, checkpoints, self.reviver, records, orders, self.held)
+        self.pop = pops.pop
+        self.peek = pops.questions.peek
+        self.notify = pops.questions.notify
+        self.polling_info = pops.questions.polling_info
+        self.roll_back = pops.questions.roll_back
+        self.ack = acks.ack
+        self.ack_batch = acks.ack_batch
+        self.change = acks.change

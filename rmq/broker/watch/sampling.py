@@ -1,0 +1,68 @@
+"""One sample of a broker: what changed, which groups need a reason, what is wrong."""
+
+import heapq
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rmq.broker.watch.picture import group_facts, take_picture
+from rmq.findings import Problem, group_problems, problems
+from rmq.protocol.topics import RETRY_PREFIX
+from rmq.reasons import BEHIND_MS, NOBODY_MS
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+    from rmq.broker.watch.watch import Watch
+
+MAX_GROUPS: Final = 300
+"""Groups, those that wait longest first, for which a reason is looked for."""
+
+FAILING_MS: Final = 120_000
+
+
+def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
+    """Bring the watch up to date; the caller may pause at each step."""
+    now_ms = broker.clock.now_ms()
+    touched = watch.take_touched()
+    watch.growth.sample(broker, now_ms)
+    watch.clocks.sample(broker, touched)
+    yield
+    watch.dead.sample(touched, now_ms)
+    topics = {topic for topic, _ in touched}
+    yield
+    _note_failing(watch, topics, now_ms)
+    watch.progress.touch(topics)
+    yield from watch.progress.sample(broker)
+    names: list[str] = []
+    yield from _choose(broker, watch, names, now_ms)
+    of_groups: list[Problem] = []
+    for name in names:
+        of_groups += group_problems(group_facts(broker, watch, name))
+        yield
+    watch.keep(problems(take_picture(broker, watch), of_groups), now_ms)
+
+
+def _note_failing(watch: "Watch", topics: set[str], now_ms: int) -> None:
+    failing = watch.failing
+    for topic in topics:
+        if topic.startswith(RETRY_PREFIX) and len(failing) < MAX_GROUPS:
+            failing[topic.removeprefix(RETRY_PREFIX)] = now_ms
+    for group in [g for g, at_ms in failing.items() if now_ms - at_ms > FAILING_MS]:
+        del failing[group]
+
+
+def _choose(
+    broker: "BrokerContext", watch: "Watch", names: list[str], now_ms: int
+) -> Iterator[None]:
+    """Add the groups that need a reason to `names`, the longest wait first."""
+    consumers = broker.consumers
+    watch.is_uncertain = False
+    waits = dict.fromkeys(consumers.mismatches.differing(), BEHIND_MS)
+    waits |= dict.fromkeys(watch.failing, BEHIND_MS)
+    for name, topics in list(watch.progress.groups.items()):
+        queues = [queue for each in topics.values() for queue in each.values()]
+        waited = max((queue.waits_ms(now_ms) for queue in queues), default=0)
+        waits[name] = max(waited, waits.get(name, 0))
+        if any(queue.lag for queue in queues) and waited < NOBODY_MS:
+            watch.is_uncertain |= not consumers.client_ids(name)
+        yield
+    names += heapq.nlargest(MAX_GROUPS, waits, key=waits.__getitem__)

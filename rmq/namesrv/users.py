@@ -1,0 +1,39 @@
+"""ClusterUsers: which users may read or change what a name server knows.
+
+Users and policies are the files of the broker, read again after they were replaced.
+"""
+
+from pathlib import Path
+
+from rmq.access.actions import Action
+from rmq.access.config import AuthConfig
+from rmq.access.resources import cluster
+from rmq.access.rights import Need, Rights
+from rmq.access.tables import AclTable, UserTable
+from rmq.clock import Clock
+from rmq.protocol.command import Command
+
+
+class ClusterUsers:
+    """A name server imports this with access control alone."""
+
+    def __init__(
+        self, auth: AuthConfig, cluster_name: str, folder: Path, clock: Clock
+    ) -> None:
+        """`folder` has users.json and acls.json."""
+        self._is_authorizing = auth.authorization_enabled
+        self._initial_users = auth.initial_users()
+        self._users, self._acls = UserTable(folder, clock), AclTable(folder, clock)
+        self._rights = Rights(self._users, self._acls)
+        self._resource = cluster(cluster_name)
+
+    def check(self, request: Command, action: Action, source: str) -> None:
+        """Raise `RequestRejected` unless the sender may do this on the cluster."""
+        self._acls.follow()
+        if not self._users.follow():  # else deleted users would be valid again
+            for name, password in self._initial_users:
+                self._users.add_super_user(name, password)
+        self._rights.authenticate(request)
+        if self._is_authorizing:
+            need = Need(self._resource, (action,))
+            self._rights.authorize(request, [need], source)
