@@ -41,6 +41,7 @@ cdef struct Slot:
     State state
     bint is_dirty               # in the list of connections to send for
     bint is_uncut               # in the list of connections with frames left to cut
+    bint is_declined            # its first frame is for Python, and waits for a poll
     bint has_spoken             # one whole frame came
     bint is_paused              # frames wait until the outbox is empty
     bint is_waiting             # frames wait until their handler can serve them
@@ -70,7 +71,9 @@ cdef class Connections:
     cdef uint32_t *dirty        # slots to send for
     cdef int64_t dirty_count
     cdef uint32_t *uncut        # slots whose inbox has frames left to cut
+    cdef uint32_t *uncut_before # the list of the poll before, while it is walked
     cdef int64_t uncut_count
+    cdef int64_t uncut_served   # of them, at the start: Python gets frames of them
     cdef readonly int64_t waiting_count  # connections whose frames wait for a handler
     cdef int64_t bytes_out
     cdef int64_t count

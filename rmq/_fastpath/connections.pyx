@@ -59,6 +59,7 @@ cdef class Connections:
         free(self.slots)
         free(self.dirty)
         free(self.uncut)
+        free(self.uncut_before)
         free(self.events)
 
     def __len__(self):
@@ -83,7 +84,7 @@ cdef class Connections:
         slot.fd = fd
         slot.listener = listener
         slot.state = OPEN
-        slot.is_paused = slot.is_waiting = slot.has_spoken = False
+        slot.is_paused = slot.is_waiting = slot.has_spoken = slot.is_declined = False
         slot.declined_poll = -1
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
@@ -107,6 +108,9 @@ cdef class Connections:
             self.slots = <Slot **>_grown(self.slots, capacity * sizeof(Slot *))
             self.dirty = <uint32_t *>_grown(self.dirty, capacity * sizeof(uint32_t))
             self.uncut = <uint32_t *>_grown(self.uncut, capacity * sizeof(uint32_t))
+            self.uncut_before = <uint32_t *>_grown(
+                self.uncut_before, capacity * sizeof(uint32_t)
+            )
             self.events = <Event *>_grown(
                 self.events, (EVENT_LIMIT + capacity) * sizeof(Event)
             )

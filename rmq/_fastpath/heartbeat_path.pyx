@@ -50,8 +50,10 @@ cdef class HeartbeatPath(NativeHandler):
     def __init__(self, on_beats not None, dict fields not None, int32_t version):
         """`on_beats` gets what was shown with the heartbeats of a poll, as a list.
 
-        `fields` are the ext fields of every answer.
+        `fields` are the ext fields of every answer; ValueError without any.
         """
+        if not fields:
+            raise ValueError("the answer to a heartbeat has ext fields")
         NativeHandler.__init__(self, (), (), CONTRACT_VERSION, REASONS)
         self.on_beats = on_beats
         self.fields_of_answer = ReplyFields(fields)

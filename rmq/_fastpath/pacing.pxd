@@ -1,11 +1,11 @@
-"""How long a poll goes on, and how many frames Python gets of one connection.
+"""How long a poll goes on, and how many frames Python gets in one.
 
 A client with one request in flight sends the next one some microseconds after its
 answer: to wait busily for it costs less than to sleep and wake up.  A busy wait pays if
 something comes within SPIN_GAIN_NS; where less than three quarters do, only one poll in
 SPIN_TRY tries it.
-Python gets fewer frames of a connection at once while each of them takes long, because
-all other connections wait until it has served them.
+Python gets fewer frames at once while each of them takes long, because compiled requests
+wait until it has served them: as many as take HANDED_NS, one at least.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -17,8 +17,9 @@ cdef enum:
     SPIN_CREDIT = 16                    # busy waits that paid, remembered at most
     SPIN_LOSS = 3                       # of them that one takes away which did not
     SPIN_TRY = 64
-    HANDED_PER_CONNECTION = 16          # frames; fewer if they take long
-    HANDED_NS = 500_000                 # what those of one connection may take
+    HANDED_LIMIT = 4096                 # frames of one poll; fewer if they take long
+    HANDED_PER_CONNECTION = 16          # of them
+    HANDED_NS = 500_000                 # what those of one poll may take
 
 cdef struct Pacing:
     int64_t busy_poll_ns        # for how long to wait busily; 0: never
@@ -26,7 +27,7 @@ cdef struct Pacing:
     int64_t spins               # busy waits in which something came
     int32_t credit              # positive: busy waits lately paid
     bint is_hurried             # the next poll must not wait
-    int32_t handed_limit        # frames of one connection handed over in one poll
+    int32_t handed_limit        # frames handed over in one poll
     int32_t taken_count         # events that Python took and has not finished
     int64_t taken_ns            # since when
     int64_t frame_ns            # what Python lately took for one, on average
@@ -35,7 +36,7 @@ cdef struct Pacing:
 cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogil:
     pacing.busy_poll_ns = busy_poll_ns
     pacing.credit = SPIN_CREDIT
-    pacing.handed_limit = HANDED_PER_CONNECTION
+    pacing.handed_limit = HANDED_LIMIT
 
 
 cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
@@ -72,6 +73,6 @@ cdef inline void note_finished(Pacing *pacing) noexcept nogil:
     pacing.frame_ns += (mean_ns - pacing.frame_ns) // 4
     pacing.handed_limit = <int32_t>min(
         max(HANDED_NS // max(pacing.frame_ns, <int64_t>1), <int64_t>1),
-        <int64_t>HANDED_PER_CONNECTION,
+        <int64_t>HANDED_LIMIT,
     )
     pacing.taken_count = 0

@@ -34,7 +34,8 @@ from rmq._fastpath.held_replies cimport HeldReplies
 from rmq._fastpath.native cimport DECLINED, WAITS, Verdict
 from rmq._fastpath.native_table cimport NativeTable
 from rmq._fastpath.pacing cimport (
-    init_pacing, note_finished, note_spin, note_taken, spin_end, spin_pays,
+    HANDED_PER_CONNECTION, init_pacing, note_finished, note_spin, note_taken, spin_end,
+    spin_pays,
 )
 from rmq._fastpath.rpc_times cimport RpcTimes
 from rmq._fastpath.syscalls cimport (
@@ -290,19 +291,29 @@ cdef class Reactor:
             self.connections.compact(slot)
 
     cdef void cut_uncut(self) noexcept nogil:
-        """Frames that found no room in the last poll get no event of their own."""
+        """Cut what found no room in the last poll, and gets no event of its own.
+
+        In turns: those of which Python got frames in the last poll come last.
+        """
         cdef int64_t i, count = self.connections.uncut_count
+        cdef int64_t first = self.connections.uncut_served
+        cdef uint32_t index
+        cdef uint32_t *before = self.connections.uncut
         cdef Slot *slot
-        self.connections.uncut_count = 0
+        self.connections.uncut = self.connections.uncut_before
+        self.connections.uncut_before = before
+        self.connections.uncut_count = self.connections.uncut_served = 0
         for i in range(count):
-            self.connections.slots[self.connections.uncut[i]].is_uncut = False
-        # a list that fills up again is written from its start, never past what is read
+            self.connections.slots[before[i]].is_uncut = False
         for i in range(count):
-            slot = self.connections.slots[self.connections.uncut[i]]
+            index = before[(first + i) % count]
+            slot = self.connections.slots[index]
             if slot.fd >= 0:
-                self.cut(self.connections.uncut[i])
+                self.cut(index)
                 if slot.handed == 0:
                     self.connections.compact(slot)
+                elif slot.is_uncut:
+                    self.connections.uncut_served += 1
 
     cdef void cut(self, uint32_t index) noexcept nogil:
         """Serve or hand over the whole frames of the inbox."""
@@ -321,14 +332,23 @@ cdef class Reactor:
             if (
                 self.connections.event_count >= EVENT_LIMIT
                 or handed >= FRAMES_PER_CONNECTION
-                or slot.handed >= self.pacing.handed_limit
+                or slot.handed >= HANDED_PER_CONNECTION
             ):
                 self.connections.leave_uncut(index)
                 return
-            verdict = self.natives.serve(index, inbox.data + inbox.start, size)
+            verdict = DECLINED
+            if not slot.is_declined:
+                verdict = self.natives.serve(index, inbox.data + inbox.start, size)
             if verdict == WAITS:
                 self.connections.leave_waiting(index)
                 self.is_urgent = True
+                return
+            slot.is_declined = (
+                verdict == DECLINED
+                and self.connections.event_count >= self.pacing.handed_limit
+            )
+            if slot.is_declined:
+                self.connections.leave_uncut(index)
                 return
             if verdict == DECLINED:
                 self.connections.add_event(FRAME, index, inbox.start, size)

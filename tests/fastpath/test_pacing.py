@@ -3,6 +3,9 @@
 import threading
 import time
 
+from rmq._fastpath import HeartbeatPath
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
 from tests.fastpath.wire import Wire, frame
 
 
@@ -20,6 +23,46 @@ def test_frames_that_take_long_are_handed_over_one_by_one():
     assert sum(handed) == 640
     assert handed[0] == handed[-2] == 16
     assert handed[9] == 1
+    wire.close()
+
+
+def test_slow_frames_of_many_connections_are_handed_over_in_turns():
+    """Compiled requests wait for few of them, and no connection for all of another."""
+    wire = Wire()
+    peers = [wire.connect() for _ in range(20)]
+    for _, peer in peers:
+        peer.sendall(frame(1) * 40)
+    handed = []
+    while wire.reactor.poll(0):
+        events = wire.reactor.take_events()
+        handed.append([token for _, token, _ in events])
+        time.sleep(0.0002 * len(events))
+        wire.reactor.flush()
+    assert sum(map(len, handed)) == 800
+    assert max(map(len, handed[10:])) <= 3
+    order = [token for tokens in handed[10:] for token in tokens]
+    for first in range(len(order) // 2):
+        assert len(set(order[first : first + 60])) == 20
+    wire.close()
+
+
+def test_a_compiled_request_does_not_wait_for_slow_frames():
+    path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
+    wire = Wire()
+    wire.reactor.natives.register(0, 34, path)
+    slow = [wire.connect() for _ in range(20)]
+    token, quick = wire.connect()
+    path.show(token, b"known", "value", version=513, language=0)
+    for _, peer in slow:
+        peer.sendall(frame(1) * 100)
+    for _ in range(3):  # Python's frames take long
+        assert wire.reactor.poll(0)
+        time.sleep(0.002 * len(wire.reactor.take_events()))
+        wire.reactor.flush()
+    quick.sendall(encode(Command(34, body=b"known", version=513)))
+    assert wire.reactor.poll(0)
+    assert len(wire.reactor.take_events()) == 1
+    assert quick.recv(1 << 16)
     wire.close()
 
 

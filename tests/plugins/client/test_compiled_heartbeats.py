@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmq._fastpath import HeartbeatPath
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import LanguageCode, RequestCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
@@ -257,3 +258,8 @@ def test_recorded_clients_repeat_themselves(sides):
                 side.play([raw])
         assert_equal(python, compiled)
         assert compiled.served - before == (2 if is_plain else 0), content
+
+
+def test_an_answer_without_fields_is_refused():
+    with pytest.raises(ValueError, match="has ext fields"):
+        HeartbeatPath(lambda _: None, {}, 513)
