@@ -125,7 +125,7 @@ class Follower:
         A message counts as consumed when it was taken.
         """
         pause_s = None if ends is None else LOOK_S
-        while ends is None or not await _is_behind(consumer, ends):
+        while ends is None or not await _has_reached(consumer, ends):
             batch: list[ReceivedMessage] = []
             with anyio.move_on_after(pause_s):
                 batch = await consumer.next_batch(FETCH_MESSAGES)
@@ -168,7 +168,7 @@ class Follower:
         def keep(message: ReceivedMessage) -> bool:
             start = starts.get(cast("MessageQueue", message.queue), 0)
             (newest if message.queue_offset < start else later).append(message)
-            return False
+            return len(later) >= AHEAD_MESSAGES
 
         if starts:
             await self._read(consumer, keep, starts)
@@ -249,7 +249,7 @@ class _Counted:
         return self._left == 0
 
 
-async def _is_behind(consumer: Consumer, ends: dict[MessageQueue, int]) -> bool:
+async def _has_reached(consumer: Consumer, ends: dict[MessageQueue, int]) -> bool:
     """Whether our queues are consumed up to these ends."""
     for queue in consumer.assignment():
         if await consumer.position(queue) < ends.get(queue, 0):

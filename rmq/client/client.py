@@ -156,7 +156,8 @@ class Client(Life):
 
     async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
         self.is_open = False
-        await self._connections.close()
+        with anyio.CancelScope(shield=True):
+            await self._connections.close()
 
     def check(self) -> None:
         """Raise unless it is open in this process."""

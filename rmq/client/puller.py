@@ -411,17 +411,18 @@ class Puller:
             answer.code,
             Foreign(remark),
         )
-        address = self._address(held) or held.queue.broker
-        self.on_refused(AnswerRefused(address, answer.code, remark))
-        if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
-            self._want_route(held)
-        elif answer.code in (
+        if answer.code in (
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             ResponseCode.SUBSCRIPTION_NOT_LATEST,
             ResponseCode.FILTER_DATA_NOT_EXIST,
             ResponseCode.FILTER_DATA_NOT_LATEST,
         ):
             self.client.spawn(self.client.beat)
+        else:
+            address = self._address(held) or held.queue.broker
+            self.on_refused(AnswerRefused(address, answer.code, remark))
+        if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
+            self._want_route(held)
         self._rest(held, ERROR_MS)
 
     def failed(self, held: HeldQueue, epoch: int, error: BaseException) -> None:

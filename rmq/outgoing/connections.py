@@ -9,16 +9,16 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import anyio
-
 from rmq.errors import ConnectFailed
 from rmq.outgoing.connection import Connection
-from rmq.outgoing.wire import Tls, current_wires
+from rmq.outgoing.wire import Lock, Tls, Wires, current_wires
 from rmq.protocol.command import Command
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 FIRST_PAUSE_MS: Final = 100
 LONGEST_PAUSE_MS: Final = 5_000
+MAX_FAILURES: Final = 1_000
+"""Addresses whose last failure is kept."""
 
 Greet = Callable[[Connection], Awaitable[None]]
 """Does what comes first on a new connection; if it fails, nobody uses that one."""
@@ -44,7 +44,8 @@ class Connections:
         self._on_lost = on_lost
         self._on_deadline = on_deadline
         self._greeted_now: set[Connection] = set()
-        self._locks: dict[str, anyio.Lock] = {}
+        self._locks: dict[str, Lock] = {}
+        self._wires: Wires | None = None
         self._failures: dict[str, tuple[int, float]] = {}
 
     def all(self) -> list[Connection]:
@@ -57,45 +58,66 @@ class Connections:
         if found is not None and found.is_open:
             return found
         # Held across the connect: two callers must not open two connections.
-        async with self._locks.setdefault(address, anyio.Lock()):
-            found = self.open.get(address)
-            if found is None or not found.is_open:
-                found = await self._connect(address)
-                self._greeted_now.add(found)
-                try:
-                    if greet is not None:
-                        await greet(found)
-                    self.open[address] = found
-                finally:
-                    self._greeted_now.discard(found)
-                    if self.open.get(address) is not found:
-                        found.close()
+        wires = self._wires = self._wires or current_wires()
+        lock = self._locks.get(address)
+        if lock is None:
+            lock = self._locks[address] = wires.lock()
+        try:
+            async with lock:
+                found = self.open.get(address)
+                if found is None or not found.is_open:
+                    found = await self._open(wires, address, greet)
+        finally:
+            if not lock.locked():
+                self._locks.pop(address, None)
         return found
 
-    async def _connect(self, address: str) -> Connection:
+    async def _open(
+        self, wires: Wires, address: str, greet: Greet | None
+    ) -> Connection:
+        found = await self._connect(wires, address)
+        self._greeted_now.add(found)
+        try:
+            if greet is not None:
+                await greet(found)
+            self.open[address] = found
+        finally:
+            self._greeted_now.discard(found)
+            if self.open.get(address) is not found:
+                found.close()
+        return found
+
+    async def _connect(self, wires: Wires, address: str) -> Connection:
         count, until = self._failures.get(address, (0, 0.0))
-        if count and anyio.current_time() < until:
+        if count and wires.now() < until:
             raise ConnectFailed(f"{address} could not be reached a moment ago")
         host, _, port = address.rpartition(":")
-        wires = current_wires()
         connection = Connection(
             address, wires.waiter, self._on_request, self._lost, self._on_deadline
         )
         try:
-            with anyio.fail_after(self._connect_timeout_s):
-                wire = await wires.connect(
-                    host.strip("[]"), int(port), self._tls_to(address), connection
-                )
+            wire = await wires.connect(
+                (host.strip("[]"), int(port)),
+                self._tls_to(address),
+                connection,
+                self._connect_timeout_s,
+            )
         except (OSError, ValueError) as error:
             pause_ms = min(FIRST_PAUSE_MS << min(count, 10), LONGEST_PAUSE_MS)
             pause_s = pause_ms * random.uniform(0.8, 1.2) / 1_000
-            self._failures[address] = count + 1, anyio.current_time() + pause_s
+            self._failed(address, count + 1, wires.now(), pause_s)
             reason = error or f"no answer in {self._connect_timeout_s:g} s"
             raise ConnectFailed(f"cannot connect to {address}: {reason}") from error
         self._failures.pop(address, None)
         connection.wire = wire
         connection.sign = self.sign
         return connection
+
+    def _failed(self, address: str, count: int, now: float, pause_s: float) -> None:
+        if len(self._failures) >= MAX_FAILURES:  # addresses may be anybody's
+            left = {a: f for a, f in self._failures.items() if f[1] > now}
+            self._failures = left if len(left) < MAX_FAILURES else {}
+        self._failures[address] = count, now + pause_s
 
     def _lost(self, connection: Connection, reason: str) -> None:
         if self.open.get(connection.address) is connection:
@@ -108,6 +130,5 @@ class Connections:
         self.open.clear()
         for connection in connections:
             connection.close()
-        with anyio.CancelScope(shield=True):
-            for connection in connections:
-                await connection.wire.closed()
+        for connection in connections:
+            await connection.wire.closed()

@@ -7,6 +7,7 @@ of the client knows which loop runs. Output leaves once in a turn of the loop.
 
 import sys
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -77,11 +78,36 @@ class Tls(NamedTuple):
     name: str | None
 
 
-class Wires(NamedTuple):
-    """The wires of one loop."""
+class Lock(Protocol):
+    """Orders tasks; held inside `async with`."""
 
-    connect: Callable[[str, int, Tls | None, Receiver], Awaitable[Wire]]
+    async def __aenter__(self) -> None:
+        """Wait until it is free, and take it."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Give it to the next one."""
+
+    def locked(self) -> bool:
+        """Whether some task has it."""
+
+
+Connect = Callable[[tuple[str, int], Tls | None, Receiver, float], Awaitable[Wire]]
+"""Opens a wire to a host and a port within so many seconds; OSError if that fails."""
+
+
+class Wires(NamedTuple):
+    """The wires of one loop, its locks and its time in seconds."""
+
+    connect: Connect
     waiter: Callable[[], Waiter]
+    lock: Callable[[], Lock]
+    now: Callable[[], float]
 
 
 def current_wires() -> Wires:

@@ -96,19 +96,22 @@ class AsyncioWire(asyncio.Protocol):
                 await asyncio.sleep(0)
 
 
-async def connect(host: str, port: int, tls: Tls | None, receiver: Receiver) -> Wire:
-    """Open a wire; OSError or ssl.SSLError if that fails."""
+async def connect(
+    address: tuple[str, int], tls: Tls | None, receiver: Receiver, limit_s: float
+) -> Wire:
+    """Open a wire; OSError, as ssl.SSLError and TimeoutError are, if that fails."""
     loop = asyncio.get_running_loop()
-    _transport, wire = await loop.create_connection(
-        lambda: AsyncioWire(receiver, loop),
-        host,
-        port,
-        ssl=tls.context if tls else None,
-        server_hostname=(tls.name or "") if tls else None,
-    )
+    async with asyncio.timeout(limit_s):
+        _transport, wire = await loop.create_connection(
+            lambda: AsyncioWire(receiver, loop),
+            *address,
+            ssl=tls.context if tls else None,
+            server_hostname=(tls.name or "") if tls else None,
+        )
     return wire
 
 
 def wires() -> Wires:
     """Return the wires of the loop that runs."""
-    return Wires(connect, asyncio.get_running_loop().create_future)
+    loop = asyncio.get_running_loop()
+    return Wires(connect, loop.create_future, asyncio.Lock, loop.time)

@@ -110,7 +110,7 @@ class TrioWire:
 
     async def closed(self) -> None:
         """Wait until the socket is closed, for a second at most."""
-        with trio.move_on_after(CLOSE_LIMIT_S):
+        with trio.move_on_after(CLOSE_LIMIT_S, shield=True):
             await self._closed.wait()
 
     async def run(self) -> None:
@@ -160,15 +160,25 @@ class TrioWire:
             self._receiver.lost(reason)
 
 
-async def connect(host: str, port: int, tls: Tls | None, receiver: Receiver) -> Wire:
-    """Open a wire; OSError or ssl.SSLError if that fails."""
-    plain = await trio.open_tcp_stream(host, port)
+async def connect(
+    address: tuple[str, int], tls: Tls | None, receiver: Receiver, limit_s: float
+) -> Wire:
+    """Open a wire; OSError, as ssl.SSLError and TimeoutError are, if that fails."""
+    with trio.move_on_after(limit_s):
+        return await _connect(address, tls, receiver)
+    raise TimeoutError
+
+
+async def _connect(
+    address: tuple[str, int], tls: Tls | None, receiver: Receiver
+) -> Wire:
+    plain = await trio.open_tcp_stream(*address)
     plain.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
-    host, local_port = plain.socket.getsockname()[:2]
+    host, port = plain.socket.getsockname()[:2]
     stream: trio.abc.Stream = plain
     if tls is not None:
         stream = await _secured(plain, tls)
-    wire = TrioWire(stream, receiver, (str(host), local_port))
+    wire = TrioWire(stream, receiver, (str(host), port))
     trio.lowlevel.spawn_system_task(wire.run)
     return wire
 
@@ -192,4 +202,4 @@ async def _secured(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
 
 def wires() -> Wires:
     """Return the wires of the run that is under way."""
-    return Wires(connect, TrioWaiter)
+    return Wires(connect, TrioWaiter, trio.Lock, trio.current_time)

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 
@@ -145,3 +146,29 @@ def test_mqadmin(mix):
     route = admin("topicRoute", "-t", "Made")
     assert broker in route
     assert '"writeQueueNums":3' in route
+
+
+def test_commands(mix):
+    """Our own tools, which are clients: sends, looks, a group, lines as they come."""
+    namesrv, broker = mix
+    topic = "Commands"
+    wire.make_topic(broker, topic, QUEUES)
+    eventually(lambda: wire.route(namesrv, topic) is not None, "route")
+
+    def rmq(command, *words):
+        line = [sys.executable, "-m", "rmq", command, *words, "-n", namesrv]
+        return run(line, timeout_s=60)
+
+    for number in range(3):
+        rmq("send", topic, f"body {number}", "-t", "A", "-q", str(number))
+    rmq("send", topic, "late", "--delay", "1s")
+    every = ["-f", "%v\n", "--from", "first"]
+    assert sorted(rmq("consume", topic, "-e", "-t", "A", *every).split("\n")[:-1]) == [
+        "body 0", "body 1", "body 2",
+    ]  # fmt: skip
+    assert len(rmq("consume", topic, "-c", "4", *every).splitlines()) == 4
+    taken = rmq("consume", topic, "-g", "commands", "-c", "4", "-f", "%v\n")
+    assert "body 1" in taken
+    assert "body" not in rmq("consume", topic, "-g", "commands", "-e", "-f", "%v\n")
+    assert "messages in" in rmq("bench", "-t", topic, "--messages", "100")
+    assert "messages in" in rmq("bench", "-t", topic, "--consume")

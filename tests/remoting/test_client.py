@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.outgoing import connections
 from rmq.outgoing.connections import FIRST_PAUSE_MS
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -253,6 +254,15 @@ async def test_a_refused_address_is_left_alone_for_a_moment(client, mock_clock):
     assert (await error()).startswith(f"cannot connect to {address}: ")
     mock_clock.jump(1.3 * FIRST_PAUSE_MS / 1_000)
     assert await error() == f"{address} could not be reached a moment ago"
+
+
+async def test_what_is_kept_of_dead_addresses_has_a_limit(client, monkeypatch):
+    monkeypatch.setattr(connections, "MAX_FAILURES", 10)
+    for number in range(30):
+        with pytest.raises(ConnectFailed):
+            await client.invoke(f"127.0.1.{number}:1", Command.request(CODE), 1_000)
+    assert len(client._connections._failures) <= 10
+    assert not client._connections._locks
 
 
 async def test_an_address_is_reached_again_after_the_moment(
