@@ -108,6 +108,9 @@ bench-listeners: $(VENV)/.dev  ## consumers of Java, Go and C++ at 1,000 message
 bench-growth: $(VENV)/.dev  ## many topics, members, pulls that wait, connections, with the worst pause; 10 minutes, ARGS="--parts queues"
 	$(BIN)/python bench/growth.py $(ARGS)
 
+bench-steady: $(VENV)/.dev  ## 5,000 messages a second while consumers come and go; memory and times must stay flat; MINUTES=30
+	$(BIN)/python bench/steady.py $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
 bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0, Redis (if installed) and a C echo side by side; 9 minutes
 	$(BIN)/python bench/compare_java.py
 

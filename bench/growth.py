@@ -3,8 +3,9 @@
 Every row has the worst *pause* beside its work: the longest wait of a ping on a
 connection of its own, one each millisecond. CPU is that of the broker's process.
 Sizes are options, so that a small run takes a minute; each kind of row has a broker of
-its own. Prints the tables and writes JSON to bench/results/; `--document` puts them
-into docs/performance.md.
+its own. With `--java` Java RocketMQ 5.5.0 has rows of names (with 1,000 topics),
+members, pulls and shapes, too; it is warmed up for 8 s. Prints the tables and writes
+JSON to bench/results/; `--document` puts them into docs/performance.md.
 
     python bench/growth.py [--queues 4,10000,40000] [--parts queues,names,…]
 """
@@ -22,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Self
 
@@ -39,6 +41,14 @@ NEW_KEYS = ["--mixed"]
 SEND_S = 2.0
 ONE_TOPIC = f"--queues={QUEUES_OF_A_TOPIC}"
 ROUNDS = 3
+FOLLOW_S = 8
+IN_FLIGHT = 256
+JAVA_WARM_UP_S = 8.0
+JAVA_TOPICS, JAVA_MEMBERS, JAVA_PULLS = 1_000, 250, 10_000
+JAVA_PROFILES = "send-4x64", "batch-32", "batch-256"
+"""With more of them Java's rows take minutes."""
+
+TOO_SLOW = "create 5,000 at once"
 STOP_LIMIT_S = 120
 MANY = 1_000
 """Queues from which on the cost of a first message is not that of the first sends."""
@@ -105,6 +115,10 @@ class Broker:
         """How many parts its memory has."""
         return Path(f"/proc/{self.server.pid}/maps").read_text().count("\n")
 
+    def log_files(self) -> list[Path]:
+        """Return the files of the log, the oldest first."""
+        return sorted((self._folder / "commitlog").glob("0*"))
+
     def queue_bytes(self) -> int:
         """Blocks that queue files take."""
         files = (self._folder / "consumequeue").rglob("0*")
@@ -130,6 +144,26 @@ def broker(
             yield one
         finally:
             one.end()
+
+
+@contextmanager
+def side(options: argparse.Namespace, name: str) -> Iterator[run.Server]:
+    """Run rmq's broker, or Java's, with an empty store until the block ends."""
+    if name == "rmq":
+        with broker(options) as one:
+            yield one.server
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="java-growth-", dir=options.directory) as at,
+        compare_java.java_broker(Path(at) / "java", {}) as server,
+    ):
+        run.play(server, SENDS, JAVA_WARM_UP_S, None)
+        yield server
+
+
+def sides(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return whose rows a table has."""
+    return ("rmq", "Java") if options.java else ("rmq",)
 
 
 class Pings:
@@ -226,28 +260,35 @@ def queues_row(options: argparse.Namespace, count: int) -> dict:
 
 def grow_names(options: argparse.Namespace) -> list[dict]:
     """Pauses by requests that have all topics in them, and the making of topics."""
-    return [row for count in options.names for row in names_rows(options, count)]
+    rows = [row for count in options.names for row in names_rows(options, "rmq", count)]
+    if options.java:
+        rows += names_rows(options, "Java", JAVA_TOPICS)
+    return rows
 
 
-def names_rows(options: argparse.Namespace, count: int) -> Iterator[dict]:
+def names_rows(options: argparse.Namespace, name: str, count: int) -> Iterator[dict]:
     """Measure with so many topics, of which one group has offsets in each."""
-    with broker(options) as one:
-        crowd_part(one.server, "topics", count=count, queues=4)
-        crowd_part(one.server, "commits", count=count)
+    with side(options, name) as server:
+        crowd_part(server, "topics", count=count, queues=4)
+        crowd_part(server, "commits", count=count)
         time.sleep(1)
         for part, seconds in crowd.NAME_PARTS.items():
-            with Pings(one.server) as pings:
-                found = crowd_part(one.server, part, count=count, seconds=seconds)
+            if name == "Java" and part == TOO_SLOW:
+                continue
+            with Pings(server) as pings:
+                found = crowd_part(server, part, count=count, seconds=seconds)
             yield {
+                "server": name,
                 "topics": count,
                 "request": part,
                 "rate": found["rate"],
                 "cpu_us": found["cpu_s"] / found["answers"] * 1e6,
                 "pause_ms": pings.worst_ms,
             }
-        with Pings(one.server) as pings:
+        with Pings(server) as pings:
             time.sleep(options.registration)
         yield {
+            "server": name,
             "topics": count,
             "request": f"nothing for {options.registration} s, with a registration",
             "rate": 0,
@@ -262,23 +303,28 @@ def names_rows(options: argparse.Namespace, count: int) -> Iterator[dict]:
 def grow_members(options: argparse.Namespace) -> list[dict]:
     """Members of one group that join, and leave together."""
     rows = []
-    for count in options.members:
-        with broker(options) as one:
-            with Pings(one.server) as pings:
-                found = crowd_part(one.server, "members", count=count)
+    for count, name in product(options.members, sides(options)):
+        if name == "Java" and count > JAVA_MEMBERS:
+            continue
+        with side(options, name) as server:
+            with Pings(server) as pings:
+                found = crowd_part(server, "members", count=count)
                 time.sleep(1)
-            rows.append({"members": count, **found, "pause_ms": pings.worst_ms})
+            row = {"server": name, "members": count, **found}
+            rows.append({**row, "pause_ms": pings.worst_ms})
     return rows
 
 
 def grow_pulls(options: argparse.Namespace) -> list[dict]:
     """Pulls that wait and end together."""
     rows = []
-    for count in options.pulls:
-        with broker(options) as one:
-            with Pings(one.server) as pings:
-                found = crowd_part(one.server, "pulls", count=count)
-            row = {"pulls": count, "answers": found["answers"]}
+    for count, name in product(options.pulls, sides(options)):
+        if name == "Java" and count != JAVA_PULLS:
+            continue
+        with side(options, name) as server:
+            with Pings(server) as pings:
+                found = crowd_part(server, "pulls", count=count)
+            row = {"server": name, "pulls": count, "answers": found["answers"]}
             row["cpu_us"] = found["cpu_s"] / count * 1e6
             rows.append({**row, "pause_ms": pings.worst_ms})
     return rows
@@ -295,12 +341,12 @@ def grow_groups(options: argparse.Namespace) -> list[dict]:
             ordinary.send(one.server, 1_000, 1)
             with (
                 ordinary.started_part(
-                    "follow", one.server, f"--groups={count}", "--seconds=8"
+                    "follow", one.server, f"--groups={count}", f"--seconds={FOLLOW_S}"
                 ) as followers,
                 Pings(one.server) as pings,
             ):
                 sent = ordinary.send(one.server, 2_000, 5)
-                received = ordinary.result_of(followers)
+                received = ordinary.result_of(followers, FOLLOW_S)
             rows.append(
                 {
                     "groups": count,
@@ -319,7 +365,8 @@ def grow_connections(options: argparse.Namespace) -> list[dict]:
     rows = []
     command = [str(run.BINARIES / "echo"), str(run.RUN_LIMIT_S)]
     for count in options.connections:
-        load = [f"--connections={count}", "--window=1", "--in-flight=256"]
+        in_flight = min(count, IN_FLIGHT)
+        load = [f"--connections={count}", "--window=1", f"--in-flight={in_flight}"]
         with (
             run.serving(command, r"ready (\d+)", "stdout", None) as echo,
             broker(options, 20_000, "rmq.maxConnections=12000") as one,
@@ -349,16 +396,18 @@ def grow_shapes(options: argparse.Namespace) -> list[dict]:
     names = ["send-4x64", "send-1100-queues", "send-32-properties"]
     names += ["batch-32", "batch-256"]
     rows = []
-    with broker(options) as one:
-        for name in names:
-            load = run.prepare(one.server, name)
-            with Pings(one.server) as pings:
+    for one, name in product(sides(options), names):
+        if one == "Java" and name not in JAVA_PROFILES:
+            continue
+        with side(options, one) as server:
+            load = run.prepare(server, name)
+            with Pings(server) as pings:
                 played = [
-                    run.play(one.server, load, SEND_S / 2, None) for _ in range(ROUNDS)
+                    run.play(server, load, SEND_S / 2, None) for _ in range(ROUNDS)
                 ]
-            figures = run.medians(played)
-            row = {key: figures[key] for key in ("rate", "s_per_million", "p99_us")}
-            rows.append({"profile": name, **row, "pause_ms": pings.worst_ms})
+        figures = run.medians(played)
+        row = {key: figures[key] for key in ("rate", "s_per_million", "p99_us")}
+        rows.append({"server": one, "profile": name, **row, "pause_ms": pings.worst_ms})
     return rows
 
 
@@ -458,8 +507,8 @@ def numbers(text: str) -> list[int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--queues", type=numbers, default=[4, 4_000, 40_000])
-    parser.add_argument("--names", type=numbers, default=[1_000, 10_000])
+    parser.add_argument("--queues", type=numbers, default=[4, 40_000])
+    parser.add_argument("--names", type=numbers, default=[10_000, 30_000])
     parser.add_argument("--members", type=numbers, default=[250, 1_000])
     parser.add_argument("--pulls", type=numbers, default=[1_000, 10_000])
     parser.add_argument("--groups", type=numbers, default=[1, 100])
@@ -468,6 +517,7 @@ def main() -> int:
     parser.add_argument("--registration", type=int, default=35, help="seconds")
     parser.add_argument("--directory", help="where the temporary stores go")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--java", action="store_true", help="also measure Java")
     parser.add_argument("--document", action="store_true", help="renew the document")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -478,9 +528,14 @@ def main() -> int:
         resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2
     )
     result: dict = {"when": time.strftime("%Y-%m-%d"), "parts": {}}
+    failed = False
     for part in parts:
-        result["parts"][part] = PARTS[part](options)
-        print(f"  {part}", flush=True)
+        try:
+            result["parts"][part] = PARTS[part](options)
+            print(f"  {part}", flush=True)
+        except (SystemExit, OSError, subprocess.SubprocessError) as error:
+            print(f"  {part} failed: {error}", file=sys.stderr, flush=True)
+            failed = True  # the other parts took minutes
     path = run.write_result("growth", result)
     for table in tables(result):
         print(side_by_side.table_text(*table))
@@ -489,7 +544,7 @@ def main() -> int:
         found = [side_by_side.table_markdown(*table) for table in tables(result)]
         document = ROOT / "docs" / "performance.md"
         side_by_side.replace_between(document, MARKS, "\n".join(found))
-    return 0
+    return int(failed)
 
 
 if __name__ == "__main__":

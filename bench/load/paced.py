@@ -114,12 +114,12 @@ def call(peer: socket.socket, request: bytes) -> tuple[bytes, bytes]:
         data = data[end:]
 
 
-def end_offsets(port: int, queues: int) -> list[int]:
+def end_offsets(port: int, queues: int, topic: str = "") -> list[int]:
     """Return where each queue of the topic ends."""
     offsets = []
     with connect(port) as peer:
         for queue in range(queues):
-            fields = {"topic": topic_of(queues), "queueId": str(queue)}
+            fields = {"topic": topic or topic_of(queues), "queueId": str(queue)}
             header, _ = call(peer, frame(MAX_OFFSET, fields))
             offsets.append(int(header.partition(b'"offset":"')[2].split(b'"', 1)[0]))
     return offsets
@@ -161,9 +161,11 @@ def send(options: argparse.Namespace) -> dict:
 class Follower:
     """A group on a connection of its own that keeps a pull waiting at each queue."""
 
-    def __init__(self, port: int, group: str, offsets: list[int]) -> None:
+    def __init__(
+        self, port: int, group: str, offsets: list[int], topic: str = ""
+    ) -> None:
         self.peer = connect(port)
-        self._topic = topic_of(len(offsets))
+        self._topic = topic or topic_of(len(offsets))
         self._group = group
         self._next = offsets
         self._data = b""

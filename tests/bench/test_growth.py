@@ -12,7 +12,9 @@ from bench.load import crowd
 def options(tmp_path):
     return argparse.Namespace(
         directory=str(tmp_path), set=["mappedFileSizeCommitLog=16777216"],
-        descriptors=256, members=[3], pulls=[20], names=[30], registration=1,
+        descriptors=256, members=[3], pulls=[20], names=[30], connections=[4],
+        registration=1,
+        java=False,
     )  # fmt: skip
 
 
@@ -34,9 +36,18 @@ def test_pulls_end_together(options):
 def test_every_request_about_names_is_answered(options, monkeypatch):
     quick = dict.fromkeys(crowd.NAME_PARTS, 0.1)
     monkeypatch.setattr(crowd, "NAME_PARTS", quick)
-    rows = list(growth.names_rows(options, 30))
+    rows = list(growth.names_rows(options, "rmq", 30))
     assert len(rows) == len(quick) + 1
     assert all(row["rate"] > 0 for row in rows[:-1])
+
+
+@pytest.mark.slow
+def test_fewer_connections_than_requests_in_flight(options, monkeypatch):
+    monkeypatch.setattr(growth, "SEND_S", 0.2)
+    growth.run.build()
+    (row,) = growth.grow_connections(options)
+    assert row["connections"] == 4
+    assert row["s_per_million"] > row["echo_s_per_million"] > 0
 
 
 def test_figures_are_short():
