@@ -14,6 +14,7 @@ from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
 from rmq.cli import greeting
 from rmq.cli.config_reload import reload_config
+from rmq.cli.garbage import keep_survivors
 from rmq.cli.options import (
     check_platform,
     common_options,
@@ -93,6 +94,7 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - click wants the character itself
     gc.disable()  # until the node has started: objects made before that stay
     click.get_current_context().call_on_close(gc.enable)
+    click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
     flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}
     if strict_store:

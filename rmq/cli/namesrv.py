@@ -10,6 +10,7 @@ import trio
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
 from rmq.cli.config_reload import reload_config
+from rmq.cli.garbage import keep_survivors
 from rmq.cli.options import (
     check_platform,
     common_options,
@@ -45,6 +46,7 @@ def namesrv(
     rmq namesrv                             on loopback, port 9876
     rmq namesrv -c namesrv.conf             with the configuration of that file
     """  # noqa: D301 - click wants the character itself
+    click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
     classes = (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig)
 
