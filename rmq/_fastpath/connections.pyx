@@ -144,7 +144,7 @@ cdef class Connections:
         if slot == NULL:
             return False
         if waiting(&slot.outbox):
-            self.send_pending(index)
+            self.send_pending(index, waiting(&slot.outbox))
         epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
         os.close(slot.fd)
         slot.fd = -1
@@ -481,19 +481,22 @@ cdef class Connections:
             slot = self.slots[self.dirty[i]]
             slot.is_dirty = False
             if slot.fd >= 0:
-                self.send_pending(self.dirty[i])
+                self.send_pending(self.dirty[i], SEND_BYTES)
         self.dirty_count = 0
 
-    cdef void send_pending(self, uint32_t index) noexcept nogil:
-        """One send; what the socket does not take waits for EPOLLOUT."""
+    cdef void send_pending(self, uint32_t index, int64_t limit) noexcept nogil:
+        """Send up to `limit` bytes; what the socket does not take waits for EPOLLOUT.
+
+        A reader that keeps up with a long answer must not keep the others waiting.
+        """
         cdef Slot *slot = self.slots[index]
         cdef Buffer *outbox = &slot.outbox
         cdef ssize_t done
-        while waiting(outbox):
+        while waiting(outbox) and limit > 0:
             done = c_send(
                 slot.fd,
                 outbox.data + outbox.start,
-                waiting(outbox),
+                min(waiting(outbox), limit),
                 MSG_DONTWAIT | MSG_NOSIGNAL,
             )
             if done < 0:
@@ -504,6 +507,7 @@ cdef class Connections:
                     self.fail(index, CONNECTION_BROKEN)
                 break
             outbox.start += done
+            limit -= done
             self.bytes_out += done
             slot.active_ms = self.now_ms
         if not waiting(outbox):

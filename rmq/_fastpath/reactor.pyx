@@ -27,7 +27,7 @@ from rmq._fastpath.buffers cimport Buffer, waiting
 from rmq._fastpath.connections cimport (
     BUFFER_START, CONNECTION_BROKEN, EVENT_LIMIT, FRAME, FRAME_TOO_LARGE,
     FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUT_OF_MEMORY, PEER_CLOSED,
-    RECEIVE_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
+    RECEIVE_BYTES, SEND_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
 )
 from rmq._fastpath.endian cimport get32
 from rmq._fastpath.held_replies cimport HeldReplies
@@ -233,7 +233,7 @@ cdef class Reactor:
         if slot == NULL or slot.state != OPEN:
             return
         if event.events & EPOLLOUT:
-            self.connections.send_pending(index)
+            self.connections.send_pending(index, SEND_BYTES)
         if not event.events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP):
             return
         if self.bytes_in >= byte_limit or self.connections.event_count >= EVENT_LIMIT:

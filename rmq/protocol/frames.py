@@ -34,7 +34,10 @@ _BINARY: Final = SerializeType.ROCKETMQ
 
 
 def encode(command: Command) -> bytes:
-    """Write one frame, its length word included."""
+    """Write one frame, its length word included.
+
+    With a long body it lets other threads run meanwhile.
+    """
     header_word = 0
     if command.serialize_type == _JSON:
         header = encode_json_header(command)
@@ -47,7 +50,7 @@ def encode(command: Command) -> bytes:
         raise LocalProtocolError(
             f"command {command.code} takes {length} bytes, more than {MAX_FRAME_SIZE}"
         )
-    return _LENGTHS.pack(length, header_word | len(header)) + header + body
+    return b"".join((_LENGTHS.pack(length, header_word | len(header)), header, body))
 
 
 def decode(frame: bytes) -> Command:

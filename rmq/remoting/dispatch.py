@@ -14,7 +14,8 @@ responses and drops the answers of oneway requests. Call it from the loop task.
 import logging
 import re
 from collections.abc import Callable, Coroutine
-from typing import NamedTuple, Never
+from contextlib import suppress
+from typing import Final, NamedTuple, Never
 
 import trio
 
@@ -31,6 +32,7 @@ from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection
 from rmq.remoting.loop_clock import now_ms
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -40,6 +42,9 @@ MAX_RUNNING = 64
 MAX_WAITING = 10_000
 MAX_WAITING_BYTES = 256 * 1024 * 1024
 """Bytes of all requests together that coroutines of handlers hold."""
+
+LONG_BODY: Final = 1 << 20
+"""Bytes of an answer's body from which on a thread writes its frame."""
 
 NO_MEMORY = "the broker has no memory for this request, try again later"
 
@@ -188,10 +193,12 @@ class Dispatcher:
         result: Result,
         entry: Entry | None,
         begun_ns: int = 0,
+        frame: bytes = b"",
     ) -> None:
         """Send a handler's result; a result that cannot be sent is an error.
 
-        The reactor counts the time since `begun_ns`; 0 means since this batch began.
+        `frame` is its text if there is one already. The reactor counts the time since
+        `begun_ns`; 0 means since this batch began.
         """
         if self._is_debug:
             _log_result(connection, command, result)
@@ -202,7 +209,7 @@ class Dispatcher:
                 if not command.flag & FLAG_ONEWAY:
                     self._reactor.send(
                         connection.token,
-                        self._encode(command, result),
+                        frame or self._encode(command, result),
                         -1 if entry is None else command.code,
                         result.code,
                         begun_ns,
@@ -272,9 +279,13 @@ class Dispatcher:
         entry: Entry,
         begun_ns: int,
     ) -> None:
+        frame = b""
         try:
             async with entry.limiter:
                 result: Answer = await work
+            if isinstance(result, Command) and len(result.body) >= LONG_BODY:
+                with suppress(OSError):  # there is no thread for it
+                    frame = await in_thread(self._encode, command, result)
         except Exception as error:  # the supervisor of handlers
             result = self._error_answer(connection, command, error)
         finally:
@@ -285,7 +296,7 @@ class Dispatcher:
             if not self.running:
                 self._idle.set()
                 self._idle = trio.Event()
-        self._finish(connection, command, result, entry, begun_ns)
+        self._finish(connection, command, result, entry, begun_ns, frame)
 
     async def wait_idle(self) -> None:
         """Wait until no coroutine of a handler runs."""

@@ -11,6 +11,7 @@ from rmq._fastpath import EventKind
 from tests.fastpath.wire import Wire, frame, is_readable, tiny
 
 OUTBOX_PAUSE = 256 * 1024
+SEND_BYTES = 512 * 1024
 
 
 # -- slow readers
@@ -32,6 +33,18 @@ def test_a_connection_that_does_not_read_is_not_read(wire):
         taken += wire.take()
     assert taken == [(EventKind.FRAME, token, frame())]
     assert wire.reactor.statistics().buffer_bytes == 0
+
+
+def test_a_long_answer_leaves_in_parts(wire):
+    """The socket would take more at once, but others would wait meanwhile."""
+    token, peer = wire.connect()
+    wire.reactor.send(token, bytes(2 << 20))
+    assert wire.reactor.connections.pending_size(token) >= (2 << 20) - SEND_BYTES
+    received = 0
+    while received < 2 << 20:
+        received += len(peer.recv(1 << 20))
+        wire.take()
+    assert received == 2 << 20
 
 
 def test_frames_wait_while_the_outbox_is_full(wire):

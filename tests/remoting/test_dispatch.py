@@ -11,7 +11,7 @@ from rmq.errors import PluginError, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode
-from rmq.remoting.dispatch import OVERLOAD_REMARK, HandlerTable, Held
+from rmq.remoting.dispatch import LONG_BODY, OVERLOAD_REMARK, HandlerTable, Held
 from rmq.store.commit_log import CommitLog
 from rmq.testing import RawClient, running_node
 
@@ -130,6 +130,21 @@ async def test_a_coroutine_may_return_more_work(server, client, request_of):
     server.register(CODE, lambda request, connection: first(request))
     answer = await client.call(request_of(CODE, b"body"))
     assert (answer.remark, answer.body) == ("second", b"body")
+
+
+@pytest.mark.parametrize("size", [LONG_BODY - 1, LONG_BODY, 3 * LONG_BODY])
+async def test_a_long_answer_arrives_whole_and_before_later_ones(
+    server, client, request_of, size
+):
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+
+    async def work(request):
+        return request.reply(remark="long", body=body)
+
+    server.register(CODE, lambda request, connection: work(request))
+    answer = await client.call(request_of(CODE))
+    assert (answer.remark, answer.body) == ("long", body)
+    assert (await client.call(request_of(PROBE))).remark == "probe"
 
 
 @pytest.mark.parametrize("kind", ["answer", "error", "coroutine", "held"])
