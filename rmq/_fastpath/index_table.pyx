@@ -24,6 +24,7 @@ from rmq._fastpath.extent cimport Extent
 from rmq._fastpath.hashing cimport java_hash_on
 from rmq._fastpath.layout cimport RecordFlag
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.prefetch cimport rmq_prefetch
 
 from rmq._fastpath.decode import RecordStatus as Status
 
@@ -37,6 +38,7 @@ cdef enum:
     HIT_LIMIT = 1024    # records of one answer; more than any limit in use
     CHAIN_LIMIT = 1000000  # entries of one slot that a query looks at
     YIELD_RECORDS = 128  # 0.1 ms
+    TOGETHER = 8        # keys of a record whose slots are loaded at the same time
 
 cdef struct RecordKeys:
     const uint8_t *unique
@@ -266,13 +268,16 @@ cdef class IndexTable:
         put32(header + 36, self.entry_count)
         self.file.store(0, header, HEADER_SIZE)
 
+    cdef uint8_t *slot_of(self, int32_t value) noexcept nogil:
+        return self.file.address + HEADER_SIZE + (value % self.slot_count) * SLOT_SIZE
+
     cdef void add(
         self, int32_t value, int64_t offset, int64_t store_ms
     ) noexcept nogil:
         cdef uint8_t *slot
         cdef uint8_t *entry
         cdef int64_t before, seconds = 0
-        slot = self.file.address + HEADER_SIZE + (value % self.slot_count) * SLOT_SIZE
+        slot = self.slot_of(value)
         entry = self.file.address + self.entries_at + self.entry_count * ENTRY_SIZE
         before = <int32_t>get32(slot)
         if before < 0 or before > self.entry_count:
@@ -297,24 +302,32 @@ cdef class IndexTable:
     cdef bint add_keys(
         self, const uint8_t *p, const RecordParts *parts, int64_t room, int64_t *done
     ) noexcept nogil:
-        """Enter the keys of one record after the first `done`; False if all is full."""
+        """Enter the keys of one record after the first `done`; False if all is full.
+
+        The slots of some keys are loaded into the cache together.
+        """
         cdef RecordKeys found
+        cdef int32_t values[TOGETHER]
         cdef const uint8_t *key
-        cdef int64_t size, number = 0
+        cdef int64_t size, number = 0, count = TOGETHER, i
         cdef bint is_tags
         find_keys(p + parts.properties_at, parts.properties_size, &found)
-        while next_key(&found, &key, &size, &is_tags):
-            number += 1
-            if number <= done[0]:
-                continue
-            if self.entry_count >= room:
-                return False
-            self.add(
-                key_hash(p + parts.topic_at, parts.topic_size, key, size, is_tags),
-                parts.physical_offset,
-                parts.store_ms,
-            )
-            done[0] = number
+        while count == TOGETHER:
+            count = 0
+            while count < TOGETHER and next_key(&found, &key, &size, &is_tags):
+                number += 1
+                if number <= done[0]:
+                    continue
+                values[count] = key_hash(
+                    p + parts.topic_at, parts.topic_size, key, size, is_tags
+                )
+                rmq_prefetch(self.slot_of(values[count]))
+                count += 1
+            for i in range(count):
+                if self.entry_count >= room:
+                    return False
+                self.add(values[i], parts.physical_offset, parts.store_ms)
+                done[0] += 1
         return True
 
     def add_records(

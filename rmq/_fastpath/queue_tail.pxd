@@ -7,6 +7,8 @@ from rmq._fastpath.held_pulls cimport HeldGroup
 #   has_room_for        so many messages can be staged: `publish` cannot fail then
 #   stage, end_staging  offsets of messages that the end of the poll publishes
 #   publish             makes an entry visible; the record is in the log
+#   prefetch            loads what `publish` needs into the cache; prefetch_entry, too,
+#                       once that is there
 #   entry_at            a readable entry that is in memory, or NULL: it is in a file
 #
 # Entries [first_offset, next_offset) are in memory; those from `flushed_offset` on
@@ -21,6 +23,7 @@ cdef class TailSet:
     cdef public int64_t log_start       # records before it are deleted
     cdef list unflushed                 # queues with entries that are only in memory
     cdef list uncounted                 # queues with new entries since `take_counts`
+    cdef list unseen                    # the same since `take_unseen`
     cdef int add(self, QueueTail queue) except -1
 
 cdef class QueueTail:
@@ -43,9 +46,12 @@ cdef class QueueTail:
     cdef bint is_touched
     cdef bint is_listed                 # in `tails.unflushed`
     cdef bint is_uncounted              # in `tails.uncounted`
+    cdef bint is_unseen                 # in `tails.unseen`
     cdef int32_t staged                 # messages of this poll that wait to be written
     cdef int64_t new_bytes              # of records since the last `take_counts`
-    cdef int64_t new_sizes[SIZE_CLASSES]
+    cdef int32_t new_sizes[SIZE_CLASSES]
+    cdef void prefetch(self) noexcept nogil
+    cdef void prefetch_entry(self) noexcept nogil
     cdef bint grow(self, int64_t count) noexcept nogil
     cdef bint has_room_for(self, int64_t count) noexcept nogil
     cdef int64_t stage(self) noexcept nogil

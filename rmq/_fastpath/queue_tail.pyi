@@ -25,6 +25,11 @@ class TailSet:
         Call `take_counts` of each.
         """
 
+    def take_unseen(self, limit: int) -> list[Any]:
+        """Remove and return at most `limit` queues with messages since they were taken
+        last.
+        """
+
     @property
     def has_unflushed(self) -> bool:
         """True while a queue waits for its flush."""

@@ -21,10 +21,12 @@ from libc.string cimport memcpy
 from rmq._fastpath.endian cimport get32, get64, put32, put64
 from rmq._fastpath.held_pulls cimport wake_groups
 from rmq._fastpath.layout cimport QueueEntryLayout
+from rmq._fastpath.prefetch cimport rmq_prefetch
 
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
     KEPT_ENTRIES = 8            # in memory after a flush, and room of a new queue
+    CACHE_LINE = 64
 
 SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 
@@ -40,6 +42,7 @@ cdef class TailSet:
     def __cinit__(self):
         self.unflushed = []
         self.uncounted = []
+        self.unseen = []
 
     cdef int add(self, QueueTail queue) except -1:
         queue.is_listed = True
@@ -78,6 +81,19 @@ cdef class TailSet:
         del self.uncounted[rest:]
         for queue in taken:
             queue.is_uncounted = False
+        return taken
+
+    def take_unseen(self, int64_t limit):
+        """Remove and return at most `limit` queues with messages since they were taken
+        last.
+        """
+        cdef list taken
+        cdef QueueTail queue
+        cdef int64_t rest = max(<int64_t>0, len(self.unseen) - limit)
+        taken = self.unseen[rest:]
+        del self.unseen[rest:]
+        for queue in taken:
+            queue.is_unseen = False
         return taken
 
     @property
@@ -135,6 +151,21 @@ cdef class QueueTail:
 
     # -- the end
 
+    cdef void prefetch(self) noexcept nogil:
+        """Load the fields: of thousands of queues in turn none is in the cache."""
+        cdef const uint8_t *p = <const uint8_t *>&self.low_offset
+        cdef const uint8_t *end = <const uint8_t *>&self.new_sizes[SIZE_CLASSES]
+        while p < end:
+            rmq_prefetch(p)
+            p += CACHE_LINE
+        rmq_prefetch(end - 1)
+
+    cdef void prefetch_entry(self) noexcept nogil:
+        """Load the place of the next entry, after the fields."""
+        rmq_prefetch(
+            self.entries + (self.next_offset - self.first_offset) * ENTRY_SIZE
+        )
+
     cdef int64_t stage(self) noexcept nogil:
         """Take the offset of a message that `publish` writes at the end of the poll."""
         self.staged += 1
@@ -169,6 +200,9 @@ cdef class QueueTail:
         if not self.is_uncounted:
             self.is_uncounted = True
             self.tails.uncounted.append(self)
+        if not self.is_unseen:
+            self.is_unseen = True
+            self.tails.unseen.append(self)
         wake_groups(self.held_groups)
         return offset
 

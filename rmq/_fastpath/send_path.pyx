@@ -170,6 +170,7 @@ cdef class SendPath(NativeHandler):
         message.topic_flags = (<SendTopic>topic).flags
         if message.queue == NULL:
             return decline(conn, TOPIC_UNKNOWN)
+        (<QueueTail>message.queue).prefetch()
         return SERVED
 
     cdef bint has_room(

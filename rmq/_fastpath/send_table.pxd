@@ -13,6 +13,8 @@ cdef enum:
     PENDING_LIMIT = 8192        # messages that a poll stages before it writes them
     QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
     SPECIAL_LIMIT = 64
+    FEW = 4                     # queues of a topic that need no memory of their own
+    AHEAD = 4                   # messages whose queues are loaded into the cache before
 
 cdef struct Pending:            # a message of this poll, staged and not yet written
     void *queue
@@ -27,11 +29,12 @@ cdef struct Properties:         # what a scan of the stored text found
     bint waits                  # for the disk, unless WAIT says otherwise
 
 cdef class SendTopic:
-    cdef bytes key
     cdef int32_t flags          # system flags that the broker adds
-    cdef list queues            # keeps the tails alive
+    cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
-    cdef int32_t tail_count     # ids that have a place there: the known ones do
+    cdef void *few[FEW]         # where the tails are, as long as there is room
+    cdef bytes key
+    cdef list queues            # keeps the tails alive
     cdef int show(self, QueueTail queue) except -1
 
 cdef class SendTable:

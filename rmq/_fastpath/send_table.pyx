@@ -9,8 +9,8 @@ Belongs to the thread of the reactor.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
 
 from rmq._fastpath.append cimport RecordFields
 from rmq._fastpath.hashing cimport java_hash_of
@@ -59,9 +59,12 @@ cdef class SendTopic:
         self.key = key
         self.flags = flags
         self.queues = []
+        self.tails = self.few
+        self.tail_count = FEW
 
     def __dealloc__(self):
-        free(self.tails)
+        if self.tails != self.few:
+            free(self.tails)
 
     cdef int show(self, QueueTail queue) except -1:
         """Know a queue from now on."""
@@ -69,7 +72,12 @@ cdef class SendTopic:
         cdef void *grown
         if wanted > self.tail_count:
             wanted = min(max(wanted, 2 * self.tail_count), <int32_t>QUEUE_LIMIT)
-            grown = realloc(self.tails, wanted * sizeof(void *))
+            if self.tails != self.few:
+                grown = realloc(self.tails, wanted * sizeof(void *))
+            else:
+                grown = malloc(wanted * sizeof(void *))
+                if grown != NULL:
+                    memcpy(grown, self.few, sizeof(self.few))
             if grown == NULL:
                 raise MemoryError
             self.tails = <void **>grown
@@ -214,12 +222,13 @@ cdef class SendTable:
     ) noexcept nogil:
         """Read a text in which every pair is whole, once and without a meaning here.
 
-        The last pair may lack its end.  `seen` has a bit for the size and the last
-        byte of each name: only names that share one are compared.
+        The last pair may lack its end.  `seen` has a bit for the size and the last two
+        bytes of each name: only names that share one are compared.
         """
         cdef Name names[PROPERTY_LIMIT]
         cdef Name *name
         cdef int32_t count = 0, i
+        cdef uint8_t last
         cdef uint64_t bit, seen = 0
         cdef const uint8_t *end = text + size
         cdef const uint8_t *middle
@@ -237,10 +246,14 @@ cdef class SendTable:
                 return False
             name = &names[count]
             name.data, name.size = text, middle - text
-            bit = <uint64_t>1 << ((name.size + name.data[name.size - 1]) & 63)
+            last = (middle - 1)[0]
+            bit = <uint64_t>1 << (
+                (name.size + 31 * last + 7 * name.data[max(name.size, 2) - 2]) & 63
+            )
             for i in range(count if seen & bit else 0):
                 if names[i].size == name.size and (
-                    memcmp(names[i].data, name.data, name.size) == 0
+                    names[i].data[name.size - 1] == last
+                    and memcmp(names[i].data, name.data, name.size) == 0
                 ):
                     return False
             seen |= bit
@@ -339,8 +352,13 @@ cdef class SendTable:
         cdef Pending *message
         cdef QueueTail queue
         cdef int64_t i
-        self.log.write(self.pending_count)
-        for i in range(self.pending_count):
+        cdef int64_t count = self.pending_count
+        self.log.write(count)
+        for i in range(count):
+            if i + 2 * AHEAD < count:
+                (<QueueTail>self.pending[i + 2 * AHEAD].queue).prefetch()
+            if i + AHEAD < count:
+                (<QueueTail>self.pending[i + AHEAD].queue).prefetch_entry()
             message = &self.pending[i]
             queue = <QueueTail>message.queue
             queue.publish(message.offset, message.size, message.tags_code)

@@ -72,5 +72,5 @@ class LogTail:
     def mark_touched(self, queue: QueueTail) -> None:
         """Tell that a queue has new entries."""
 
-    def take_touched(self) -> dict[tuple[str, int], int]:
+    def take_touched(self) -> list[QueueTail]:
         """Return the queues that got entries since the last call."""

@@ -343,14 +343,12 @@ cdef class LogTail:
             self.touch(queue)
 
     def take_touched(self):
-        """Return the ends of the queues that got entries since the last call.
-
-        By topic and queue id.
-        """
-        cdef dict ends = {}
+        """Return the queues that got entries since the last call."""
+        cdef list touched = self.touched
         cdef QueueTail queue
-        for queue in self.touched:
+        for queue in touched:
             queue.is_touched = False
-            ends[queue.key] = queue.next_offset
-        self.touched.clear()
-        return ends
+        if touched:
+            self.touched = []
+            return touched
+        return []

@@ -28,7 +28,7 @@ class Arrivals:
 
     def flush(self) -> None:
         """Report the queues whose new messages are visible; the others wait."""
-        touched = self._store.writes.end_batch()
+        touched: Mapping[QueueKey, int] = self._store.writes.end_batch()
         if self._touched:
             touched = {**self._touched, **touched}
         if not touched:

@@ -4,7 +4,7 @@ Order of a put: room in the log and in the queue, log bytes, queue entry, publis
 put without room fails before it writes anything.  Call from the trio thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rmq._fastpath import QueueTail, record_size
 from rmq.clock import Clock
@@ -22,6 +22,7 @@ from rmq.store.durability import Durability, RefusalKind
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 from rmq.store.stats import StoreCounters
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
+from rmq.store.touched import TouchedQueues
 
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
@@ -228,14 +229,15 @@ class StoreWriter:
         self._counters.put_failed += 1
         self._durability.write_failed(error)
 
-    def end_batch(self) -> dict[tuple[str, int], int]:
+    def end_batch(self) -> Mapping[tuple[str, int], int]:
         """Return the ends of the queues with new entries since the last call.
 
-        By topic and queue id. Also wakes the loops that follow the log.
+        By topic and queue id, for use at once. Also wakes the loops that follow
+        the log.
 
         Call it after each poll, and after a put outside of a poll.
         """
-        touched = self._log.take_touched()
+        touched = TouchedQueues(self._log.take_touched())
         if touched and self.on_new_messages is not None:
             self.on_new_messages()
         return touched

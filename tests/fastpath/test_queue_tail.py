@@ -147,3 +147,14 @@ def test_queues_with_new_messages_are_listed_until_they_are_counted():
     assert queue.tails.take_uncounted(9) == []
     queue.publish(0, 10, 0)
     assert queue.tails.take_uncounted(9) == [queue]
+
+
+def test_queues_with_messages_that_nobody_has_seen_are_given_once():
+    tails = TailSet()
+    one, other = QueueTail("A", 0, tails), QueueTail("B", 0, tails)
+    for tail in (one, other, one):
+        tail.publish(0, 100, 0)
+    assert tails.take_unseen(1) + tails.take_unseen(9) == [other, one]
+    assert tails.take_unseen(9) == []
+    one.publish(100, 100, 0)
+    assert tails.take_unseen(9) == [one]

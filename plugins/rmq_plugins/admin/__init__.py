@@ -106,7 +106,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.service(broker.statistics.sample_regularly)
     register.arrivals(broker.statistics.on_arrivals)
     register.service(broker.watch.run, restart=True)
-    register.arrivals(broker.watch.on_arrivals)
 
 
 def _made(broker: BrokerContext, module: str, name: str) -> object:

@@ -61,13 +61,13 @@ class PopOnUse:
         self._orders = orders
         self._parts: PopParts | None = None
         self._wanted = trio.Event()
-        topic = revive_topic(broker.config)
-        self._revive_queues = [
-            (topic, queue_id) for queue_id in range(broker.config.revive_queue_nums)
-        ]
-        max_offset = broker.store.reads.max_offset
-        if any(max_offset(*queue) for queue in self._revive_queues):
+        self._revive_topic = revive_topic(broker.config)
+        if self._has_records():
             self.made()
+
+    def _has_records(self) -> bool:
+        """Whether the revive topic ever had a record."""
+        return bool(self._broker.store.queues.of_topic(self._revive_topic))
 
     def made(self) -> "PopParts":
         """Return the parts; the first call makes them."""
@@ -90,9 +90,7 @@ class PopOnUse:
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake POPs that wait for these queues, and the reviver for its own."""
-        if self._parts is None and not any(
-            queue in touched for queue in self._revive_queues
-        ):
+        if self._parts is None and not self._has_records():
             return
         parts = self.made()
         parts.held.on_arrivals(touched)

@@ -149,11 +149,9 @@ class Reviver:
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task when the timer has delivered records."""
-        topic = self._records.revive_topic
-        for queue_id in self._places:
-            if (topic, queue_id) in touched:
-                self._alarm.ask(0)
-                return
+        queues = self._store.queues.of_topic(self._records.revive_topic)
+        if any(self._behind(queue.queue_id) for queue in queues):
+            self._alarm.ask(0)
 
     def stop(self) -> None:
         """Write what is in memory, because the broker stops."""
@@ -311,6 +309,8 @@ class Reviver:
     # -- the revive topic
 
     def _behind(self, queue_id: int) -> int:
+        if queue_id not in self._places:
+            return 0
         end = self._store.reads.max_offset(self._records.revive_topic, queue_id)
         return max(0, end - self._places[queue_id].next)
 

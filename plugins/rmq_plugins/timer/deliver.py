@@ -83,7 +83,7 @@ class Deliveries:
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task when the timer's queue has a record."""
-        if (TIMER_TOPIC, 0) in touched:
+        if self._has_records():
             self._woken.set()
 
     def stop(self) -> None:

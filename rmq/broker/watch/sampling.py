@@ -22,11 +22,15 @@ FAILING_MS: Final = 120_000
 def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
     """Bring the watch up to date; the caller may pause at each step."""
     now_ms = broker.clock.now_ms()
-    touched = watch.take_touched()
+    touched: dict[tuple[str, int], int] = {}
+    for part in watch.take_touched():
+        touched |= part
+        yield
     watch.growth.sample(broker, now_ms)
     watch.clocks.sample(broker, touched)
     yield
     watch.dead.sample(touched, now_ms)
+    yield
     topics = {topic for topic, _ in touched}
     yield
     _note_failing(watch, topics, now_ms)

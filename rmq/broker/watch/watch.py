@@ -6,6 +6,7 @@ millisecond of work, so that a broker of any size serves meanwhile.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -30,6 +31,9 @@ LOOKED_AT_MS: Final = 15_000
 """Somebody who looks asks at least so often."""
 
 TURN_S: Final = 0.001
+SEEN_AT_ONCE: Final = 500
+"""Queues with new messages that are taken between two looks at the clock."""
+
 MAX_SET_BY: Final = 300
 MAX_SINCE: Final = 1_000
 MAX_FOLLOWERS: Final = 16
@@ -59,7 +63,6 @@ class Watch:
 
         self.connection_count: Callable[[], int] = lambda: 0
         self._broker: BrokerContext | None = None
-        self._touched: dict[QueueKey, int] = {}
         self._since: dict[tuple[str, str], int] = {}
         self._set_by: dict[str, str] = {}
         self._looked_ms = -LOOKED_AT_MS
@@ -70,14 +73,12 @@ class Watch:
     def attach(self, broker: "BrokerContext") -> None:
         """Watch this broker."""
         self._broker = broker
+        tails = broker.store.queues.tails
+        tails.take_unseen(len(broker.store.queues))  # what recovery has added
         broker.consumers.on_leave.append(self.departures.add)
         broker.consumers.on_leave.append(lambda *_: self.look())
         broker.offsets.on_reset.append(self.progress.suspect)
         self.events.attach(broker)
-
-    def on_arrivals(self, arrived: Mapping[QueueKey, int]) -> None:
-        """Note the queues with new messages: a listener of arrivals."""
-        self._touched.update(arrived)
 
     def look(self) -> None:
         """Have samples come more often for a while."""
@@ -131,10 +132,16 @@ class Watch:
 
         return sample(self._broker, self)
 
-    def take_touched(self) -> dict[QueueKey, int]:
-        """Return the queues that got messages since the last sample."""
-        touched, self._touched = self._touched, {}
-        return touched
+    def take_touched(self) -> Iterator[dict[QueueKey, int]]:
+        """Yield the ends of queues that got messages since the last sample."""
+        assert self._broker is not None, "attach it first"
+        store = self._broker.store
+        for queues in iter(partial(store.queues.tails.take_unseen, SEEN_AT_ONCE), []):
+            yield {
+                queue.key: store.reads.max_offset(*queue.key)
+                for queue in queues
+                if not queue.is_deleted
+            }
 
     async def show(
         self, name: str, query: Mapping[str, str], require: Callable[[str], object]
