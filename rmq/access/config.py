@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from rmq.access.networks import LOOPBACK, Network, networks
 from rmq.config import Configuration, option
 from rmq.errors import ConfigError
 
@@ -72,6 +73,12 @@ class AuthConfig(Configuration):
         doc="directory of users.json and acls.json; without it config/auth in the "
         "store",
     )
+    admin_from: str = option(
+        "",
+        key="rmq.auth.adminFrom",
+        doc="addresses and networks, separated by commas, that may send requests about "
+        "users and rules while access control is off; loopback always may",
+    )
     authentication_provider: str = option(
         "", key="authenticationProvider", doc="no effect"
     )
@@ -97,6 +104,15 @@ class AuthConfig(Configuration):
                 "authorizationEnabled=true: access keys would be accepted without a "
                 "signature; set authenticationEnabled=true too"
             )
+
+        self.admin_networks()
+
+    def admin_networks(self) -> tuple[Network, ...]:
+        """Return the networks that prepare users while access control is off.
+
+        ConfigError if they cannot be read.
+        """
+        return LOOPBACK + networks("rmq.auth.adminFrom", self.admin_from)
 
     def initial_users(self) -> list[tuple[str, str]]:
         """Return names and passwords of the super users to create."""

@@ -5,7 +5,6 @@ container's keys.  A broker that was added or removed is so until the next start
 Stop: slaves first, then masters, each group together, then the name server.
 """
 
-import ipaddress
 import logging
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import trio
 
 from rmq.access.config import AuthConfig
+from rmq.access.networks import LOOPBACK, are_within, networks
 from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import SystemClock
 from rmq.config import build, read_properties
@@ -24,7 +24,7 @@ from rmq.container.pages import pages
 from rmq.errors import ConfigError, RequestRejected
 from rmq.http.server import HttpServer
 from rmq.logs import Foreign
-from rmq.namesrv.config import LOOPBACK, NamesrvConfig, NamesrvListenConfig, networks
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -233,8 +233,7 @@ class Container:
     def _check(self, request: Command, connection: Connection) -> None:
         hosts = connection.remote_address.rpartition(":")[0], connection.peer_host
         for host in hosts:
-            address = ipaddress.ip_address(host.partition("%")[0])
-            if not any(address in network for network in self._admins):
+            if not are_within([host], self._admins):
                 raise RequestRejected(
                     ResponseCode.NO_PERMISSION,
                     f"the container accepts request {request.code} from its own host "

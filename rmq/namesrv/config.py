@@ -4,18 +4,11 @@ Its listening address is a class of its own: an embedded name server reads the o
 keys from the broker's file, where `listenPort` belongs to the broker.
 """
 
-import ipaddress
 import os
 from pathlib import Path
 
-from rmq.config import DAY_MS, Configuration, option, shortened
-from rmq.errors import ConfigError
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-LOOPBACK: tuple[Network, ...] = (
-    ipaddress.IPv4Network("127.0.0.0/8"),
-    ipaddress.IPv6Network("::1/128"),
-)
+from rmq.access.networks import LOOPBACK, Network, networks
+from rmq.config import DAY_MS, Configuration, option
 
 _HOME = os.path.join(os.path.expanduser("~"), "namesrv")
 
@@ -141,18 +134,6 @@ class NamesrvConfig(Configuration):
     def kv_path(self) -> Path:
         """The file of the key-value configuration."""
         return Path(self.kv_config_path)
-
-
-def networks(key: str, text: str) -> tuple[Network, ...]:
-    """Parse the addresses and networks of a key; commas separate them."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    try:
-        return tuple(ipaddress.ip_network(word, strict=False) for word in words)
-    except ValueError as error:
-        raise ConfigError(
-            f"{key}={shortened(text)}: {error}; write addresses and networks such as "
-            "10.0.0.7,10.1.0.0/16"
-        ) from error
 
 
 class NamesrvListenConfig(Configuration):

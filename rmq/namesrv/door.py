@@ -15,20 +15,19 @@ the source in a PROXY header and the real peer must be allowed addresses: anybod
 write a header.  `users.py` knows the users and their policies.
 """
 
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.access.actions import Action
 from rmq.access.config import AuthConfig
+from rmq.access.networks import Network, are_within
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.logs import Foreign, SparseLog, caused_by
-from rmq.namesrv.config import NamesrvConfig, Network
+from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.registration import Caller
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.codes import ResponseCode
@@ -37,9 +36,6 @@ from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:
     from rmq.namesrv.users import ClusterUsers
-
-ADDRESSES: Final = 256
-"""Addresses that stay parsed: to parse one costs as much as the rest of the check."""
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -180,21 +176,4 @@ def _host(connection: Connection) -> str:
 
 def _is_from(connection: Connection, networks: tuple[Network, ...]) -> bool:
     """Return whether source and peer are in one of the networks."""
-    return all(
-        any(_is_within(host, network) for network in networks)
-        for host in _hosts(connection)
-    )
-
-
-def _is_within(host: str, network: Network) -> bool:
-    address = _address(host)
-    return address is not None and address in network
-
-
-@lru_cache(ADDRESSES)
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return an address, without its zone; None for another text."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
+    return are_within(_hosts(connection), networks)

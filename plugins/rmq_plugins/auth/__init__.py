@@ -1,19 +1,22 @@
 """Access control: signed requests, users and their policies. Off by default.
 
-Requests 3001 to 3010 on both ports, and a guard before every handler while
-`authenticationEnabled` is true. Known in Java as ACL 2.0. docs/security.md explains the
-rules, and where rmq requires more rights than Java.
+Requests 3001 to 3010 on both ports, also while it is off, and a guard before every
+handler while `authenticationEnabled` is true. Known in Java as ACL 2.0.
+docs/security.md explains the rules, and where rmq requires more rights than Java.
 """
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmq.access.config import AuthConfig
-from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.plugin import BrokerContext, Foreign, Register, hookimpl
 from rmq.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
     from rmq.access.tables import AclTable, UserTable
+
+logger = logging.getLogger(__name__)
 
 
 @hookimpl
@@ -24,13 +27,20 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """
     config = register.config(AuthConfig)
     is_on = config.authentication_enabled
-    tables = _guarded(broker, register, config) if is_on else None
+    guarded = _guarded(broker, register, config) if is_on else None
 
     def handler() -> object:
         from rmq_plugins.auth.handler import AuthHandler
 
-        users, acls = tables or _tables(broker, config)
-        return AuthHandler(users, acls, is_on=is_on)
+        if guarded is not None:
+            return AuthHandler(*guarded, None)
+        from rmq_plugins.auth.unguarded import Unguarded
+
+        tables = _tables(broker, config)
+        for table in tables:
+            table.load()
+        admins = config.admin_networks()
+        return AuthHandler(*tables, Unguarded(admins, _folder(broker, config)))
 
     register.handlers(
         handler,
@@ -67,7 +77,7 @@ def _guarded(
     broker: BrokerContext, register: Register, config: AuthConfig
 ) -> "tuple[UserTable, AclTable]":
     """Load users and policies, and check every request."""
-    from rmq.access.tables import make_private
+    from rmq.access.tables import SUPER, make_private
     from rmq_plugins.auth.guard import AuthGuard
 
     users, acls = _tables(broker, config)
@@ -75,6 +85,12 @@ def _guarded(
     register.table(users)
     register.table(acls)
     _make_users(users, config)
+    supers = [user.username for user in users.all() if user.user_type == SUPER]
+    logger.info(
+        "access control is on; %d users, of them super users: %s",
+        len(users),
+        Foreign(", ".join(map(str, supers))),
+    )
     guard = AuthGuard(broker, config, users, acls)
     register.guard(guard.check, rights=guard, grants=guard.grants)
     return users, acls

@@ -1,8 +1,7 @@
 """Requests 3001 to 3010: users and policies, as mqadmin administers them.
 
-A change is answered when it is on disk. Only super users see passwords. While
-authentication is off these requests are refused: otherwise anybody who can reach the
-port could create a super user for later.
+A change is answered when it is on disk. Only super users see passwords. While access
+control is off, `unguarded.py` says who may send these requests.
 """
 
 import logging
@@ -37,6 +36,7 @@ from rmq.protocol.headers.auth import (
     ListUsersRequestHeader,
     UserRequestHeader,
 )
+from rmq_plugins.auth.unguarded import Unguarded
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,6 @@ MAX_NAME_LENGTH: Final = 255
 USER_PREFIX: Final = "User:"
 
 _ONLY_SUPER: Final = "The super user can only be update by super user"
-_IS_OFF: Final = (
-    "access control is off here: set authenticationEnabled=true and "
-    "initAuthenticationUser, start the broker again and sign with that user"
-)
 
 Saving = Coroutine[Any, Any, Command]
 
@@ -56,18 +52,20 @@ Saving = Coroutine[Any, Any, Command]
 class AuthHandler:
     """The part of Java's `AdminBrokerProcessor` about users and policies."""
 
-    def __init__(self, users: UserTable, acls: AclTable, *, is_on: bool) -> None:
+    def __init__(
+        self, users: UserTable, acls: AclTable, unguarded: Unguarded | None
+    ) -> None:
         self._users = users
         self._acls = acls
-        self._is_on = is_on
+        self._unguarded = unguarded
 
     # -- users
 
     def create_user(self, request: Command, connection: Connection) -> Saving:
         """Add a user; only a super user creates super users."""
-        self._check_on()
+        self._check_sender(request, connection)
         user = _user_of(request)
-        if user.user_type == SUPER and not self._is_super(request):
+        if user.user_type == SUPER and not self._may_change_super(request):
             raise _failed("The super user can only be create by super user")
         if not (user.password or "").strip():
             raise _refused("password can not be blank")
@@ -79,13 +77,13 @@ class AuthHandler:
         user.user_type = user.user_type or NORMAL
         user.user_status = user.user_status or ENABLED
         self._users.put(user)
-        return self._saved(request)
+        return self._saved(request, connection)
 
     def update_user(self, request: Command, connection: Connection) -> Saving:
         """Change the fields that are in the body."""
-        self._check_on()
+        self._check_sender(request, connection)
         change = _user_of(request)
-        is_super = self._is_super(request)
+        is_super = self._may_change_super(request)
         if change.user_type == SUPER and not is_super:
             raise _failed(_ONLY_SUPER)
         old = self._users.get(change.username or "")
@@ -98,25 +96,25 @@ class AuthHandler:
         change.user_type = change.user_type or old.user_type
         change.user_status = change.user_status or old.user_status
         self._users.put(change)
-        return self._saved(request)
+        return self._saved(request, connection)
 
     def delete_user(self, request: Command, connection: Connection) -> Saving:
         """Remove a user and its rules; an unknown one is no error."""
-        self._check_on()
+        self._check_sender(request, connection)
         name = request.header(UserRequestHeader).username or ""
         if not name.strip():
             raise _refused("username can not be blank")
         user = self._users.get(name)
         if user is not None:
-            if user.user_type == SUPER and not self._is_super(request):
+            if user.user_type == SUPER and not self._may_change_super(request):
                 raise _refused(_ONLY_SUPER)
             self._users.remove(name)
             self._acls.remove(USER_PREFIX + name)
-        return self._saved(request)
+        return self._saved(request, connection)
 
     def get_user(self, request: Command, connection: Connection) -> Command:
         """Answer one user; no body if there is none."""
-        self._check_on()
+        self._check_sender(request, connection)
         name = request.header(UserRequestHeader).username or ""
         if not name.strip():
             raise _invalid("The username is blank")
@@ -127,7 +125,7 @@ class AuthHandler:
 
     def list_users(self, request: Command, connection: Connection) -> Command:
         """Answer the users whose names contain the filter; no body if there is none."""
-        self._check_on()
+        self._check_sender(request, connection)
         part = (request.header(ListUsersRequestHeader).filter or "").strip()
         users = [
             self._shown(user, request)
@@ -140,14 +138,14 @@ class AuthHandler:
 
     def create_acl(self, request: Command, connection: Connection) -> Saving:
         """Add rules to a user, or replace those about the same resources."""
-        return self._change_acl(request)
+        return self._change_acl(request, connection)
 
     def update_acl(self, request: Command, connection: Connection) -> Saving:
         """Do the same: the two do not differ in Java, either."""
-        return self._change_acl(request)
+        return self._change_acl(request, connection)
 
-    def _change_acl(self, request: Command) -> Saving:
-        self._check_on()
+    def _change_acl(self, request: Command, connection: Connection) -> Saving:
+        self._check_sender(request, connection)
         acl = AclInfo.decode(request.body) if request.body else AclInfo()
         if not acl.policies:
             raise _failed("The body of acl is null")
@@ -165,11 +163,11 @@ class AuthHandler:
             raise _refused(f"{subject} would have more than {MAX_RULES} rules")
         merged = _merged(held, policies) if old is not None else policies
         self._acls.put(subject, AclInfo(subject=subject, policies=merged))
-        return self._saved(request)
+        return self._saved(request, connection)
 
     def delete_acl(self, request: Command, connection: Connection) -> Saving:
         """Remove the rule about a resource; without a resource, all rules of a user."""
-        self._check_on()
+        self._check_sender(request, connection)
         header = request.header(DeleteAclRequestHeader)
         subject = self._known_subject(header.subject, "The subject is not exist.")
         acl = self._acls.get(subject)
@@ -186,11 +184,11 @@ class AuthHandler:
             self._acls.put(subject, AclInfo(subject=subject, policies=policies))
         else:
             self._acls.remove(subject)
-        return self._saved(request)
+        return self._saved(request, connection)
 
     def get_acl(self, request: Command, connection: Connection) -> Command:
         """Answer the rules of a user; no body if there is none."""
-        self._check_on()
+        self._check_sender(request, connection)
         subject = self._known_subject(
             request.header(AclRequestHeader).subject, "The subject is not exist."
         )
@@ -199,7 +197,7 @@ class AuthHandler:
 
     def list_acls(self, request: Command, connection: Connection) -> Command:
         """Answer the rules whose subjects and resources contain the filters."""
-        self._check_on()
+        self._check_sender(request, connection)
         header = request.header(ListAclsRequestHeader)
         part, wanted = header.subject_filter or "", header.resource_filter or ""
         acls = []
@@ -213,12 +211,18 @@ class AuthHandler:
 
     # -- shared
 
-    def _check_on(self) -> None:
-        if not self._is_on:
-            raise _failed(_IS_OFF)
+    def _check_sender(self, request: Command, connection: Connection) -> None:
+        if self._unguarded is not None:
+            self._unguarded.check(request, connection)
+
+    def _may_change_super(self, request: Command) -> bool:
+        """Whether the sender may make, change and remove super users."""
+        return self._unguarded is not None or self._is_super(request)
 
     def _is_super(self, request: Command) -> bool:
         """Whether the sender, whose signature was checked, is a super user."""
+        if self._unguarded is not None:
+            return False
         user = self._users.get(request.ext_fields.get(ACCESS_KEY, ""))
         return user is not None and user.user_type == SUPER
 
@@ -239,8 +243,13 @@ class AuthHandler:
             raise _refused(remark.format(subject) if is_change else remark)
         return subject
 
-    async def _saved(self, request: Command) -> Command:
+    def _saved(self, request: Command, connection: Connection) -> Saving:
         """Answer when both files hold what memory holds."""
+        if self._unguarded is not None:
+            self._unguarded.before_save(request, connection)
+        return self._kept(request)
+
+    async def _kept(self, request: Command) -> Command:
         for table in (self._users, self._acls):
             await table.kept(None)
         return request.reply()

@@ -3,18 +3,25 @@
 import json
 import logging
 import stat
+from typing import NamedTuple
 
 import pytest
 
 from rmq.access.config import AuthConfig
+from rmq.access.networks import LOOPBACK, networks
 from rmq.access.signature import signature_of, signed_content
-from rmq.errors import ConfigError
+from rmq.access.tables import UserTable
+from rmq.clock import SystemClock
+from rmq.errors import ConfigError, RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.client import RemotingClient
 from rmq.testing.broker import running_node
+from rmq_plugins.auth.handler import AuthHandler
+from rmq_plugins.auth.unguarded import Unguarded
 
+ENTRY = PolicyEntryInfo(resource="Topic:Orders", actions=["Pub"], decision="Allow")
 ROOT = ("root", "root-password")
 ON = {
     "authenticationEnabled": "true",
@@ -24,6 +31,13 @@ ON = {
         '{"accessKey":"inner","secretKey":"inner-password"}'
     ),
 }
+
+
+class Peer(NamedTuple):
+    """What the handler asks a connection for."""
+
+    remote_address: str
+    peer_host: str
 
 
 class Signer:
@@ -255,16 +269,85 @@ async def test_compiled_handlers_are_off_while_requests_are_checked(signer):
         assert refused.code == ResponseCode.NO_PERMISSION
 
 
-async def test_while_it_is_off_nobody_can_plant_a_user(tmp_path, nursery):
-    async with running_node(tmp_path / "store") as node:
-        client = RemotingClient()
-        await nursery.start(client.run)
+async def test_users_are_prepared_while_it_is_off(tmp_path, nursery, caplog):
+    """Nothing is enforced before the switch, and everything after it."""
+    folder = tmp_path / "store"
+    client = RemotingClient()
+    await nursery.start(client.run)
+    async with running_node(folder) as node:
         signer = Signer(client, node.address)
-        answer = await signer.create_user("eve", kind="Super", user=None)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "set authenticationEnabled=true" in answer.remark
+        for name, kind in (("ann", "Normal"), ("chief", "Super")):
+            answer = await signer.create_user(name, kind=kind, user=None)
+            assert answer.code == 0, answer.remark
+        rules = AclInfo(policies=[PolicyInfo(entries=[ENTRY])]).encode()
+        subject = {"subject": "User:ann"}
+        code = RequestCode.AUTH_CREATE_ACL
+        assert (await signer.ask(code, subject, rules, user=None)).code == 0
+        assert "count only after a start with authenticationEnabled=true" in caplog.text
+        listed = await signer.done(RequestCode.AUTH_LIST_USER, user=None)
+        assert b'"username":"chief"' in listed.body
+        assert b"password" not in listed.body
+        shown = await signer.done(RequestCode.AUTH_GET_ACL, subject, user=None)
+        assert b"Topic:Orders" in shown.body
         assert not node.broker.is_guarded
-        nursery.cancel_scope.cancel()
+        assert (await signer.send("Other", None)).code == 0
+        saved = folder / "config" / "auth"
+        assert stat.S_IMODE(saved.stat().st_mode) == 0o700
+        assert set(json.loads((saved / "users.json").read_text())["users"]) == {
+            "ann",
+            "chief",
+        }
+    async with running_node(folder, ON) as node:
+        signer = Signer(client, node.address)
+        assert (await signer.send("Orders", ("ann", "pw"))).code == 0
+        refused = await signer.send("Other", ("ann", "pw"))
+        assert refused.code == ResponseCode.NO_PERMISSION
+        listed = await signer.done(RequestCode.AUTH_LIST_USER, user=("chief", "pw"))
+        assert {user["username"] for user in json.loads(listed.body)} == {
+            "ann", "chief", "inner", "root",
+        }  # fmt: skip
+    nursery.cancel_scope.cancel()
+
+
+async def test_while_it_is_off_a_claimed_key_shows_no_password(tmp_path, nursery):
+    """Nobody checks the signature, so a super user's name proves nothing."""
+    client = RemotingClient()
+    await nursery.start(client.run)
+    async with running_node(tmp_path / "store") as node:
+        signer = Signer(client, node.address)
+        await signer.create_user("chief", "a-secret", kind="Super", user=None)
+        chief = ("chief", "guessed")
+        listed = await signer.done(RequestCode.AUTH_LIST_USER, user=chief)
+        assert b"a-secret" not in listed.body
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("code", range(3001, 3011))
+async def test_while_it_is_off_other_hosts_cannot_plant_a_user(code, tmp_path):
+    request = Command.request(code)
+    unguarded = Unguarded(LOOPBACK + networks("k", "10.1.0.0/16"), tmp_path)
+    handler = AuthHandler(UserTable(tmp_path, SystemClock()), None, unguarded)
+    method = {
+        3001: handler.create_user, 3002: handler.update_user,
+        3003: handler.delete_user, 3004: handler.get_user, 3005: handler.list_users,
+        3006: handler.create_acl, 3007: handler.update_acl, 3008: handler.delete_acl,
+        3009: handler.get_acl, 3010: handler.list_acls,
+    }[code]  # fmt: skip
+    for source, peer in (
+        ("192.0.2.7", "192.0.2.7"), ("127.0.0.1", "192.0.2.7"), ("192.0.2.7", "::1"),
+    ):  # fmt: skip
+        with pytest.raises(RequestRejected, match=r"rmq\.auth\.adminFrom") as refusal:
+            method(request, Peer(f"{source}:4711", peer))
+        assert refusal.value.code == ResponseCode.NO_PERMISSION
+    assert not list(tmp_path.iterdir())
+    unguarded.check(request, Peer("10.1.2.3:4711", "10.1.2.3"))
+    unguarded.check(request, Peer("::1:4711", "127.0.0.1"))
+
+
+async def test_without_users_nothing_is_written_while_it_is_off(tmp_path):
+    async with running_node(tmp_path / "store"):
+        pass
+    assert not (tmp_path / "store" / "config" / "auth").exists()
 
 
 async def test_passwords_and_signatures_stay_out_of_the_log(signer, caplog):

@@ -1,0 +1,51 @@
+"""Requests about users and rules while access control is off.
+
+An operator prepares users before the switch. Until then nothing is enforced, so a
+request may come from the broker's own host and `rmq.auth.adminFrom` only: otherwise
+anybody who can reach the port could leave a super user for later. Nobody sees
+passwords.
+"""
+
+import logging
+from pathlib import Path
+
+from rmq.access.networks import Network, are_within
+from rmq.access.tables import make_private
+from rmq.errors import RequestRejected
+from rmq.plugin import Connection, Foreign
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+
+class Unguarded:
+    """Who may send these requests, and what the log says about changes."""
+
+    def __init__(self, admins: tuple[Network, ...], folder: Path) -> None:
+        self._admins = admins
+        self._folder = folder
+
+    def check(self, request: Command, connection: Connection) -> None:
+        """Raise `RequestRejected` unless the source and the peer are listed."""
+        source = connection.remote_address.rpartition(":")[0]
+        if not are_within((source, connection.peer_host), self._admins):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"while access control is off, the broker accepts request "
+                f"{request.code} from its own host only, not from {source}: add that "
+                "address to rmq.auth.adminFrom, or set authenticationEnabled=true and "
+                "initAuthenticationUser, start the broker again and sign with that "
+                "user",
+            )
+
+    def before_save(self, request: Command, connection: Connection) -> None:
+        """Make the folder of the files private, and say that nothing is enforced."""
+        make_private(self._folder)
+        logger.warning(
+            "%s of %s changes users or rules; access control is off, so they count "
+            "only after a start with authenticationEnabled=true and "
+            "authorizationEnabled=true",
+            RequestCode(request.code).name,
+            Foreign(connection.remote_address),
+        )
