@@ -46,20 +46,25 @@ MAX_REASONS = 16
 
 
 class Outcome(NamedTuple):
-    """The result of a change: new texts by key, or the reason of each refusal."""
+    """The result of a change: new texts by key, or the reason of each refusal.
+
+    `ignored` has the keys that do not exist, each with a sentence.
+    """
 
     changed: dict[str, str]
     refused: dict[str, str]
+    ignored: dict[str, str]
 
     @property
     def remark(self) -> str:
-        """The refused keys with their reasons, in one line."""
+        """The refused keys, else the ignored ones, with their reasons, in one line."""
+        named = self.refused or self.ignored
         reasons = [
             f"{shortened(key)}: {reason}"
-            for key, reason in islice(self.refused.items(), MAX_REASONS)
+            for key, reason in islice(named.items(), MAX_REASONS)
         ]
-        if len(self.refused) > MAX_REASONS:
-            reasons.append(f"and {len(self.refused) - MAX_REASONS} more")
+        if len(named) > MAX_REASONS:
+            reasons.append(f"and {len(named) - MAX_REASONS} more")
         return "; ".join(reasons)
 
 
@@ -79,41 +84,48 @@ def read_changes(body: bytes) -> dict[str, str]:
 
 
 def apply_changes(
-    changes: Mapping[str, str], configs: Sequence[object], path: str = ""
+    changes: Mapping[str, str],
+    configs: Sequence[object],
+    path: str = "",
+    *,
+    ignores_unknown: bool = False,
 ) -> Outcome:
     """Change keys of these instances and of the file, if every one may be changed.
 
+    A key that does not exist is refused, or ignored as by Java's brokers.
     ConfigError if the file cannot be written; nothing is changed then.
     """
     if len(changes) > MAX_CHANGES:
         raise ConfigError(f"{len(changes)} keys at once; at most {MAX_CHANGES}")
     places = _places(configs)
     refused: dict[str, str] = {}
+    ignored: dict[str, str] = {}
     values: list[tuple[_Place, Any]] = []
-    unknown = 0
     for key, text in changes.items():
         if key not in places:
-            unknown += 1
-            refused[key] = _why_unknown(key, places if unknown <= MAX_HINTS else ())
+            hints = places if len(ignored) < MAX_HINTS else ()
+            ignored[key] = _why_unknown(key, hints)
             continue
         try:
             values += _values_of(text, places[key])
         except ConfigError as error:
             refused[key] = str(error)
-    if refused or not changes:
-        return Outcome({}, refused)
+    if not ignores_unknown:
+        refused, ignored = ignored | refused, {}
+    if refused or not values:
+        return Outcome({}, refused, ignored)
     try:
         _check_together(configs, values)
     except ConfigError as error:
-        return Outcome({}, dict.fromkeys(changes, str(error)))
+        reasons = {place.mark.key: str(error) for place, _ in values}
+        return Outcome({}, reasons, ignored)
     texts = {place.mark.key: as_text(value) for place, value in values}
     if path:
         rewrite(Path(path), texts)
-    assert values, "a change without a refusal changes something"
     for place, value in values:
         assert place.mark.key in changes, place.mark.key
         object.__setattr__(place.config, place.field, value)
-    return Outcome(texts, {})
+    return Outcome(texts, {}, ignored)
 
 
 def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:

@@ -29,7 +29,9 @@ kill -HUP <pid>                                read the file again
 A key marked "live" may change while the process runs. Either edit the file and send
 SIGHUP, or use `mqadmin updateBrokerConfig` (request 25) and `updateNamesrvConfig`
 (318), which also rewrite the file and save the old one as `.bak`. rmq refuses the whole
-change if a key is unknown, not live or out of its limits, and the answer names the key.
+change if a key is not live or out of its limits, and the answer names the key. The name
+server refuses unknown keys, too; the broker ignores them as Java does, with a line in
+its log.
 At a SIGHUP, rmq logs the changed keys that are not live; they take effect at the next
 start.
 

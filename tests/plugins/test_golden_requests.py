@@ -23,7 +23,6 @@ EXCEPTIONS = {
     ("broker", 29): "a batch whose lengths lie is illegal (13), not an exception (1)",
     ("broker", 84): "what a pull wants is not kept for groups without members",
     ("broker", 101): "tags newer than the heartbeat are served unfiltered, not 25",
-    ("broker", 169): "unknown keys are refused by name, not passed over",
     ("broker", 170): "keys that cannot change while the broker runs are refused",
     ("broker", 173): "reads of old messages are not slowed down",
     ("broker", 174): "there is no read-ahead mode to set",

@@ -1,15 +1,19 @@
 """Requests 25 and 26: the configuration in effect, as text of Java's properties.
 
 25 changes keys that are declared dynamic, all of a request or none, in the process and
-in its file, and names every key that it refuses.
+in its file, and names every key that it refuses. A key that rmq does not have is
+ignored as by Java; the log and the remark of the answer name it.
 """
 
+import logging
 from typing import Any, Final
 
 from rmq.errors import ConfigError, RequestRejected
 from rmq.plugin import (
     BrokerContext,
     Connection,
+    Foreign,
+    SparseLog,
     apply_changes,
     as_properties,
     parse_properties,
@@ -21,6 +25,11 @@ from rmq.protocol.headers.admin import GetBrokerConfigResponseHeader
 
 MAX_TEXT_SIZE: Final = 65_536
 BLACK_LIST_REMARK: Final = "Can not update config in black list."
+BLACK_LIST: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
+"""Keys that Java refuses; some of them do not exist here."""
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
 
 
 class ConfigurationHandler:
@@ -44,8 +53,16 @@ class ConfigurationHandler:
             )
         try:
             changes = parse_properties(request.body)
+            if forbidden := sorted(BLACK_LIST & changes.keys()):
+                raise RequestRejected(
+                    ResponseCode.NO_PERMISSION,
+                    f"{BLACK_LIST_REMARK} {', '.join(forbidden)}",
+                )
             outcome = apply_changes(
-                changes, self._configs(), self._broker.config.config_path
+                changes,
+                self._configs(),
+                self._broker.config.config_path,
+                ignores_unknown=True,
             )
         except ConfigError as error:
             raise RequestRejected(
@@ -61,6 +78,13 @@ class ConfigurationHandler:
                 counter=self._version.counter + 1,
             )
             self._broker.config_changed(outcome.changed)
+        if outcome.ignored:
+            logger.warning(
+                "updateBrokerConfig of %s: ignored: %s",
+                Foreign(connection.remote_address),
+                Foreign(outcome.remark),
+            )
+            return request.reply(remark=f"ignored: {outcome.remark}")
         return request.reply()
 
     def _configs(self) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from rmq.cli.admin.command import (
 )
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.errors import PeerError
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode
 
 
@@ -188,7 +189,9 @@ def update_broker_config(
     body = f"{key}={value}\n".encode()
     asked = targets(admin, broker, cluster, slaves=every)
     for each in asked:
-        admin.ask(each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        answer = admin.ask(each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        if answer.remark:
+            raise AnswerRefused(each.address, answer.code, answer.remark)
     return [f"update broker config success, {each.address}" for each in asked]
 
 

@@ -67,9 +67,8 @@ def test_dynamic_keys_change(caller, options):
         ("plugin.x.depth=many", 16, "it must be a whole number"),
         ("storePathRootDir=/tmp", 16, "storePathRootDir: it cannot be changed"),
         ("brokerConfigPath=x", 16, "Can not update config in black list."),
-        ("sendThreadPoolQueueCapacity=9", 16, "has no effect in rmq"),
-        ("plugin.x.dpth=3", 16, "did you mean plugin.x.depth?"),
-        ("nonsense", 16, "nonsense: unknown key"),
+        ("rocketmqHome=x", 16, "Can not update config in black list. rocketmqHome"),
+        ("nonsense=1\nstorePathRootDir=/tmp", 16, "storePathRootDir: it cannot be"),
         ("a=\\uZZZZ", 1, "string2Properties error"),
         ("#" + "x" * 65_536, 29, "more than 65536 bytes"),
     ],
@@ -80,6 +79,25 @@ def test_changes_that_are_refused(caller, options, text, code, remark):
     assert answer.code == code
     assert remark in answer.remark
     assert (options.depth, options.name) == (5, "a"), "all of a request or none"
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        ("sendThreadPoolQueueCapacity=9", "has no effect in rmq"),
+        ("plugin.x.dpth=3", "did you mean plugin.x.depth?"),
+        ("nonsense", "ignored: nonsense: unknown key"),
+    ],
+)
+def test_keys_that_do_not_exist_are_ignored_with_a_line(
+    caller, options, caplog, text, remark
+):
+    body = b"plugin.x.name=b\n" + text.encode()
+    answer = caller.call(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+    assert answer.code == 0
+    assert remark in answer.remark
+    assert remark in caplog.text
+    assert (options.depth, options.name) == (5, "b")
 
 
 def group(name, **more):
