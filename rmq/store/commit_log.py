@@ -52,6 +52,8 @@ class CommitLog(LogTail):
         self.files = files
         self._allocator = allocator
         self._folder_descriptor = -1
+        self.reads_ahead = True
+        """Whether the kernel reads ahead in full files."""
         self.reader = LogReader(files.files)
 
     @property
@@ -162,9 +164,20 @@ class CommitLog(LogTail):
         if file is not None and file.write_position < file.size:
             self._allocator.ensure(file, file.write_position + _BLANK)
             self.end_file()
-            file.expect_writes(writing=False)
+            self.expect_reads(file)
         self.file = self.files.roll()
         return self.file
+
+    def expect_reads(self, file: MappedFile) -> None:
+        """Tell the kernel that nobody writes to this file any more."""
+        file.expect_writes(writing=not self.reads_ahead)
+
+    def set_read_ahead(self, *, enabled: bool) -> None:
+        """Let the kernel read ahead in full files, or only read what is asked for."""
+        self.reads_ahead = enabled
+        for file in self.files.files:
+            if file is not self.file:
+                self.expect_reads(file)
 
     def read(self, offset: int, size: int) -> bytes | None:
         """Copy stored bytes; None if they are not all in one file."""

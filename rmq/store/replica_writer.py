@@ -153,7 +153,7 @@ class ReplicaWriter:
         if file is not None and file.write_position < file.size:
             return file
         if file is not None:
-            file.expect_writes(writing=False)
+            self._log.expect_reads(file)
             return self._log.next_file()
         if offset % self._files.file_size:
             raise Diverged(

@@ -294,9 +294,21 @@ async def test_exports(node, shown, topic, tmp_path):
 
 
 async def test_what_is_not_there(node, run):
-    result = await run("getColdDataFlowCtrInfo", "-b", node.address, "-g", "x")
+    result = await run("getBrokerEpoch", "-b", node.address)
     assert result.exit_code == 1
-    assert "limit them with maxTransferBytesOnMessageInDisk" in result.stderr
+    assert "a broker's role is brokerRole in its file" in result.stderr
+
+
+async def test_thresholds_for_old_messages(node, shown):
+    broker = ("-b", node.address)
+    await shown("updateColdDataFlowCtrGroupConfig", *broker, "-g", "G", "-v", "1024")
+    info = (await shown("getColdDataFlowCtrInfo", *broker))[node.address]
+    assert info["configTable"] == {"G": 1024}
+    await shown("removeColdDataFlowCtrGroupConfig", *broker, "-g", "G")
+    info = (await shown("getColdDataFlowCtrInfo", *broker))[node.address]
+    assert info["configTable"] == {}
+    await shown("setCommitLogReadAheadMode", *broker, "-m", "1")
+    assert not node.broker.context.store.log.reads_ahead
 
 
 async def test_tables(run, topic):

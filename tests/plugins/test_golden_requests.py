@@ -24,8 +24,6 @@ EXCEPTIONS = {
     ("broker", 84): "what a pull wants is not kept for groups without members",
     ("broker", 101): "tags newer than the heartbeat are served unfiltered, not 25",
     ("broker", 170): "keys that cannot change while the broker runs are refused",
-    ("broker", 173): "reads of old messages are not slowed down",
-    ("broker", 174): "there is no read-ahead mode to set",
     ("broker", 175): "there is no RocksDB to ask about",
     ("broker", 188): "a client whose clock is wrong gets messages, too",
     ("broker", 209): "there is no controller",

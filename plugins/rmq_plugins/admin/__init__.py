@@ -69,6 +69,12 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
         RequestCode.CLEAN_UNUSED_TOPIC: "unused_topics",
         RequestCode.DELETE_EXPIRED_COMMITLOG: "log_files",
     },
+    ("cold_data", "ColdDataHandler"): {
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: "update",
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "remove",
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "show",
+        RequestCode.SET_COMMITLOG_READ_MODE: "set_read_mode",
+    },
     ("replication", "ReplicationHandler"): {
         RequestCode.EXCHANGE_BROKER_HA_INFO: "exchange",
         RequestCode.GET_BROKER_HA_STATUS: "status",

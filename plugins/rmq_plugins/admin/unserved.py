@@ -15,10 +15,6 @@ _ROCKSDB: Final = (
     "nothing is stored in RocksDB; queues and tables are files that rmq store inspect "
     "shows"
 )
-_COLD: Final = (
-    "reads of old messages are not slowed down; limit them with "
-    "maxTransferBytesOnMessageInDisk and maxTransferCountOnMessageInDisk"
-)
 _STATIC: Final = (
     "there are no static topics; create an ordinary one with updateTopic on each broker"
 )
@@ -37,12 +33,6 @@ ADVICE: Final = {
     RequestCode.UPDATE_CONTROLLER_CONFIG: _CONTROLLER,
     RequestCode.GET_CONTROLLER_CONFIG: _CONTROLLER,
     RequestCode.CLEAN_BROKER_DATA: _CONTROLLER,
-    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
-    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _COLD,
-    RequestCode.SET_COMMITLOG_READ_MODE: (
-        "the kernel decides how far to read ahead; there is no mode to set"
-    ),
     RequestCode.SWITCH_TIMER_ENGINE: "there is one timer engine; nothing to switch",
     RequestCode.GET_BROKER_LITE_INFO: _LITE,
     RequestCode.GET_PARENT_TOPIC_INFO: _LITE,

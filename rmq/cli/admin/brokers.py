@@ -205,6 +205,20 @@ def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> S
     return [f"master flush offset of {broker} is {offset}"]
 
 
+@admin_command("exportPopRecord")
+@broker_or_cluster
+@flag("-d", "--dryRun", "is_dry", default=False)
+def export_pop_record(
+    admin: AdminClient, broker: str | None, cluster: str | None, *, is_dry: bool
+) -> Shown:
+    """Ask each broker; a dry run only lists them."""
+    asked = targets(admin, broker, cluster)
+    for each in asked:
+        if not is_dry:
+            admin.ask(each.address, RequestCode.POP_ROLLBACK)
+    return [f"{each.address} success" for each in asked]
+
+
 @admin_command("haStatus")
 @broker_or_cluster
 @click.option(

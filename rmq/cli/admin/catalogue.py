@@ -21,7 +21,6 @@ class Entry(NamedTuple):
 UNSERVED: Final[dict[str, int]] = {
     "updateStaticTopic": 513,
     "remappingStaticTopic": 513,
-    "exportPopRecord": 200056,
     "getSyncStateSet": 1006,
     "getBrokerEpoch": 1007,
     "getControllerMetaData": 1005,
@@ -29,10 +28,6 @@ UNSERVED: Final[dict[str, int]] = {
     "updateControllerConfig": 1009,
     "electMaster": 1002,
     "cleanBrokerMetadata": 1011,
-    "getColdDataFlowCtrInfo": 2003,
-    "updateColdDataFlowCtrGroupConfig": 2001,
-    "removeColdDataFlowCtrGroupConfig": 2002,
-    "setCommitLogReadAheadMode": 2004,
     "rocksDBConfigToJson": 355,
     "checkRocksdbCqWriteProgress": 354,
     "switchTimerEngine": 5001,
@@ -192,6 +187,29 @@ ENTRIES: Final[dict[str, Entry]] = {
     ),
     "updateBrokerConfig": Entry(
         "brokers", (CLUSTER, 25), "Change one key of running brokers."
+    ),
+    "exportPopRecord": Entry(
+        "brokers",
+        (CLUSTER, 200056),
+        "Let a broker store what it keeps of POP for Java's other form; rmq has one.",
+    ),
+    "getColdDataFlowCtrInfo": Entry(
+        "cold_data",
+        (CLUSTER, 2003),
+        "Show the groups with a threshold for old messages, which slows nobody down.",
+    ),
+    "updateColdDataFlowCtrGroupConfig": Entry(
+        "cold_data",
+        (CLUSTER, 2001),
+        "Set a group's threshold for old messages, which slows nobody down.",
+    ),
+    "removeColdDataFlowCtrGroupConfig": Entry(
+        "cold_data", (CLUSTER, 2002), "Remove a group's threshold for old messages."
+    ),
+    "setCommitLogReadAheadMode": Entry(
+        "cold_data",
+        (CLUSTER, 2004),
+        "Let the kernel read ahead in the log (0), or not (1).",
     ),
     "resetMasterFlushOffset": Entry(
         "brokers",

@@ -14,6 +14,7 @@ import trio
 
 from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
+from rmq.broker.register import MethodOnUse
 from rmq.cli.admin.catalogue import ENTRIES, LOCAL, UNSERVED
 from rmq.client.admin import AdminClient
 from rmq.config import build
@@ -102,8 +103,10 @@ names of topics, groups and brokers, which it asks the name server (zsh and fish
 
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
 [configuration.md](configuration.md), in the process and in its file; others are
-refused by name. Statistics (`statsAll`, 315) hold sums and rates over the last minute,
-hour and day: `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
+refused by name. A key that rmq does not have is ignored, as by Java; the broker's log
+and the remark of the answer name it, and `rmq admin` fails with the remark. Statistics
+(`statsAll`, 315) hold sums and rates over the last minute, hour and day:
+`TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
 `GROUP_GET_NUMS`, `GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`,
 `SNDBCK_PUT_NUMS`, `SNDBCK2DLQ_TIMES`, `COMMIT_NUMS`, `ROLLBACK_NUMS`,
 `BROKER_PUT_NUMS`, `BROKER_GET_NUMS`. A broker has at most 20,000 items, and drops those
@@ -209,11 +212,14 @@ async def _look_at(node: nodes.Node) -> Served:
     context = node.broker.context
     handlers, advice = {}, {}
     for claim in context.registered.claims.values():
-        module = claim.handler.__module__.removeprefix("rmq_plugins.")
-        handlers[claim.code] = f"{module}.{claim.handler.__qualname__}"
-        if claim.handler.__qualname__ == "refuse":
+        handler = claim.handler
+        if isinstance(handler, MethodOnUse):
+            handler = handler.method()
+        module = handler.__module__.removeprefix("rmq_plugins.")
+        handlers[claim.code] = f"{module}.{handler.__qualname__}"
+        if handler.__qualname__ == "refuse":
             try:
-                claim.handler(Command(claim.code), None)  # type: ignore[arg-type] # unused
+                handler(Command(claim.code), None)  # type: ignore[arg-type] # unused
             except RequestRejected as refusal:
                 advice[claim.code] = refusal.remark.partition("supported: ")[2]
     names = await trio.to_thread.run_sync(_ask_name_server, node.name_servers[0])
