@@ -103,7 +103,7 @@ def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
     yield Family(
         "rocketmq_consumer_lag_messages",
         "gauge",
-        "messages between the committed offset and the end of the queue",
+        "messages between the committed or popped offset and the end of the queue",
         _lag(broker),
     )
     yield Family(
@@ -351,10 +351,12 @@ def _of_pair(broker: BrokerContext, topic: str, group: str) -> dict[str, str]:
 
 
 def _lag(broker: BrokerContext) -> Iterator[Sample]:
-    max_offset = broker.store.reads.max_offset
+    max_offset, reached = broker.store.reads.max_offset, broker.offsets.reached
     for topic, group in _pairs(broker):
         queues = broker.offsets.queues(group, topic)
-        lag = sum(max(0, max_offset(topic, q) - n) for q, n in queues.items())
+        lag = sum(
+            max(0, max_offset(topic, q) - reached(group, topic, q)) for q in queues
+        )
         yield Sample(lag, _of_pair(broker, topic, group))
 
 
@@ -363,8 +365,10 @@ def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         queues = broker.offsets.queues(group, topic)
         times = (
-            broker.store.reads.store_time_at(topic, q, QueueOffset(n))
-            for q, n in queues.items()
+            broker.store.reads.store_time_at(
+                topic, q, QueueOffset(broker.offsets.reached(group, topic, q))
+            )
+            for q in queues
         )
         first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))

@@ -104,7 +104,7 @@ class StatisticsHandler:
         }
 
     def _queue(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        consumed = max(0, self._offsets.query(group, topic, queue_id))
+        consumed = max(0, self._offsets.reached(group, topic, queue_id))
         last_ms = 0
         if consumed > 0:
             last = QueueOffset(consumed - 1)

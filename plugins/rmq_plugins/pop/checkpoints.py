@@ -129,6 +129,11 @@ class Checkpoints:
         """Return what is known of a queue since the start; None if it is nothing."""
         return self.queues.get((topic, group, queue_id))
 
+    def reached(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset after the last message that was popped, or -1."""
+        queue = self.queue(topic, group, queue_id)
+        return -1 if queue is None else queue.next
+
     def begin(self, topic: str, group: str, queue_id: int, offset: int) -> PopQueue:
         """Begin to pop a queue at an offset."""
         place, queue = (

@@ -14,6 +14,7 @@ class PopParts:
 
     def __init__(self, broker: BrokerContext, orders: Orders) -> None:
         checkpoints, records = Checkpoints(broker), PopRecords(broker)
+        broker.offsets.popped = checkpoints.reached
         self.reviver = Reviver(broker, checkpoints, records)
         pops = PopHandler(broker, checkpoints, self.reviver, orders)
         self.held = pops.held

@@ -46,6 +46,9 @@ class OffsetTable(JsonTable):
         self._large = {"offsetTable": self._texts}
         self._resets: dict[tuple[str, str, int], int] = {}
         self.on_reset: list[Callable[[str], None]] = []
+        self.popped: Callable[[str, str, int], int] | None = None
+        """Where a group that pops goes on in a queue, or -1."""
+
         self.compiled = CommitTable(self._commit_all)
         self._version_step = version_step
         self._copied: dict[str, dict[int, int]] = {}
@@ -141,6 +144,17 @@ class OffsetTable(JsonTable):
         """Return the committed offset, -1 if there is none."""
         queues = self._offsets.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
+
+    def reached(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset from which on a group lags behind, -1 if there is none.
+
+        It is the committed one; for a group that pops, the one after the last message
+        that it was given, although it may not have acked the messages before.
+        """
+        committed = self.query(group, topic, queue_id)
+        if self.popped is None:
+            return committed
+        return max(committed, self.popped(group, topic, queue_id))
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets by queue id."""

@@ -39,7 +39,7 @@ class QueueProgress(msgspec.Struct):
 
     first_ms: int
     offset: int
-    """Messages before it are done."""
+    """Messages before it are done, or were given to a group that pops."""
 
     end: int
     base: int = -1
@@ -136,15 +136,15 @@ class Progress:
         if config is None or is_broadcast or broker.topics.is_system(topic):
             self._replace(topic, group, {})
             return
-        committed = broker.offsets.queues(group, topic)
         before = self.groups.get(group, {}).get(topic, {})
         now: dict[int, QueueProgress] = {}
         for queue_id in range(config.read_queue_nums):
             queue = broker.store.queues.get(topic, queue_id)
             if queue is None:
                 continue
+            reached = broker.offsets.reached(group, topic, queue_id)
             found = self._look_at_queue(
-                broker, group, queue, committed.get(queue_id, -1), before.get(queue_id)
+                broker, group, queue, reached, before.get(queue_id)
             )
             if found is not None:
                 now[queue_id] = found
@@ -155,7 +155,7 @@ class Progress:
         broker: "BrokerContext",
         group: str,
         queue: ConsumeQueue,
-        committed: int,
+        reached: int,
         known: QueueProgress | None,
     ) -> QueueProgress | None:
         """Sample a queue; None if nothing waits there."""
@@ -163,14 +163,14 @@ class Progress:
         where = queue.topic, queue.queue_id
         end = int(broker.store.reads.max_offset(*where))
         low = int(queue.min_offset)
-        base = committed
-        if committed < 0:
+        base = reached
+        if reached < 0:
             base = known.base if known is not None and known.base >= 0 else end
             if broker.statistics.pulled(group, *where) >= 0:
                 base = min(base, low)
         offset = min(max(base, low), end)
         if known is None:
-            if offset == end and committed >= 0:
+            if offset == end and reached >= 0:
                 return None
             if self._count >= MAX_QUEUES:
                 self.unwatched += 1
@@ -179,9 +179,9 @@ class Progress:
                 now_ms, offset, end, still_since_ms=now_ms, rate_ms=now_ms,
                 rate_offset=offset, rate_end=end,
             )  # fmt: skip
-        known.base = -1 if committed >= 0 else base
+        known.base = -1 if reached >= 0 else base
         known.move(now_ms, offset, end)
-        return known if committed < 0 or offset < end else None
+        return known if reached < 0 or offset < end else None
 
     def _replace(self, topic: str, group: str, now: dict[int, QueueProgress]) -> None:
         topics = self.groups.get(group, {})

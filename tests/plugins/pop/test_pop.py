@@ -2,11 +2,14 @@
 
 import base64
 import json
+import re
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from rmq.http.java_metrics import Requests
+from rmq.http.java_metrics import families as java_families
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.testing import TrioClock
@@ -71,6 +74,36 @@ def test_the_committed_offset_stays_at_the_first_open_message(popping):
     assert popping.committed() == 0
     popping.ack(messages[1])
     assert popping.committed() == 3
+
+
+def test_a_group_lags_behind_by_what_it_was_not_given(popping):
+    """As with Java: what waits for an ack is no lag, until it comes back."""
+    fill(popping.caller)
+
+    def lag():
+        fields = {"consumerGroup": "G", "topic": "T"}
+        answer = popping.caller.call(RequestCode.GET_CONSUME_STATS, fields)
+        pattern = rb'"brokerOffset":(\d+),"consumerOffset":(\d+)'
+        rows = re.findall(pattern, answer.body)
+        assert len(rows) == 2
+        return sum(int(end) - int(reached) for end, reached in rows)
+
+    def shown():
+        requests = Requests([], {}, 0)
+        found = java_families(popping.caller.broker, requests)
+        families = {each.name: each for each in found}
+        samples = families["rocketmq_consumer_lag_messages"].samples
+        return {each.labels["topic"]: each.value for each in samples}
+
+    popping.pop(maxMsgNums=2)
+    assert lag() == 4
+    popping.pop()
+    assert (lag(), shown()["T"]) == (0, 0)
+    assert popping.committed() == 0
+    fill(popping.caller, count=2)
+    assert (lag(), shown()["T"]) == (2, 2)
+    popping.work(INVISIBLE_MS)
+    assert shown()["%RETRY%G_T"] == 6
 
 
 def test_no_byte_is_written_for_what_is_acked_in_time(popping):
