@@ -68,6 +68,9 @@ interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broke
 interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
 	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop
 
+interop-five: $(VENV)/.dev  ## the 5.x SDKs of five languages through Java's gRPC proxy; a table at the end
+	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop/test_five.py
+
 chaos: $(VENV)/.dev  ## a Java group reads in order while brokers and members come and go; SECONDS=600, SEED=7
 	$(BIN)/python tests/interop/order_chaos.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 

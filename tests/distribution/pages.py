@@ -48,8 +48,7 @@ class Shell:
         if block.startswith(("rmq broker", "rmq namesrv")):
             self._serve(block.strip())
             return ""
-        for shown, real in self._addresses.items():
-            block = block.replace(shown, real)
+        block = self.with_real_addresses(block)
         script = f"{self._checked(block)}\nexport -p > .variables"
         if (self._folder / ".variables").exists():
             script = f". ./.variables\n{script}"
@@ -66,6 +65,12 @@ class Shell:
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}"
         return done.stdout
+
+    def with_real_addresses(self, text: str) -> str:
+        """Replace the addresses that a page shows."""
+        for shown, real in self._addresses.items():
+            text = text.replace(shown, real)
+        return text
 
     @staticmethod
     def _checked(block: str) -> str:

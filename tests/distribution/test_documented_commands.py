@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.distribution, pytest.mark.timeout(900)]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ELSEWHERE = {
+    "grpc.md": "tests/examples: it needs Maven",
     "install.md": "test_wheels.py",
     "tutorials.md": "tests/examples: it needs Maven",
     "quickstart.md": "test_recording.py",

@@ -1,10 +1,11 @@
-"""The clients as fixtures, and a table client × scenario at the end.
+"""The clients as fixtures, and tables client × scenario at the end.
 
 What a machine lacks is shown as not run; what a client's own interface lacks as a dash.
 """
 
 import pytest
 
+from .five import SDKS
 from .toolchains import CLIENT_TOOLCHAINS
 
 NOT_OFFERED = "the client does not offer it"
@@ -50,15 +51,25 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_terminal_summary(terminalreporter):
-    if not TABLE:
-        return
-    clients = [kind().name for kind in CLIENT_TOOLCHAINS]
-    scenarios = list(dict.fromkeys(scenario for _, scenario in TABLE))
+    for title, toolchains in (
+        ("interop", CLIENT_TOOLCHAINS),
+        ("interop through the gRPC proxy", SDKS),
+    ):
+        names = [kind().name for kind in toolchains]
+        cells = {key: text for key, text in TABLE.items() if key[0] in names}
+        if cells:
+            terminalreporter.section(f"{title} (- is: {NOT_OFFERED})")
+            write_table(terminalreporter, names, cells)
+
+
+def write_table(terminalreporter, clients, outcomes):
+    scenarios = list(dict.fromkeys(scenario for _, scenario in outcomes))
     rows = [["", *clients]]
     for scenario in scenarios:
-        rows.append([scenario, *(TABLE.get((name, scenario), "") for name in clients)])
+        rows.append(
+            [scenario, *(outcomes.get((name, scenario), "") for name in clients)]
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    terminalreporter.section(f"interop (- is: {NOT_OFFERED})")
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         terminalreporter.write_line("  ".join(cells).rstrip())

@@ -52,6 +52,7 @@ class Driver:
                 env=plain_environment() | {"HOME": str(home)},
             )
         self.reports: list[dict[str, Any]] = []
+        self._has_ended = False
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -64,6 +65,7 @@ class Driver:
                     self.reports.append(json.loads(line))
                     self._changed.notify_all()
         with self._changed:
+            self._has_ended = True
             self._changed.notify_all()
 
     def of(self, event: str) -> list[dict[str, Any]]:
@@ -82,8 +84,9 @@ class Driver:
     ) -> None:
         """Wait until something that the driver said makes the condition true."""
         with self._changed:
-            met = self._changed.wait_for(condition, timeout_s)
-        assert met, f"{what}: not in {timeout_s} s\n{self.story()}"
+            self._changed.wait_for(lambda: self._has_ended or condition(), timeout_s)
+            met = condition()
+        assert met, f"{what}: not in {timeout_s} s, or it ended\n{self.story()}"
 
     def wait_ready(self) -> None:
         self.wait(lambda: bool(self.of("ready")), "ready")

@@ -30,11 +30,11 @@ def call(
                 return answer
 
 
-def make_topic(broker: str, topic: str, queues: int) -> None:
+def make_topic(broker: str, topic: str, queues: int, attributes: str = "") -> None:
     fields = {
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
         "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0, "order": "false",
+        "topicSysFlag": 0, "order": "false", "attributes": attributes,
     }  # fmt: skip
     answer = call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -1,0 +1,187 @@
+"""five_driver.py send|push|simple ENDPOINTS TOPIC COUNT [name=value ...], see five.py.
+
+Runs in a virtual environment of its own, with PyPI `rocketmq-python-client`.
+"""
+
+import hashlib
+import json
+import sys
+import threading
+import time
+
+from rocketmq import (
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
+)
+from rocketmq.grpc_protocol import FilterType
+
+NAME = "日本 é 😀"
+RETRY_PAUSE_S = 0.5
+_printing = threading.Lock()
+
+
+def say(**report) -> None:
+    with _printing:
+        print(json.dumps(report), flush=True)
+
+
+def body_of(number: int) -> bytes:
+    return f"message {number} 日本語 é 😀 {'x' * (number % 200)}".encode()
+
+
+def make(topic: str, number: int, options: dict[str, str]) -> Message:
+    message = Message()
+    message.topic = topic
+    message.body = body_of(number)
+    message.tag = f"Tag{number % 3}"
+    message.keys = f"Key{number}"
+    message.add_property("number", str(number))
+    message.add_property("name", NAME)
+    kind = options.get("kind", "normal")
+    if kind == "fifo":
+        message.message_group = f"group{number % 4}"
+    if kind in ("delay", "recall"):
+        message.delivery_timestamp = int(time.time()) + int(options["delay"]) // 1000
+    return message
+
+
+def say_received(message: Message) -> None:
+    properties = message.properties
+    digest = hashlib.sha256(message.body)
+    texts = (message.tag, *message.keys, properties["number"], properties["name"])
+    for text in texts:
+        digest.update(b"\0" + text.encode())
+    say(
+        event="received",
+        number=int(properties["number"]),
+        digest=digest.hexdigest(),
+        attempt=message.delivery_attempt,
+        at=int(time.time() * 1000),
+        due=message.delivery_timestamp,
+    )
+
+
+class Checker(TransactionChecker):
+    def check(self, message: Message) -> TransactionResolution:
+        say(event="checked", number=int(message.properties["number"]))
+        return TransactionResolution.COMMIT
+
+
+def send(configuration, topic: str, count: int, options: dict[str, str]) -> None:
+    kind = options.get("kind", "normal")
+    checker = Checker() if kind == "transaction" else None
+    producer = Producer(configuration, (topic,), checker=checker)
+    producer.startup()
+    first = int(options.get("first", 0))
+    for number in range(first, first + count):
+        while not send_one(producer, topic, number, kind, options):
+            time.sleep(RETRY_PAUSE_S)
+        time.sleep(int(options.get("every", 0)) / 1000)
+    say(event="sent")
+    if kind == "transaction":
+        sys.stdin.read()
+    producer.shutdown()
+    say(event="done", count=count)
+
+
+def send_one(producer, topic: str, number: int, kind: str, options) -> bool:
+    message = make(topic, number, options)
+    try:
+        if kind == "transaction":
+            transaction = producer.begin_transaction()
+            producer.send(message, transaction)
+            if number % 3 == 0:
+                transaction.commit()
+            elif number % 3 == 1:
+                transaction.rollback()
+            return True
+        receipt = producer.send(message)
+        if kind == "recall" and number % 2:
+            producer.recall_message(topic, receipt.recall_handle)
+    except Exception as error:
+        if "retry" not in options:
+            raise
+        say(event="warned", error=str(error))
+        return False
+    return True
+
+
+def expression(options: dict[str, str]) -> FilterExpression:
+    if "sql" in options:
+        return FilterExpression(options["sql"], FilterType.SQL)
+    return FilterExpression(options.get("tags", "*"))
+
+
+class Listener(MessageListener):
+    def __init__(self, failures: int) -> None:
+        self._failures = failures
+
+    def consume(self, message: Message) -> ConsumeResult:
+        say_received(message)
+        if message.delivery_attempt <= self._failures:
+            return ConsumeResult.FAILURE
+        return ConsumeResult.SUCCESS
+
+
+def push(configuration, topic: str, options: dict[str, str]) -> None:
+    listener = Listener(int(options.get("fail", 0)))
+    wanted = {topic: expression(options)}
+    consumer = PushConsumer(configuration, options["group"], listener, wanted)
+    consumer.startup()
+    say(event="ready")
+    sys.stdin.read()
+    consumer.shutdown()
+    say(event="done", count=0)
+
+
+def simple(configuration, topic: str, count: int, options: dict[str, str]) -> None:
+    consumer = SimpleConsumer(
+        configuration, options["group"], {topic: expression(options)}, 5
+    )
+    consumer.startup()
+    say(event="ready")
+    done: set[int] = set()
+    while len(done) < count:
+        try:
+            take(consumer, done, options)
+        except Exception as error:
+            say(event="warned", error=str(error))
+            time.sleep(RETRY_PAUSE_S)
+    consumer.shutdown()
+    say(event="done", count=len(done))
+
+
+def take(consumer, done: set[int], options: dict[str, str]) -> None:
+    """Ack what one request brings, but for what `change` and `forget` say."""
+    change, forget = int(options.get("change", 0)), int(options.get("forget", 0))
+    for message in consumer.receive(16, int(options.get("invisible", 15))) or ():
+        say_received(message)
+        if change and message.delivery_attempt == 1:
+            consumer.change_invisible_duration(message, change)
+        elif message.delivery_attempt > forget:
+            consumer.ack(message)
+            done.add(int(message.properties["number"]))
+
+
+def main() -> None:
+    scenario, endpoints, topic, count, *rest = sys.argv[1:]
+    options = dict(option.split("=", 1) for option in rest)
+    configuration = ClientConfiguration(endpoints, Credentials(), "", 5)
+    if scenario == "send":
+        send(configuration, topic, int(count), options)
+    elif scenario == "push":
+        push(configuration, topic, options)
+    else:
+        simple(configuration, topic, int(count), options)
+
+
+main()
