@@ -109,7 +109,8 @@ class TlsConfig(Configuration):
     test_mode: bool = option(
         False,
         key="tls.test.mode.enable",
-        doc="no effect: rmq makes no certificates of its own",
+        doc="without tls.server.certPath, make a certificate at each start that nobody "
+        "has signed; for tests, needs the extra test-tls",
     )
     ciphers: str = option(
         "", key="tls.ciphers", doc="ciphers up to TLS 1.2, by OpenSSL's names"
@@ -131,7 +132,8 @@ def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
     if path.is_file():
         values = {**read_properties(path), **values}
     config = build(TlsConfig, values)
-    if config.mode is TlsMode.enforcing and not config.cert_path:
+    has_certificate = config.cert_path or config.test_mode
+    if config.mode is TlsMode.enforcing and not has_certificate:
         raise ConfigError(
             "tls.server.mode=enforcing: set a certificate and its key with "
             "tls.server.certPath and tls.server.keyPath"
@@ -192,17 +194,32 @@ class WatchedContext:
 
 
 def server_context(config: TlsConfig) -> WatchedContext | None:
-    """Return the context of our ports; None if no certificate is configured."""
-    if config.mode is TlsMode.disabled or not config.cert_path:
+    """Return the context of our ports; None if no certificate is configured.
+
+    In test mode it makes one, which the log says.
+    """
+    is_made = config.test_mode and not config.cert_path
+    if config.mode is TlsMode.disabled or not (config.cert_path or is_made):
         return None
+    if is_made:
+        logger.warning(
+            "tls.test.mode.enable=true: TLS with a certificate that was made now and "
+            "that nobody has signed; set tls.server.certPath to prove who this is"
+        )
 
     def make() -> ssl.SSLContext:
         context = _hardened(ssl.PROTOCOL_TLS_SERVER, config)
         # gRPC clients say nothing to a server that does not take HTTP/2
         context.set_alpn_protocols([http2.ALPN_NAME])
-        context.load_cert_chain(
-            config.cert_path, config.key_path or None, config.key_password or ""
-        )
+        if is_made:
+            # imported on use: only tests have it
+            from rmq.remoting.self_signed import add_self_signed
+
+            add_self_signed(context)
+        else:
+            context.load_cert_chain(
+                config.cert_path, config.key_path or None, config.key_password or ""
+            )
         if config.client_auth is not ClientAuth.none:
             context.load_verify_locations(config.trust_path)
             is_required = config.client_auth is ClientAuth.require

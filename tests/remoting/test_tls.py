@@ -3,6 +3,7 @@
 import os
 import shutil
 import ssl
+import sys
 
 import pytest
 import trio
@@ -391,3 +392,31 @@ def test_a_mapped_address_is_the_address_itself():
 
     assert plain_address(("::ffff:192.0.2.1", 5)) == ("192.0.2.1", 5)
     assert plain_address(("2001:db8::1", 5)) == ("2001:db8::1", 5)
+
+
+async def test_a_certificate_for_tests_that_nobody_has_signed(tmp_path, caplog):
+    settings = {"tls.test.mode.enable": "true", "tls.server.mode": "enforcing"}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    seen = []
+    for name in ("a", "b"):
+        async with running_node(tmp_path / name, settings) as node:
+            port = int(node.address.rpartition(":")[2])
+            async with await connect(port, context) as stream:
+                command = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+                assert (await ask(stream, command)).is_response
+                seen.append(stream.getpeercert(binary_form=True))
+    assert "that nobody has signed" in caplog.text
+    assert seen[0] != seen[1], "a new one at each start"
+
+
+def test_a_configured_certificate_counts_also_in_test_mode(server_files, caplog):
+    config = read_tls_config({**server_files, "tls.test.mode.enable": "true"})
+    assert server_context(config) is not None
+    assert "nobody has signed" not in caplog.text
+
+
+def test_test_mode_without_the_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigError, match=r"rmq\[test-tls\]"):
+        server_context(TlsConfig(test_mode=True))
