@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from rmq.broker.register import MethodOnUse
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 
 OWN = set(OwnRequestCode)
@@ -20,7 +21,8 @@ def test_table_is_true(caller):
         for row in ROW.finditer(TABLE.read_text())
     }
     registered = {}
-    for code, handler in caller.handlers.items():
+    for code, claimed in caller.handlers.items():
+        handler = claimed.method() if isinstance(claimed, MethodOnUse) else claimed
         _package, plugin, module = handler.__module__.split(".")
         registered[code] = (
             (OwnRequestCode if code in OWN else RequestCode)(code).name,
