@@ -44,7 +44,7 @@ class Connections:
         self._on_lost = on_lost
         self._on_deadline = on_deadline
         self._greeted_now: set[Connection] = set()
-        self._locks: dict[str, Lock] = {}
+        self._turns: dict[str, _Turn] = {}
         self._wires: Wires | None = None
         self._failures: dict[str, tuple[int, float]] = {}
 
@@ -59,17 +59,19 @@ class Connections:
             return found
         # Held across the connect: two callers must not open two connections.
         wires = self._wires = self._wires or current_wires()
-        lock = self._locks.get(address)
-        if lock is None:
-            lock = self._locks[address] = wires.lock()
+        turn = self._turns.get(address)
+        if turn is None:
+            turn = self._turns[address] = _Turn(wires.lock())
+        turn.users += 1
         try:
-            async with lock:
+            async with turn.lock:
                 found = self.open.get(address)
                 if found is None or not found.is_open:
                     found = await self._open(wires, address, greet)
         finally:
-            if not lock.locked():
-                self._locks.pop(address, None)
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[address]
         return found
 
     async def _open(
@@ -132,3 +134,11 @@ class Connections:
             connection.close()
         for connection in connections:
             await connection.wire.closed()
+
+
+class _Turn:
+    """The lock of an address, and how many tasks have it or wait for it."""
+
+    def __init__(self, lock: Lock) -> None:
+        self.lock = lock
+        self.users = 0

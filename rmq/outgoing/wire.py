@@ -93,9 +93,6 @@ class Lock(Protocol):
     ) -> None:
         """Give it to the next one."""
 
-    def locked(self) -> bool:
-        """Whether some task has it."""
-
 
 Connect = Callable[[tuple[str, int], Tls | None, Receiver, float], Awaitable[Wire]]
 """Opens a wire to a host and a port within so many seconds; OSError if that fails."""

@@ -239,6 +239,29 @@ async def test_two_callers_share_one_connect(server, client, nursery):
     assert [(await call.end()).code for call in calls] == [0, 0]
 
 
+async def test_a_caller_that_gives_up_leaves_the_connect_to_the_next(
+    server, client, nursery
+):
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await client.invoke(server.address, Command.request(1), 5_000)
+    assert scope.cancelled_caught
+    calls = [
+        Call(nursery, client.invoke, server.address, Command.request(code), 5_000)
+        for code in (2, 3)
+    ]
+    with trio.fail_after(5):
+        while not all(call.result for call in calls):
+            peer = await server.accept()
+            with contextlib.suppress(AssertionError):  # that of the one that gave up
+                for _ in calls:
+                    await peer.send((await peer.next()).reply())
+                for call in calls:
+                    await call.end()
+    assert len(client._connections.open) == 1
+    assert not client._connections._turns
+
+
 async def test_a_refused_address_is_left_alone_for_a_moment(client, mock_clock):
     address = free_address()
 
@@ -262,7 +285,7 @@ async def test_what_is_kept_of_dead_addresses_has_a_limit(client, monkeypatch):
         with pytest.raises(ConnectFailed):
             await client.invoke(f"127.0.1.{number}:1", Command.request(CODE), 1_000)
     assert len(client._connections._failures) <= 10
-    assert not client._connections._locks
+    assert not client._connections._turns
 
 
 async def test_an_address_is_reached_again_after_the_moment(
