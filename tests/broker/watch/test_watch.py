@@ -125,6 +125,27 @@ async def test_nobody_consumes(incident):
     assert incident.watch.progress.groups == {}
 
 
+async def test_a_group_that_pops_needs_no_members_to_be_there(incident):
+    """gRPC clients send no heartbeats; they pop through the proxy."""
+    client = await incident.connect()
+    await incident.send(5)
+    fields = {
+        "consumerGroup": "G", "topic": "T", "queueId": "0", "maxMsgNums": "4",
+        "invisibleTime": "900000", "pollTime": "0", "bornTime": "0", "initMode": "0",
+        "order": "false",
+    }  # fmt: skip
+    await ask(client, RequestCode.POP_MESSAGE, **fields)
+    await ask(client, RequestCode.POP_MESSAGE, **fields)
+    incident.pass_time(90)
+    assert incident.kinds() == []
+    await incident.send(2)
+    await incident.broker.next_turn()
+    incident.pass_time(20)
+    facts = incident.watch.group("G")
+    assert facts.lag == 2, facts
+    assert incident.kinds() == ["nobody"], facts
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("was_online", [True, False])
 async def test_nobody_is_named_within_15_s(incident, was_online, monkeypatch):
