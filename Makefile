@@ -62,6 +62,12 @@ distribution: $(VENV)/.dev  ## a fresh clone and `make run`, wheels in clean env
 examples: $(VENV)/.dev  ## the programs of examples/ in five languages, JUnit and Testcontainers
 	$(BIN)/pytest -q -s -m examples -o faulthandler_timeout=0 tests/examples
 
+console-test: $(VENV)/.browser  ## the console in Debian's Chromium: states, looks, axe-core, keys; 4 minutes
+	$(BIN)/pytest -q -rs -m browser -o faulthandler_timeout=0 tests/console
+
+console-pictures: $(VENV)/.browser  ## the pictures of docs/console.md, from a broker with a fixed seed
+	$(BIN)/python tests/console/pictures.py
+
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
 	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/interop/test_smoke.py
 
@@ -114,6 +120,9 @@ bench-growth: $(VENV)/.dev  ## many topics, members, pulls that wait, connection
 bench-steady: $(VENV)/.dev  ## 5,000 messages a second while consumers come and go; memory and times must stay flat; MINUTES=30
 	$(BIN)/python bench/steady.py $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
+bench-console: $(VENV)/.dev  ## the console: memory, CPU, pauses at 10,000 topics, first paint; 4 minutes
+	$(BIN)/python bench/console.py $(ARGS)
+
 bench-java: $(VENV)/.dev  ## rmq, Java RocketMQ 5.5.0, Redis (if installed) and a C echo side by side; 9 minutes
 	$(BIN)/python bench/compare_java.py
 
@@ -133,6 +142,10 @@ $(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
 $(VENV)/.dev: $(VENV)/.ready
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' > $(VENV)/dev.txt
 	$(BIN)/pip install -q --disable-pip-version-check -r $(VENV)/dev.txt
+	@touch $@
+
+$(VENV)/.browser: $(VENV)/.dev
+	$(BIN)/pip install -q --disable-pip-version-check 'selenium>=4.51,<5'
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev

@@ -21,6 +21,7 @@ from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
+from rmq.protocol.codes import OwnRequestCode as OwnCode
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import FILE_LINE, PER_TURN
@@ -128,7 +129,7 @@ def audited(context: "BrokerContext", code: int, handler: Handler) -> Handler:
         return handler
     return watched(
         handler,
-        Code(code).name,
+        (Code if code in Code.__members__.values() else OwnCode)(code).name,
         lambda request: state_of(context, request),
         context.audit.add,
         context.clock.now_ms,
@@ -238,6 +239,7 @@ _STATES: Final[dict[int, Callable[["BrokerContext", Command], State]]] = {
     Code.CLONE_GROUP_OFFSET: lambda c, r: _offsets(
         c, r.ext_fields.get("destGroup", ""), r.ext_fields.get("topic", "")
     ),
+    OwnCode.RESEND_DEAD_LETTERS: _fields,
     Code.SET_MESSAGE_REQUEST_MODE: _fields,
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: _fields,
     Code.CLEAN_UNUSED_TOPIC: _fields,

@@ -25,6 +25,13 @@ class RequestRights(Protocol):
         """Raise `RequestRejected` unless the user may send this request now."""
         ...
 
+    def authorize(self, user: str, request: Command, connection: Connection) -> None:
+        """Raise `RequestRejected` unless a user, who is known, may send this request.
+
+        Without a look at the signature: for requests that the broker makes itself.
+        """
+        ...
+
     def user_of(self, request: Command) -> str:
         """Return the user who signed the request; empty without access control."""
         ...
@@ -49,6 +56,9 @@ class AllRights:
         self.on_change: list[Callable[[], object]] = []
 
     def check(self, _request: Command, _connection: Connection) -> None:
+        """Everything is allowed."""
+
+    def authorize(self, _user: str, _request: Command, _connection: Connection) -> None:
         """Everything is allowed."""
 
     def user_of(self, _request: Command) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from rmq.broker.config import BrokerConfig
 from rmq.errors import ConfigError, RequestRejected
 from rmq.logs import Foreign
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection
 from rmq.store.config import BrokerRole, StoreConfig
@@ -57,6 +57,7 @@ REFUSALS: Final = {
     RequestCode.DELETE_SUBSCRIPTIONGROUP: _OF_MASTER,
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _OF_MASTER,
     RequestCode.SET_MESSAGE_REQUEST_MODE: _OF_MASTER,
+    OwnRequestCode.RESEND_DEAD_LETTERS: _OF_MASTER,
 }
 """What a slave refuses, with the codes and remarks of Java's slaves, or, for what
 these accept and then forget, of Java's slaves before 5.0."""

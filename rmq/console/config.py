@@ -21,6 +21,11 @@ class ConsoleConfig(Configuration):
         key="rmq.consoleHost",
         doc="address of that port; beyond this machine only with authenticationEnabled",
     )
+    console_write: bool = option(
+        False,
+        key="rmq.consoleWrite",
+        doc="let the console change topics, groups and offsets, and send messages",
+    )
     console_hosts: str = option(
         "",
         key="rmq.consoleHosts",

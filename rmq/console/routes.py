@@ -17,9 +17,10 @@ from rmq.broker.watch.message_views import MESSAGE_VIEWS, placed_record
 from rmq.broker.watch.queries import MAX_TEXT, Turns
 from rmq.broker.watch.views import VIEWS, show_view
 from rmq.config import describe
+from rmq.console.changes import Changes
 from rmq.console.config import ConsoleConfig
 from rmq.console.files import File, read_files
-from rmq.console.headers import is_known_host, is_own_page
+from rmq.console.headers import is_known_host, is_loopback, is_own_page
 from rmq.console.history import History
 from rmq.console.live import Compute, Live
 from rmq.console.sessions import SESSION_MS, Sessions
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 MAX_FOUND: Final = 9
 MAX_CHANGES: Final = 200
-WHY_READ_ONLY: Final = "the console only shows; rmq admin changes"
+WHY_READ_ONLY: Final = "rmq.consoleWrite is false"
+WHY_NOT_HERE: Final = "everybody beyond this machine could do it, nobody signs in"
+NOT_SIGNED_IN: Final = "Sign in with a user of this broker."
+STATUSES: Final[Mapping[int, HTTPStatus]] = {
+    ResponseCode.QUERY_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ResponseCode.NO_PERMISSION: HTTPStatus.FORBIDDEN,
+}
 
 
 class Request(NamedTuple):
@@ -80,6 +87,10 @@ class Routes:
         self.live = Live()
         self.history = History(broker)
         self.port = config.console_port
+        refusal = "" if config.console_write else WHY_READ_ONLY
+        if not self.sessions.is_needed and not is_loopback(config.console_host):
+            refusal = refusal or WHY_NOT_HERE
+        self.changes = Changes(broker, refusal)
 
     async def answer(self, request: Request) -> Answer | Stream:
         """Answer a request; errors of ours are for the caller."""
@@ -89,7 +100,7 @@ class Routes:
                 "The console does not know this name: add it to rmq.consoleHosts.",
             )
         if request.method == "POST":
-            return self._post(request)
+            return await self._post(request)
         if request.method not in ("GET", "HEAD"):
             return refusal(
                 HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and POST are known."
@@ -99,16 +110,11 @@ class Routes:
         key = self.key_of(request)
         user = self.sessions.user(key, request.address)
         if user is None:
-            return refusal(
-                HTTPStatus.UNAUTHORIZED, "Sign in with a user of this broker."
-            )
+            return refusal(HTTPStatus.UNAUTHORIZED, NOT_SIGNED_IN)
         try:
             return await self._api(request, user, key)
         except RequestRejected as error:
-            status = HTTPStatus.BAD_REQUEST
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                status = HTTPStatus.NOT_FOUND
-            return refusal(status, f"{error.remark[:1].upper()}{error.remark[1:]}.")
+            return _rejected(error)
 
     def key_of(self, request: Request) -> str:
         """Return the key of the session that the cookie names."""
@@ -191,8 +197,10 @@ class Routes:
     def _session(self, user: str) -> dict[str, Any]:
         config = self._broker.config
         return {
-            "user": user, "signed_in": self.sessions.is_needed, "write": False,
-            "reason": WHY_READ_ONLY, "node": config.broker_name,
+            "user": user, "signed_in": self.sessions.is_needed,
+            "write": not self.changes.refusal,
+            "reason": self.changes.refusal,
+            "node": config.broker_name,
             "cluster": config.broker_cluster_name, "version": __version__,
             "now": self._broker.clock.now_ms(),
             "problems": len(self._broker.watch.problems),
@@ -233,7 +241,7 @@ class Routes:
 
     # -- changes
 
-    def _post(self, request: Request) -> Answer:
+    async def _post(self, request: Request) -> Answer:
         headers = request.headers
         is_ours = is_own_page(
             headers.get("origin", ""),
@@ -245,11 +253,14 @@ class Routes:
             return refusal(
                 HTTPStatus.FORBIDDEN, "This request does not come from the console."
             )
+        if request.path.startswith("/api/do/"):
+            return await self._do(request)
+        await trio.lowlevel.checkpoint()
         if request.path == "/api/sign-out":
             self.sessions.sign_out(self.key_of(request))
             return self._with_cookie("", 0)
         if request.path != "/api/sign-in":
-            return refusal(HTTPStatus.NOT_FOUND, f"Not here: {WHY_READ_ONLY}.")
+            return refusal(HTTPStatus.NOT_FOUND, "There is no such path.")
         try:
             given = msgspec.json.decode(request.body, type=Credentials)
             key = self.sessions.sign_in(given.user, given.password, request.address)
@@ -258,6 +269,21 @@ class Routes:
         except RequestRejected as error:
             return refusal(HTTPStatus.FORBIDDEN, error.remark)
         return self._with_cookie(key, SESSION_MS // 1_000)
+
+    async def _do(self, request: Request) -> Answer:
+        """Plan a change, or carry it out."""
+        user = self.sessions.user(self.key_of(request), request.address)
+        if user is None:
+            return refusal(HTTPStatus.UNAUTHORIZED, NOT_SIGNED_IN)
+        name = request.path.removeprefix("/api/do/")
+        try:
+            fields = msgspec.json.decode(request.body, type=dict[str, Any])
+            found = await self.changes.do(name, fields, user, request.address)
+        except msgspec.MsgspecError:
+            return refusal(HTTPStatus.BAD_REQUEST, "A JSON object is wanted.")
+        except RequestRejected as error:
+            return _rejected(error)
+        return _json(found)
 
     def _with_cookie(self, key: str, seconds: int) -> Answer:
         # the port is in the name: browsers keep cookies of all ports of a host together
@@ -274,6 +300,11 @@ class Credentials(msgspec.Struct):
 
     user: str
     password: str
+
+
+def _rejected(error: RequestRejected) -> Answer:
+    status = STATUSES.get(error.code, HTTPStatus.BAD_REQUEST)
+    return refusal(status, f"{error.remark[:1].upper()}{error.remark[1:]}.")
 
 
 def _json(value: object) -> Answer:

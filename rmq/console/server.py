@@ -5,7 +5,6 @@ event stream is its last.  Limits: connections, streams, the size of a head and 
 body, the time of a request, the silence between two.
 """
 
-import ipaddress
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ import trio
 
 from rmq import __version__
 from rmq.console.config import ConsoleConfig
-from rmq.console.headers import ALWAYS
+from rmq.console.headers import ALWAYS, is_loopback
 from rmq.console.live import SILENCE_S, event
 from rmq.console.routes import Answer, Request, Routes, Stream, refusal
 from rmq.errors import ConfigError
@@ -75,7 +74,9 @@ class ConsoleServer:
         assert self._listeners, "open it first"
         self._routes = Routes(self._config, broker)
         self._routes.port = self.port
-        if not self._routes.sessions.is_needed and not _is_loopback(self._config):
+        if not self._routes.sessions.is_needed and not is_loopback(
+            self._config.console_host
+        ):
             logger.warning(OPEN_WARNING, self.port, self._config.console_host)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -201,13 +202,6 @@ class ConsoleServer:
                 await stream.send_all(_data(http, data))
             if scope.cancelled_caught:
                 return
-
-
-def _is_loopback(config: ConsoleConfig) -> bool:
-    try:
-        return ipaddress.ip_address(config.console_host).is_loopback
-    except ValueError:
-        return config.console_host.lower() == "localhost"
 
 
 async def _drain(stream: trio.SocketStream) -> None:

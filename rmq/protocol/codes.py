@@ -243,6 +243,7 @@ class OwnRequestCode(IntEnum):
     GET_VIEW = 20_003
     FOLLOW_LOG = 20_004
     GET_AUDIT_LOG = 20_005
+    RESEND_DEAD_LETTERS = 20_006
 
 
 class ResponseCode(IntEnum):

@@ -90,6 +90,7 @@ LINES = {
     "deleteUser": "-b {b} -u alice",
     "deleteSubGroup": "-b {b} -g N",
     "deleteTopic": "-c DefaultCluster -t A",
+    "resendDeadLetters": "-B broker-test -g GA --all",
     "auditLog": "-B broker-test",
     "addBroker": "-c {b} -b other.conf",
     "removeBroker": "-c {b} -b DefaultCluster:other:0",
@@ -98,9 +99,9 @@ LINES = {
 
 REFUSED = {
     "consumerConnection", "consumerStatus", "producerConnection", "addBroker",
-    "removeBroker",
+    "removeBroker", "resendDeadLetters",
 }  # fmt: skip
-"""They need a client, or a container."""
+"""They need a client, a container, or dead letters."""
 
 
 def test_no_command_is_forgotten():

@@ -6,7 +6,7 @@ import pytest
 
 from rmq.access.config import AuthConfig
 from rmq.config import as_text, options
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq.remoting.tls import TlsConfig
 from rmq_plugins.auth import needs
 
@@ -35,7 +35,7 @@ def rights_of(code):
 
 def rows():
     codes = sorted({*needs.FIELDS, *needs.SPECIAL})
-    names = {code: RequestCode(code).name for code in codes}
+    names = {code.value: code.name for code in (*RequestCode, *OwnRequestCode)}
     return [f"| {code} | {names[code]} | {rights_of(code)} |" for code in codes]
 
 

@@ -80,6 +80,9 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
         RequestCode.GET_BROKER_HA_STATUS: "status",
         RequestCode.RESET_MASTER_FLUSH_OFFSET: "reset",
     },
+    ("dead_letters", "DeadLetterHandler"): {
+        OwnRequestCode.RESEND_DEAD_LETTERS: "resend",
+    },
     ("audit", "AuditHandler"): {OwnRequestCode.GET_AUDIT_LOG: "show"},
     ("plugins", "PluginHandler"): {OwnRequestCode.GET_LOADED_PLUGINS: "show"},
     ("views", "ViewHandler"): {OwnRequestCode.GET_VIEW: "show"},

@@ -98,6 +98,16 @@ class AuthGuard:
             tuple(map(fields.get, self._rules[request.code])),
         )
 
+    def authorize(self, user: str, request: Command, connection: Connection) -> None:
+        """Raise `RequestRejected` unless a user, who is known, may send this."""
+        if not self._authorizes or request.code in self._unasked:
+            return
+        try:
+            self._authorize(user, needs_of(request, self._cluster), connection)
+        except RequestRejected as refusal:
+            _log(request, connection, refusal)
+            raise
+
     def user_of(self, request: Command) -> str:
         """Return the user who signed; empty for a code that needs no signature."""
         if request.code in self._unsigned:

@@ -292,6 +292,11 @@ def _resource(kind: str, name: str) -> Resource:
     return resources.topic(name) if kind == _T else resources.group(name)
 
 
+def _resend(request: Command) -> Needs:
+    """Update on Group `group`."""
+    return [Need(resources.group(request.ext_fields.get("group", "")), UPDATE)]
+
+
 def _send(request: Command) -> Needs:
     """Pub on Topic `topic`; Sub on the group of a retry topic."""
     return _publish(request.ext_fields.get("topic", ""))
@@ -404,6 +409,7 @@ SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _create_topics,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _create_group,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _create_groups,
+    OwnCode.RESEND_DEAD_LETTERS: _resend,
 }
 """Requests that name their resources in a form of their own, or in the body."""
 

@@ -152,6 +152,10 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         **head(broker),
         "row": _topic_row(broker, name, lags),
         "attributes": dict(config.attributes),
+        "settings": {
+            "readQueueNums": config.read_queue_nums,
+            "writeQueueNums": config.write_queue_nums,
+        },
         "queues": queues,
         "groups": [_group_row(broker, group) for group in readers],
     }
@@ -204,10 +208,17 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     await trio.lowlevel.checkpoint()
     facts = broker.watch.group(name)
     online = broker.consumers.group(name)
+    settings = broker.groups.get(name)
     return {
         **head(broker),
         "row": _group_row(broker, name),
         "kind": online.consume_type if online else None,
+        "settings": None
+        if settings is None
+        else {
+            "consumeEnable": settings.consume_enable,
+            "retryMaxTimes": settings.retry_max_times,
+        },
         "model": online.message_model if online else None,
         "why": msgspec.to_builtins(why(facts)),
         "arriving": _rounded(facts.arriving_per_s),

@@ -1,7 +1,7 @@
 """All commands, the module of each, and the requests that it makes.
 
 The requests are those of mqadmin 5.5.0's command of the same name, except for
-`auditLog`, which only rmq has; `docs/admin.md` is
+`auditLog` and `resendDeadLetters`, which only rmq has; `docs/admin.md` is
 generated from this and from what the servers register.
 """
 
@@ -323,6 +323,11 @@ ENTRIES: Final[dict[str, Entry]] = {
     "listAcl": Entry("auth", (3010, CLUSTER), "Show all rules."),
     "copyAcl": Entry(
         "auth", (3010, 3007, 3006), "Copy rules from one broker to another."
+    ),
+    "resendDeadLetters": Entry(
+        "dead_letters",
+        (CLUSTER, 20_006),
+        "Send dead letters of a group again, to this group alone.",
     ),
     "auditLog": Entry(
         "audit",

@@ -64,7 +64,7 @@ function status(kind, heard) {
   document.body.dataset.link = kind;
   if (kind !== 'lost') { at('lost')?.remove(); return; }
   if (at('lost') || !heard) return;
-  document.body.append(h('div', { class: 'lost', id: 'lost' }, h('b', null, 'The broker does not answer. '), `What you see is from ${clock(heard)}. This page tries again by itself; on the machine: `, h('code', null, 'rmq doctor')));
+  document.body.append(h('aside', { class: 'lost', id: 'lost', 'aria-label': 'Connection' }, h('b', null, 'The broker does not answer. '), `What you see is from ${clock(heard)}. This page tries again by itself; on the machine: `, h('code', null, 'rmq doctor')));
   put(at('say'), 'The connection to the broker is lost.');
 }
 whenStatus(status);
@@ -117,8 +117,8 @@ async function begin() {
   try {
     const told = await ask('session');
     put(at('node'), `${told.cluster} · ${told.node}`);
-    put(at('who'), `${told.user ? `${told.user} · ` : ''}read only`);
-    at('who').title = `Nothing can be changed here: ${told.reason}.`;
+    put(at('who'), [told.user, !told.write && 'read only'].filter(Boolean).join(' · '));
+    at('who').title = told.write ? '' : `Nothing can be changed here: ${told.reason}.`;
     at('leave').hidden = !told.signed_in;
     badge(told.problems);
     show();

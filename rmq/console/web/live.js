@@ -24,16 +24,32 @@ async function result(answer) {
 export function follow(view, query, onState, onBye) { wanted = { view, query, onState, onBye, state: null }; close(); if (!isPaused || !wanted.state) open(); }
 export function close() { source?.close(); source = null; clearInterval(watchdog); }
 
+const place = (mine) => `api/live?${new URLSearchParams({ view: mine.view, ...mine.query })}`;
+
 function open() {
   const mine = wanted;
   if (document.hidden && mine.state) return;
-  source = new EventSource(`api/live?${new URLSearchParams({ view: mine.view, ...mine.query })}`);
+  source = new EventSource(place(mine));
   source.addEventListener('full', (event) => { mine.state = JSON.parse(event.data); told(mine); });
   source.addEventListener('diff', (event) => { apply(mine.state, JSON.parse(event.data)); told(mine); });
   source.addEventListener('bye', (event) => { if (mine === wanted) { close(); mine.onBye(JSON.parse(event.data).why); } });
-  source.onerror = () => { if (mine === wanted && !isPaused) onStatus('lost', heard); };
+  source.onerror = () => { if (mine !== wanted || isPaused) return; onStatus('lost', heard); if (source?.readyState === EventSource.CLOSED) refused(mine); };
   clearInterval(watchdog);
   watchdog = setInterval(() => { if (source && heard && Date.now() - heard > QUIET_MS) onStatus('lost', heard); }, 1000);
+}
+
+// A browser does not try again after an answer that is no stream, and does not show it: ask for the sentence.
+async function refused(mine) {
+  close();
+  const control = new AbortController();
+  let answer = null, said = null;
+  try {
+    answer = await fetch(place(mine), { signal: control.signal, credentials: 'same-origin' });
+    if (!answer.ok) said = (await answer.json()).error;
+  } catch { /* nobody answers */ }
+  control.abort();
+  if (mine !== wanted) return;
+  if (said) mine.onBye(said); else setTimeout(() => { if (mine === wanted && !source && !isPaused) open(); }, 1000);
 }
 
 function told(mine) {

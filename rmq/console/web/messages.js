@@ -2,6 +2,7 @@
 
 import { h, put, url } from './dom.js';
 import { bytes, count, moment, short, span } from './format.js';
+import { button, resend } from './change.js';
 import { figures, table } from './parts.js';
 
 const place = (r) => ({ topic: r.topic, queue: r.queue, offset: r.offset });
@@ -25,8 +26,12 @@ export function messages(query) {
     const next = url('messages', given);
     if (location.hash === next) dispatchEvent(new HashChangeEvent('hashchange')); else location.hash = next;
   } }, topic, field('Key or id', 'key', query.key || query.id), field('Text', 'q', query.q), field('From', 'at', local(query.at), { type: 'datetime-local', step: '1' }), h('button', { class: 'main' }, 'Find'));
-  const list = table('Messages', columns, { empty: query.topic ? 'No message was found.' : 'Name a topic.' });
-  const node = h('div', null, h('header', { class: 'page' }, h('h1', null, 'Messages'), found), form, list.node);
+  const isDead = (query.topic ?? '').startsWith('%DLQ%'), chosen = new Set();
+  const again = button('Send chosen again…', () => resend(query.topic.slice(5), { offsets: [...chosen].join(',') }));
+  again.disabled = true; again.hidden = !isDead;
+  const pick = { label: 'Choose', check: (r) => chosen.has(r.offset), name: (r) => `Choose offset ${r.offset}`, act: (r, yes) => { if (yes) chosen.add(r.offset); else chosen.delete(r.offset); again.disabled = !chosen.size; } };
+  const list = table('Messages', isDead ? [...columns, pick] : columns, { empty: query.topic ? 'No message was found.' : 'Name a topic.' });
+  const node = h('div', null, h('header', { class: 'page' }, h('h1', null, 'Messages'), found, again), form, list.node);
   const wanted = { ...query };
   if (/^[0-9A-F]{32}$|^[0-9A-F]{56}$/i.test(query.key ?? '')) { wanted.id = query.key; delete wanted.key; }
   const asks = query.topic || wanted.id;
@@ -71,8 +76,9 @@ export function message(query) {
   const body = h('pre', { class: 'message', tabindex: '0', 'aria-label': 'Body' }), note = h('p', { class: 'quiet' });
   const properties = table('Properties', [{ label: 'Name', class: 'mono', text: (r) => r[0] }, { label: 'Value', class: 'mono', text: (r) => r[1] }], { empty: 'No properties.' });
   const journey = table('Groups', [{ label: 'Group', text: (r) => r.group, to: (r) => url('group', { name: r.group }) }, { label: 'State', text: (r) => ({ passed: 'passed it', 'not wanted': 'does not want it', waits: r.before == null ? 'has not begun' : `waits with ${short(r.before)} before it` }[r.state]) }], { empty: 'No group reads this topic.' });
+  const isDead = (query.topic ?? '').startsWith('%DLQ%');
   const whole = h('a', { href: `api/body?${new URLSearchParams(query)}`, download: '' }, 'Save the stored bytes');
-  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: url('messages', { topic: query.topic }) }, 'Messages'), ' ', h('a', { href: url('topic', { name: query.topic }) }, query.topic)), h('h1', { class: 'mono' }, `${query.queue}:${query.offset}`)), facts.node,
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: url('messages', { topic: query.topic }) }, 'Messages'), ' ', h('a', { href: url('topic', { name: query.topic }) }, query.topic)), h('h1', { class: 'mono' }, `${query.queue}:${query.offset}`), isDead ? button('Send again…', () => resend(query.topic.slice(5), { offsets: query.offset })) : null), facts.node,
     h('section', null, h('header', null, h('h2', null, 'Body'), whole), body, note), h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Properties')), properties.node), h('section', null, h('header', null, h('h2', null, 'Groups that read the topic')), journey.node)));
   return { title: `${query.topic} ${query.queue}:${query.offset}`, once: 'message', query, node, update(s) {
     facts.draw(s);
@@ -90,8 +96,9 @@ export function dead(query) {
     ], { empty: 'No group has dead letters.' });
     return { title: 'Dead letters', once: 'dead', query, node: h('div', null, h('header', { class: 'page' }, h('h1', null, 'Dead letters'), h('p', { class: 'quiet' }, 'Messages that failed too often. No client says why: the logs of the consumers do.')), list.node), update(s) { list.draw(s.rows); } };
   }
-  const kinds = table('By topic and tag', [{ label: 'Topic', text: (r) => r.topic || '–' }, { label: 'Tag', class: 'mono', text: (r) => r.tag || '–' }, { label: 'Dead letters', num: true, text: (r) => count(r.count) }]);
+  const kinds = table('By topic and tag', [{ label: 'Topic', text: (r) => r.topic || '–' }, { label: 'Tag', class: 'mono', text: (r) => r.tag || '–' }, { label: 'Dead letters', num: true, text: (r) => count(r.count) }, { label: 'Send again', button: 'these…', act: (r) => resend(query.name, { topic: r.topic, tag: r.tag }) }]);
   const note = h('p', { class: 'quiet' }), actions = h('p', { class: 'actions' }), link = h('a', { href: url('messages', { topic: `%DLQ%${query.name}` }) }, 'Show them');
+  actions.append(button('Send all again…', () => resend(query.name, { all: true })));
   return { title: `Dead letters of ${query.name}`, once: 'dead', query, node: h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/dead' }, 'Dead letters'), ' ', h('a', { href: url('group', { name: query.name }) }, 'group')), h('h1', { class: 'mono' }, query.name), link, note), actions, kinds.node), update(s) {
     put(note, `${count(s.kept)} kept; looked at the newest ${count(s.looked)}`);
     kinds.draw(s.kinds);

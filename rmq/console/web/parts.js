@@ -27,6 +27,14 @@ function cell(td, column, row) {
   if (column.bar) {
     const bar = td.firstChild ?? td.appendChild(h('i', { class: 'bar' })), width = `${Math.min(1, column.bar(row)) * 100}%`;
     if (bar.style.width !== width) bar.style.width = width;
+  } else if (column.act) {
+    let part = td.firstChild;
+    if (!part) {
+      part = td.appendChild(column.check ? h('input', { type: 'checkbox' }) : h('button', { class: 'plain' }, column.button));
+      part.addEventListener(column.check ? 'change' : 'click', () => column.act(part.row, part.checked));
+    }
+    part.row = row;
+    if (column.check) { part.checked = column.check(row); part.setAttribute('aria-label', column.name(row)); }
   } else if (column.to) {
     const link = td.firstChild ?? td.appendChild(h('a')), to = column.to(row);
     if (link.getAttribute('href') !== to) link.setAttribute('href', to);

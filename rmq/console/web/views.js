@@ -3,6 +3,7 @@
 import { h, put, url } from './dom.js';
 import { bytes, count, moment, rate, short, span } from './format.js';
 import { command, figures, problems, table } from './parts.js';
+import { button, groupSettings, resetOffsets, sendTo, topicSettings } from './change.js';
 import { tide } from './plot.js';
 import { brokers, delays, transactions } from './machine.js';
 import { dead, message, messages } from './messages.js';
@@ -85,20 +86,20 @@ function topic(query) {
     ['In', (s) => `${rate(s.row.in)} /s`], ['Out', (s) => `${rate(s.row.out)} /s`], ['Furthest behind', (s) => short(s.row.lag)],
     ['Kept', (s) => short(s.row.kept), () => 'messages'], ['Queues', (s) => count(s.queues.length)],
   ]);
-  let top = 1;
+  let top = 1, last = null;
   const queues = table('Queues', [
     { label: 'Queue', text: (r) => r.queue }, { label: 'Share of what comes in', class: 'barcell', bar: (r) => r.in / top }, { label: 'In /s', num: true, text: (r) => rate(r.in) },
     { label: 'First offset', num: true, narrow: true, text: (r) => r.first }, { label: 'End', num: true, narrow: true, text: (r) => r.end }, { label: 'Kept', num: true, text: (r) => short(r.kept) },
   ]);
   const groups = table('Groups', groupColumns.filter((c) => !c.narrow), { empty: 'No group reads this topic.' });
-  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/topics' }, 'Topics')), h('h1', { class: 'mono' }, query.name), h('a', { href: url('messages', { topic: query.name }) }, 'messages')), facts.node,
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/topics' }, 'Topics')), h('h1', { class: 'mono' }, query.name), h('a', { href: url('messages', { topic: query.name }) }, 'messages'), button('Send…', () => sendTo(query.name)), button('Settings…', () => topicSettings(last))), facts.node,
     h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Queues')), queues.node), h('section', null, h('header', null, h('h2', null, 'Groups that read it')), groups.node)));
-  return { title: query.name, live: { view: 'topic', query }, node, update(s) { top = Math.max(...s.queues.map((q) => q.in), .001); facts.draw(s); queues.draw(s.queues); groups.draw(s.groups); } };
+  return { title: query.name, live: { view: 'topic', query }, node, update(s) { last = s; top = Math.max(...s.queues.map((q) => q.in), .001); facts.draw(s); queues.draw(s.queues); groups.draw(s.groups); } };
 }
 
 function group(query) {
   const why = h('section', { class: 'why' }), kind = h('p', { class: 'quiet' });
-  let shown = '', top = 1;
+  let shown = '', top = 1, last = null;
   const facts = figures([
     ['Behind', (s) => count(s.row.lag), (s) => (s.row.lag ? `waits ${span(s.row.waits_ms)}` : ''), (s) => (s.row.level === 'bad' ? 'bad' : '')],
     ['Arrives', (s) => `${rate(s.arriving)} /s`], ['Is done', (s) => (s.done == null ? '–' : `${rate(s.done)} /s`)],
@@ -113,9 +114,10 @@ function group(query) {
     { label: 'Client', class: 'mono', text: (r) => r.id }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Language', narrow: true, text: (r) => r.library }, { label: 'Done /s', num: true, text: (r) => rate(r.done_per_s) },
   ], { empty: 'Nobody is connected.' });
   const sides = table('Subscriptions', [{ label: 'Clients', text: (r) => r.clients }, { label: 'Want', class: 'mono', text: (r) => r.wants }], { empty: 'No member, no subscription.' });
-  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/groups' }, 'Groups')), h('h1', { class: 'mono' }, query.name), kind), why, facts.node,
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/groups' }, 'Groups')), h('h1', { class: 'mono' }, query.name), kind, button('Settings…', () => groupSettings(last)), button('Reset offsets…', () => resetOffsets(last))), why, facts.node,
     h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Lag by queue')), queues.node), h('section', null, h('header', null, h('h2', null, 'Clients')), clients.node, h('header', null, h('h2', null, 'Subscriptions')), sides.node)));
   return { title: query.name, live: { view: 'group', query }, node, update(s) {
+    last = s;
     const key = JSON.stringify(s.why);
     if (key !== shown) {
       shown = key;
@@ -142,6 +144,6 @@ export const views = {
   topics: (query) => listing('Topics', 'topics', topicColumns, query, 'in'),
   groups: (query) => listing('Groups', 'groups', groupColumns, query, 'lag'),
   clients: (query) => listing('Clients', 'clients', clientColumns, query, 'group'),
-  config: () => still('Configuration', 'config', [{ label: 'Key', class: 'mono', text: (r) => r.key }, { label: 'Value', class: 'mono', text: (r) => r.value, tone: (r) => (r.is_default ? '' : 'warn') }, { label: '', text: (r) => (r.is_default ? '' : 'changed') }], 'What is in effect; secrets are left out.'),
+  config: () => still('Configuration', 'config', [{ label: 'Key', class: 'mono', text: (r) => r.key }, { label: 'Value', class: 'mono', text: (r) => r.value, tone: (r) => (r.is_default ? '' : 'warn') }, { label: 'State', text: (r) => (r.is_default ? 'default' : 'changed') }], 'What is in effect; secrets are left out.'),
   audit: () => still('Audit', 'audit', [{ label: 'When', text: (r) => moment(r.time_ms) }, { label: 'Who', text: (r) => r.user || r.source }, { label: 'What', text: (r) => r.action }, { label: 'About', class: 'mono', text: (r) => r.subject }, { label: 'Change', class: 'mono', narrow: true, text: (r) => r.change }], 'The newest 200 changes of the last week.'),
 };

@@ -1,0 +1,135 @@
+"""Request 20006: dead letters of a group are sent again, to this group alone.
+
+They go to the group's retry topic, as after their first failure, so that no other group
+gets them.  The dead letters stay where they are, until they are deleted with their age.
+
+Fields: `group`; `offsets`, numbers with commas between, or `topic` and `tag`, which
+must both be equal, or `all=true`.  Body of the answer:
+
+    {"resent": n, "looked": n, "skipped": n}
+
+Those that were skipped have lost the name of their topic, or were deleted.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from rmq.errors import RequestRejected
+from rmq.plugin import (
+    PERM_READ,
+    PERM_WRITE,
+    BrokerContext,
+    Connection,
+    PhysicalOffset,
+    PutStatus,
+    QueueOffset,
+)
+from rmq.protocol import properties as names
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.message import Message
+from rmq.protocol.records import StoredMessage
+from rmq.protocol.topics import dlq_topic, retry_topic
+
+MAX_RESENT: Final = 10_000
+"""Dead letters that one request looks at, the oldest first."""
+
+MESSAGES_OF_A_TURN: Final = 8
+
+
+class DeadLetterHandler:
+    """Java has no such request."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._reads = broker.store.reads
+
+    async def resend(self, request: Command, _connection: Connection) -> Command:
+        """Store the chosen dead letters again."""
+        fields = request.ext_fields
+        group = fields.get("group", "")
+        settings = self._broker.groups.get(group)
+        dead = dlq_topic(group)
+        if settings is None or self._broker.topics.get(dead) is None:
+            raise _refused(f"the group {group} has no dead letters")
+        if settings.retry_queue_nums <= 0:
+            raise _refused(f"retryQueueNums of {group} is 0: raise it first")
+        retry = retry_topic(group)
+        perm = PERM_READ | PERM_WRITE
+        self._broker.topics.ensure(retry, queues=settings.retry_queue_nums, perm=perm)
+        counts = {"resent": 0, "looked": 0, "skipped": 0}
+        for offset in self._chosen(fields, dead):
+            if counts["looked"] % MESSAGES_OF_A_TURN == 0:
+                self._broker.arrivals.flush()
+                await self._broker.next_turn()
+            record = self._record(dead, offset)
+            counts["looked"] += 1
+            if record is not None and not _is_wanted(record, fields):
+                continue
+            message = None if record is None else _again(record, retry)
+            if message is None:
+                counts["skipped"] += 1
+                continue
+            message.queue_id = random.randrange(settings.retry_queue_nums)
+            status = self._broker.put.put(message, without=names.TRAN_MSG).status
+            if status is not PutStatus.PUT_OK:
+                raise _refused(
+                    f"{counts['resent']} were sent again, then {status.name}"
+                )
+            counts["resent"] += 1
+        self._broker.arrivals.flush()
+        return request.reply(body=msgspec.json.encode(counts))
+
+    def _chosen(self, fields: dict[str, str], dead: str) -> Iterable[int]:
+        low, end = self._reads.min_offset(dead, 0), self._reads.max_offset(dead, 0)
+        if fields.get("offsets"):
+            texts = fields["offsets"].split(",", MAX_RESENT + 1)
+            if len(texts) > MAX_RESENT:
+                raise _refused(f"more than {MAX_RESENT} offsets in one request")
+            if not all(t.isascii() and t.isdecimal() and len(t) < 19 for t in texts):
+                raise _refused("offsets must be numbers with commas between")
+            return dict.fromkeys(map(int, texts))
+        if fields.get("all") != "true" and not {"topic", "tag"} <= fields.keys():
+            raise _refused("say which: offsets, topic and tag, or all=true")
+        return range(low, min(end, low + MAX_RESENT))
+
+    def _record(self, dead: str, offset: int) -> StoredMessage | None:
+        physical = self._reads.physical_at(dead, 0, QueueOffset(offset))
+        if physical < 0:
+            return None
+        return self._reads.message_at(PhysicalOffset(physical))
+
+
+def _origin(record: StoredMessage) -> str:
+    properties = record.properties
+    return properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(
+        names.RETRY_TOPIC, ""
+    )
+
+
+def _is_wanted(record: StoredMessage, fields: dict[str, str]) -> bool:
+    if fields.get("offsets") or fields.get("all") == "true":
+        return True
+    tag = record.properties.get(names.TAGS, "")
+    return (_origin(record), tag) == (fields["topic"], fields["tag"])
+
+
+def _again(record: StoredMessage, retry: str) -> Message | None:
+    """Return the message as a first attempt; None without the name of its topic."""
+    origin = _origin(record)
+    if not origin:
+        return None
+    message = record.to_message()
+    message.topic = retry
+    message.reconsume_times = 0
+    message.prepared_transaction_offset = 0
+    message.remove_property(names.DELAY)
+    message.set_property(names.RETRY_TOPIC, origin)
+    return message
+
+
+def _refused(reason: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)

@@ -1,0 +1,68 @@
+"""Requests of administration that the broker itself makes for a user, for the console.
+
+They go the way of every request: rights, the rules of a slave, the handler, the audit
+log.  Only the signature is not checked again: the console knows its user.
+"""
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, cast
+
+import trio
+
+from rmq.access.signature import ACCESS_KEY
+from rmq.broker.audit import audited
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.hosts import host_bytes
+from rmq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+
+class Caller:
+    """Whoever asks, as rules about source addresses and the audit log see it."""
+
+    token = -1
+    is_open = True
+
+    def __init__(self, address: str) -> None:
+        self.remote_address = address
+        host, _, port = address.rpartition(":")
+        self.remote_host = host_bytes(host.strip("[]"), int(port))
+        self.peer_host = host
+
+
+async def serve(
+    broker: "BrokerContext", request: Command, user: str, address: str
+) -> Command:
+    """Return the answer of a handler; RequestRejected if the request is refused."""
+    # a handler of administration reads only these attributes of a connection
+    caller = cast("Connection", Caller(address))
+    if user:
+        request.ext_fields[ACCESS_KEY] = user
+    check(broker, request, user, address)
+    claim = broker.registered.claims.get(("main", request.code))
+    if claim is None:
+        raise RequestRejected(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f"no plugin serves request {request.code}",
+        )
+    result = audited(broker, request.code, claim.handler)(request, caller)
+    answer = result
+    if isinstance(result, Coroutine):
+        with trio.CancelScope(shield=True):  # else a change would miss the audit log
+            answer = await result
+    assert isinstance(answer, Command), f"{request.code} answers later: {answer}"
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRejected(answer.code, answer.remark or "it was refused")
+    return answer
+
+
+def check(broker: "BrokerContext", request: Command, user: str, address: str) -> None:
+    """Raise RequestRejected unless the user may send this request to this broker."""
+    caller = cast("Connection", Caller(address))
+    broker.rights.authorize(user, request, caller)
+    if not broker.role.is_master:
+        broker.role.check(request, caller)

@@ -1,0 +1,54 @@
+"""The command that sends dead letters again."""
+
+import click
+
+from rmq.cli.admin.command import (
+    Shown,
+    Table,
+    admin_command,
+    broker_option,
+    group_option,
+    targets,
+)
+from rmq.client.admin import AdminClient
+from rmq.protocol.codes import OwnRequestCode
+
+
+@admin_command("resendDeadLetters")
+@broker_option
+@group_option
+@click.option("-o", "--offsets", help="Only these offsets, with commas between.")
+@click.option("-t", "--topic", help="Only those of this topic; with --tag.")
+@click.option("--tag", help="Only those with this tag; with -t. '' is no tag.")
+@click.option("--all", "is_all", is_flag=True, help="All of them, at most 10,000.")
+def resend_dead_letters(
+    admin: AdminClient,
+    broker: str | None,
+    group: str,
+    offsets: str | None,
+    topic: str | None,
+    tag: str | None,
+    *,
+    is_all: bool,
+) -> Shown:
+    """Send dead letters of a group again, to this group alone."""
+    chosen = bool(offsets) + (topic is not None and tag is not None) + is_all
+    if chosen != 1:
+        raise click.UsageError("give --offsets, or -t and --tag, or --all")
+    if offsets and broker is None:
+        raise click.UsageError("--offsets needs -b or -B: each broker has its own")
+    fields: dict[str, object] = {"group": group}
+    if offsets:
+        fields["offsets"] = offsets
+    elif is_all:
+        fields["all"] = "true"
+    else:
+        fields |= {"topic": topic, "tag": tag}
+    asked = targets(admin, broker, None) if broker else admin.masters()
+    rows: list[tuple[object, ...]] = []
+    for each in asked:
+        code = OwnRequestCode.RESEND_DEAD_LETTERS
+        found = admin.value(each.address, code, fields)
+        place = each.name or each.address
+        rows.append((place, found["resent"], found["looked"], found["skipped"]))
+    return Table(("broker", "resent", "looked", "skipped"), rows)

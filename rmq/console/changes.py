@@ -1,0 +1,394 @@
+"""Changes: what the console may change, each with what would happen and its command.
+
+A change is planned first.  The plan is shown as the dry run; carrying it out sends the
+requests of mqadmin through the rights, the handlers and the audit log of the broker.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import trio
+
+from rmq.broker.own_requests import check, serve
+from rmq.broker.watch.queries import Turns
+from rmq.errors import RequestRejected
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PERM_READ, PERM_READ_WRITE, PERM_WRITE
+from rmq.protocol.topics import DLQ_PREFIX
+from rmq.remoting.changes import Change
+from rmq.store.config import FlushDiskType
+from rmq.store.results import Boundary, PutStatus
+from rmq.words import count, names_text
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+MAX_UNDO: Final = 100
+"""Resets of offsets that can be put back; the oldest is forgotten."""
+
+MAX_BODY: Final = 49_152
+MAX_QUEUES: Final = 1_024
+MAX_SHOWN: Final = 8
+FLUSH_TIMEOUT_S: Final = 5.0
+PERMS: Final = {
+    "6": PERM_READ_WRITE, "4": PERM_READ, "2": PERM_WRITE,
+}  # fmt: skip
+
+Fields = Mapping[str, Any]
+
+
+class Plan(NamedTuple):
+    """What would be done."""
+
+    requests: list[Command]
+    command: str
+    would: list[str]
+    """Sentences."""
+
+    old: dict[str, Any] | None = None
+    """What an undo needs."""
+
+
+class Changes:
+    """The changes of one console."""
+
+    def __init__(self, broker: "BrokerContext", refusal: str) -> None:
+        self._broker = broker
+        self.refusal = refusal
+        """Why nobody may change anything here; empty if they may."""
+
+        self._undo: dict[str, dict[str, Any]] = {}
+        self._plans: dict[str, Callable[[Fields], Awaitable[Plan]]] = {
+            "updateTopic": self._topic, "updateSubGroup": self._group,
+            "resetOffsetByTime": self._reset, "undo": self._put_back,
+            "resendDeadLetters": self._resend, "sendMessage": self._send,
+        }  # fmt: skip
+
+    async def do(
+        self, name: str, fields: Fields, user: str, address: str
+    ) -> dict[str, Any]:
+        """Say what would be done, if `dry`; else do it."""
+        make = self._plans.get(name)
+        if make is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"no change is called {name[:20]}"
+            )
+        plan = await make(fields)
+        told: dict[str, Any] = {"command": plan.command, "would": plan.would}
+        if fields.get("dry") is True:
+            await trio.lowlevel.checkpoint()
+            return told | {"refused": self._refusal(plan, user, address)}
+        if self.refusal:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, self.refusal)
+        answers = [
+            await self._carry_out(request, user, address) for request in plan.requests
+        ]
+        told["done"] = [answer for answer in answers if answer]
+        if plan.old is not None:
+            told["undo"] = key = secrets.token_urlsafe(12)
+            self._undo[key] = plan.old
+            if len(self._undo) > MAX_UNDO:
+                del self._undo[next(iter(self._undo))]
+        return told
+
+    def _refusal(self, plan: Plan, user: str, address: str) -> str:
+        """Return why this user may not do it, or nothing."""
+        if self.refusal:
+            return self.refusal
+        try:
+            for request in plan.requests:
+                check(self._broker, request, user, address)
+        except RequestRejected as refusal:
+            return refusal.remark
+        return ""
+
+    async def _carry_out(self, request: Command, user: str, address: str) -> str:
+        if request.code == RequestCode.SEND_MESSAGE:
+            return await self._sent(request, user, address)
+        answer = await serve(self._broker, request, user, address)
+        if request.code != OwnRequestCode.RESEND_DEAD_LETTERS:
+            return ""
+        counts = msgspec.json.decode(answer.body)
+        lost = f", {counts['skipped']} had no topic" if counts["skipped"] else ""
+        return f"{counts['resent']} were sent again{lost}"
+
+    # -- topics and groups
+
+    async def _topic(self, fields: Fields) -> Plan:
+        name, config = self._known_topic(fields)
+        perm = _text(fields, "perm") or str(config.perm)
+        if perm not in PERMS:
+            raise _bad("perm must be 6 (both), 4 (read) or 2 (write)")
+        reads = _number(fields, "readQueueNums", config.read_queue_nums, MAX_QUEUES)
+        writes = _number(fields, "writeQueueNums", config.write_queue_nums, MAX_QUEUES)
+        request = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, {
+            "topic": name, "defaultTopic": "TBW102", "perm": perm,
+            "readQueueNums": str(reads), "writeQueueNums": str(writes),
+            "topicFilterType": config.topic_filter_type,
+            "topicSysFlag": str(config.topic_sys_flag),
+            "order": str(config.order).lower(),
+        })  # fmt: skip
+        differs = [
+            f"{what} {old} becomes {new}."
+            for what, old, new in (
+                ("readQueueNums", config.read_queue_nums, reads),
+                ("writeQueueNums", config.write_queue_nums, writes),
+                ("perm", config.perm, int(perm)),
+            )
+            if old != new
+        ]
+        if reads < config.read_queue_nums:
+            kept = sum(
+                int(self._broker.store.reads.max_offset(name, queue))
+                - int(self._broker.store.reads.min_offset(name, queue))
+                for queue in range(reads, config.read_queue_nums)
+            )
+            differs.append(
+                f"{count(kept)} in queues from {reads} on can no longer be read."
+            )
+        command = (
+            f"rmq admin updateTopic {self._place()} -t {quote(name)} -r {reads} "
+            f"-w {writes} -p {perm}"
+        )
+        return Plan([request], command, differs or ["Nothing differs."])
+
+    def _known_topic(self, fields: Fields) -> tuple[str, Any]:
+        name = _text(fields, "topic")
+        config = self._broker.topics.get(name)
+        if config is None:
+            raise _bad(f"no topic is called {name[:255]}")
+        return name, config
+
+    async def _group(self, fields: Fields) -> Plan:
+        name = _text(fields, "group")
+        old = self._broker.groups.get(name)
+        if old is None:
+            raise _bad(f"no group is called {name[:255]}")
+        new = msgspec.structs.replace(
+            old,
+            consume_enable=_flag(fields, "consumeEnable", old.consume_enable),
+            retry_max_times=_number(
+                fields, "retryMaxTimes", old.retry_max_times, 1_000
+            ),
+        )
+        assert isinstance(new, SubscriptionGroupConfig), "replace keeps the class"
+        request = Command(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, new.encode()
+        )
+        differs = [
+            f"{what} {str(before).lower()} becomes {str(after).lower()}."
+            for what, before, after in (
+                ("consumeEnable", old.consume_enable, new.consume_enable),
+                ("retryMaxTimes", old.retry_max_times, new.retry_max_times),
+            )
+            if before != after
+        ]  # fmt: skip
+        if old.consume_enable and not new.consume_enable:
+            online = len(self._broker.consumers.client_ids(name))
+            differs.append(f"{online} clients get no messages until it is true again.")
+        command = f"rmq admin updateSubGroup {self._place()} -g {quote(name)}"
+        for option, value in (
+            ("-s", new.consume_enable), ("-m", new.consume_from_min_enable),
+            ("-d", new.consume_broadcast_enable), ("-o", new.consume_message_orderly),
+            ("-q", new.retry_queue_nums), ("-r", new.retry_max_times),
+            ("-i", new.broker_id), ("-w", new.which_broker_when_consume_slowly),
+            ("-a", new.notify_consumer_ids_changed_enable),
+        ):  # fmt: skip
+            command += f" {option} {str(value).lower()}"
+        return Plan([request], command, differs or ["Nothing differs."])
+
+    # -- offsets
+
+    async def _reset(self, fields: Fields) -> Plan:
+        """Plan that a group continues at a time; -1 is the end."""
+        topic, config = self._known_topic(fields)
+        group = _text(fields, "group")
+        if self._broker.groups.get(group) is None:
+            raise _bad(f"no group is called {group[:255]}")
+        at_ms = _number(fields, "timestamp", -1, 10**15, least=-1)
+        request = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {
+            "topic": topic, "group": group, "timestamp": str(at_ms),
+            "isForce": "true", "queueId": "-1", "offset": "-1",
+        })  # fmt: skip
+        before = self._broker.offsets.queues(group, topic)
+        would = await self._moves(group, topic, config.read_queue_nums, at_ms, before)
+        when = "-1" if at_ms < 0 else str(at_ms)
+        command = (
+            f"rmq admin resetOffsetByTime -g {quote(group)} -t {quote(topic)} -s {when}"
+        )
+        old = {"group": group, "topic": topic, "offsets": dict(before)}
+        return Plan([request], command, would, old)
+
+    async def _moves(
+        self, group: str, topic: str, queues: int, at_ms: int, before: Mapping[int, int]
+    ) -> list[str]:
+        """Say how far the queues of a group would move."""
+        reads = self._broker.store.reads
+        turns, back, forth, again, skipped = Turns(self._broker), 0, 0, 0, 0
+        for queue_id in range(min(queues, MAX_QUEUES)):
+            target = int(reads.max_offset(topic, queue_id))
+            if at_ms >= 0:
+                place = topic, queue_id, at_ms, Boundary.LOWER
+                target = max(0, reads.offset_by_time(*place))
+            now = before.get(queue_id, int(reads.min_offset(topic, queue_id)))
+            back, again = back + (target < now), again + max(0, now - target)
+            forth, skipped = forth + (target > now), skipped + max(0, target - now)
+            await turns()
+        found = []
+        if back:
+            found.append(
+                f"{_queues(back, 'goes', 'go')} back: {count(again)} to do again."
+            )
+        if forth:
+            found.append(
+                f"{_queues(forth, 'goes', 'go')} on: {count(skipped)} skipped, unread."
+            )
+        online = self._broker.consumers.client_ids(group)
+        if online:
+            found.append(
+                f"{names_text(online[:MAX_SHOWN])} "
+                f"{'is' if len(online) == 1 else 'are'} connected and may commit an "
+                "own offset a moment later."
+            )
+        return found if back or forth else ["No queue would move.", *found]
+
+    async def _put_back(self, fields: Fields) -> Plan:
+        """Plan the offsets that a reset replaced."""
+        old = self._undo.get(_text(fields, "undo"))
+        if old is None:
+            raise _bad("this change is forgotten, rmq admin auditLog has its offsets")
+        group, topic = old["group"], old["topic"]
+        common = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+        requests = []
+        for queue_id, at in sorted(old["offsets"].items()):
+            offset = self._within(topic, queue_id, at)
+            place = {"queueId": str(queue_id), "offset": str(offset)}
+            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+            requests.append(Command(code, common | place))
+        first = next(iter(sorted(old["offsets"].items())), (0, 0))
+        command = (
+            f"rmq admin resetOffsetByTime -g {quote(group)} -t {quote(topic)} -s 0 "
+            f"{self._place()} -q {first[0]} -o {first[1]}"
+        )
+        if len(requests) > 1:
+            command += f"   # and {len(requests) - 1} more queues"
+        would = [
+            f"{_queues(len(requests), 'gets', 'get')} the old offset of {group} back."
+        ]
+        return Plan(requests, command, would)
+
+    def _within(self, topic: str, queue_id: int, offset: int) -> int:
+        reads = self._broker.store.reads
+        low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
+        return min(max(offset, int(low)), int(high))
+
+    # -- messages
+
+    async def _resend(self, fields: Fields) -> Plan:
+        group = _text(fields, "group")
+        dead = DLQ_PREFIX + group
+        if self._broker.topics.get(dead) is None:
+            raise _bad(f"the group {group[:255]} has no dead letters")
+        sent = {"group": group}
+        command = f"rmq admin resendDeadLetters {self._place()} -g {quote(group)}"
+        if offsets := _text(fields, "offsets"):
+            sent["offsets"] = offsets
+            command += f" -o {quote(offsets)}"
+            what = f"The dead letters at {offsets[:60]}"
+        elif "tag" in fields:
+            sent |= {"topic": _text(fields, "topic"), "tag": _text(fields, "tag")}
+            command += f" -t {quote(sent['topic'])} --tag {quote(sent['tag'])}"
+            what = f"Those of {sent['topic']} with tag {sent['tag'] or 'none'}"
+        elif fields.get("all") is True:
+            sent["all"] = "true"
+            command += " --all"
+            what = "All dead letters, at most 10,000,"
+        else:
+            raise _bad("say which: offsets, topic and tag, or all")
+        would = [f"{what} come again to {group}, and to no other group."]
+        would.append("They stay in the list of dead letters, too.")
+        return Plan([Command(OwnRequestCode.RESEND_DEAD_LETTERS, sent)], command, would)
+
+    async def _send(self, fields: Fields) -> Plan:
+        topic, _ = self._known_topic(fields)
+        body = _text(fields, "body", MAX_BODY)
+        message = {
+            "topic": topic, "key": _text(fields, "key"), "tag": _text(fields, "tag"),
+        }  # fmt: skip
+        options = "".join(
+            f" {flag} {quote(message[name])}"
+            for flag, name in (("-k", "key"), ("-t", "tag"))
+            if message[name]
+        )
+        shown = body if len(body) <= 200 else f"{body[:200]}…"
+        command = f"rmq send {quote(topic)} {quote(shown)}{options}"
+        readers = len(self._broker.offsets.groups_of(topic))
+        groups = "one group reads" if readers == 1 else f"{readers} groups read"
+        would = [f"A message of {len(body.encode())} bytes goes to {topic}, which "
+                 f"{groups}."]  # fmt: skip
+        request = Command(RequestCode.SEND_MESSAGE, message, body.encode())
+        return Plan([request], command, would)
+
+    async def _sent(self, request: Command, user: str, address: str) -> str:
+        """Store a message; under SYNC_FLUSH wait for the disk."""
+        broker, fields = self._broker, request.ext_fields
+        check(broker, request, user, address)
+        result = broker.publish(
+            fields["topic"], request.body, keys=fields["key"], tags=fields["tag"]
+        )
+        if result.status is not PutStatus.PUT_OK:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, result.status.name)
+        change = Change(
+            broker.clock.now_ms(), user, address, RequestCode.SEND_MESSAGE.name,
+            f"topic {fields['topic']}", f"offset {result.queue_offset} stored",
+        )  # fmt: skip
+        broker.audit.add(change)
+        if broker.store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            with trio.move_on_after(FLUSH_TIMEOUT_S):
+                while not self._is_durable(result.end_offset):  # noqa: ASYNC110 - rare
+                    await trio.sleep(0.01)
+                return f"stored at offset {result.queue_offset}"
+            return "stored, but the disk has not confirmed it"
+        return f"stored at offset {result.queue_offset}"
+
+    def _is_durable(self, end_offset: int) -> bool:
+        return self._broker.store.statistics().durable_offset >= end_offset
+
+    def _place(self) -> str:
+        return f"-b {self._broker.address}"
+
+
+def _queues(number: int, one: str, many: str) -> str:
+    return f"One queue {one}" if number == 1 else f"{number} queues {many}"
+
+
+def _text(fields: Fields, name: str, limit: int = 4_096) -> str:
+    value = fields.get(name, "")
+    if not isinstance(value, str) or len(value) > limit:
+        raise _bad(f"{name} must be a text of at most {limit} characters")
+    return value
+
+
+def _number(fields: Fields, name: str, old: int, most: int, least: int = 0) -> int:
+    value = fields.get(name, old)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _bad(f"{name} must be a number")
+    if not least <= value <= most:
+        raise _bad(f"{name} must be from {least} to {most}")
+    return value
+
+
+def _flag(fields: Fields, name: str, old: bool) -> bool:
+    value = fields.get(name, old)
+    if not isinstance(value, bool):
+        raise _bad(f"{name} must be true or false")
+    return value
+
+
+def _bad(reason: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)
