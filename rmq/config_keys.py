@@ -8,7 +8,7 @@ protection: with such a key a broker starts only if `rmq.allowOpen` is true.
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -28,7 +28,7 @@ class Unused(NamedTuple):
 @cache
 def unused() -> dict[str, Unused]:
     """Return every such key."""
-    text = (files("rmq") / "config_java_keys.txt").read_text()
+    text = Path(__file__).with_name("config_java_keys.txt").read_text()
     found: dict[str, Unused] = {}
     reason, is_missed, is_protection = "", False, False
     for line in text.splitlines():

@@ -14,7 +14,8 @@ NOT_AT_A_START = (
     "rmq.findings", "rmq.http.server", "rmq.reasons", "rmq.replication.replica",
     "rmq_plugins.admin.topics", "rmq_plugins.auth.guard", "rmq_plugins.pop.handler",
     "rmq_plugins.query.handler", "rmq_plugins.relay.consumers",
-    "rmq_plugins.reply.handler", "rmq_plugins.timer.recall", "fractions", "h11",
+    "rmq_plugins.reply.handler", "rmq_plugins.timer.recall", "anyio", "asyncio",
+    "fractions", "h11",
 )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from rmq.plugin import MAX_FOLLOWERS, BrokerContext, Register, hookimpl
 from rmq.protocol.codes import OwnRequestCode, RequestCode
+from rmq_plugins.admin.rates import StoreRates
 from rmq_plugins.admin.request_modes import RequestModeHandler
-from rmq_plugins.admin.runtime import RuntimeInfo
 from rmq_plugins.admin.unserved import ADVICE, refuse
 
 HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
@@ -107,9 +107,15 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.copied(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.table.copy)
     register.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
     register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)
-    runtime = RuntimeInfo(broker)
-    register.handler(RequestCode.GET_BROKER_RUNTIME_INFO, runtime.show)
-    register.service(runtime.sample_every_second)
+    rates = StoreRates(broker)
+    register.service(rates.sample_every_second)
+
+    def runtime() -> object:
+        from rmq_plugins.admin.runtime import RuntimeInfo
+
+        return RuntimeInfo(broker, rates)
+
+    register.handlers(runtime, {RequestCode.GET_BROKER_RUNTIME_INFO: "show"})
     for code in ADVICE:
         register.handler(code, refuse)
     register.service(broker.statistics.sample_regularly)

@@ -7,6 +7,11 @@ from collections import deque
 from datetime import datetime
 from typing import Final, NamedTuple
 
+import trio
+
+from rmq.plugin import BrokerContext
+
+SAMPLE_INTERVAL_S: Final = 1
 WINDOWS_S: Final = (10, 60, 600)
 """Seconds over which Java's runtime facts give rates."""
 
@@ -64,6 +69,36 @@ class Rates:
             return 0.0
         grown: int = getattr(now, name) - getattr(before, name)
         return round(grown * 1_000 / elapsed_ms, 3)
+
+
+class StoreRates(Rates):
+    """The rates of a broker's store."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._statistics = broker.store.statistics
+        self._clock = broker.clock
+        super().__init__(self.counts())
+
+    async def sample_every_second(self) -> None:
+        """Run until cancelled: the service that feeds the rates."""
+        while True:
+            await trio.sleep(SAMPLE_INTERVAL_S)
+            self.sample()
+
+    def sample(self) -> None:
+        """Take one sample."""
+        self.add(self.counts())
+
+    def counts(self) -> Counts:
+        """Return the counters as they are now."""
+        stats = self._statistics()
+        return Counts(
+            at_ms=self._clock.now_ms(),
+            put=stats.put_messages,
+            found=stats.get_found,
+            missed=stats.get_missed,
+            transferred=stats.transferred_messages,
+        )
 
 
 def _day_of(at_ms: int) -> int:

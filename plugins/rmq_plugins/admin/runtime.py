@@ -7,8 +7,6 @@ facts are zero because nothing ever waits there.
 import shutil
 from typing import Final
 
-import trio
-
 from rmq.plugin import BrokerContext, Connection, PhysicalOffset
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import WIRE_VERSION, WIRE_VERSION_NAME
@@ -16,9 +14,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq_plugins.admin.offsets import DELAY_OFFSETS
-from rmq_plugins.admin.rates import Counts, Rates
-
-SAMPLE_INTERVAL_S: Final = 1
+from rmq_plugins.admin.rates import StoreRates
 
 _POOLS: Final = {
     "send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000,
@@ -59,7 +55,7 @@ _NOT_MEASURED: Final = {
 class RuntimeInfo:
     """The runtime part of Java's `AdminBrokerProcessor`."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, rates: StoreRates) -> None:
         self._store = broker.store
         self._root = broker.store_config.root
         self._clock = broker.clock
@@ -70,7 +66,7 @@ class RuntimeInfo:
         self._facts = broker.facts
         self._replication = broker.replication
         self._name_servers = broker.name_servers
-        self._rates = Rates(self._counts())
+        self._rates = rates
 
     def show(self, request: Command, connection: Connection) -> Command:
         """Answer all facts."""
@@ -84,28 +80,8 @@ class RuntimeInfo:
         table |= self._native_facts() | self._replication_facts() | self._timer_facts()
         return request.reply(body=KVTable(table=table).encode())
 
-    async def sample_every_second(self) -> None:
-        """Run until cancelled: the service that feeds the rates."""
-        while True:
-            await trio.sleep(SAMPLE_INTERVAL_S)
-            self.sample()
-
-    def sample(self) -> None:
-        """Take one sample."""
-        self._rates.add(self._counts())
-
-    def _counts(self) -> Counts:
-        stats = self._store.statistics()
-        return Counts(
-            at_ms=self._clock.now_ms(),
-            put=stats.put_messages,
-            found=stats.get_found,
-            missed=stats.get_missed,
-            transferred=stats.transferred_messages,
-        )
-
     def _rate_facts(self) -> dict[str, str]:
-        now, rates = self._counts(), self._rates
+        now, rates = self._rates.counts(), self._rates
         found, missed = rates.text("found", now), rates.text("missed", now)
         total = [
             str(round(float(found_rate) + float(missed_rate), 3))

@@ -9,8 +9,7 @@ import trio
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.frames import decode
-from rmq_plugins.admin.rates import Counts, Rates
-from rmq_plugins.admin.runtime import RuntimeInfo
+from rmq_plugins.admin.rates import Counts, Rates, StoreRates
 from tests.golden.recordings import read_rows
 
 DAY_MS = 86_400_000
@@ -91,7 +90,7 @@ def test_totals_at_midnight(clock):
 
 
 async def test_service_samples_once_a_second(caller, clock, autojump_clock):
-    service = caller.find(RuntimeInfo).sample_every_second
+    service = caller.find(StoreRates).sample_every_second
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service)
         for _ in range(3):
