@@ -153,6 +153,12 @@ def _make_root(config: StoreConfig) -> None:
     """Make the directory of all files; ConfigError names what is in its way."""
     try:
         config.root.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        inside = next(each for each in config.root.parents if each.exists())
+        file = config.root if config.root.exists() else inside
+        raise ConfigError(
+            f"storePathRootDir={config.root}: {file} is a file, no directory"
+        ) from error
     except OSError as error:
         raise ConfigError(
             f"storePathRootDir={config.root}: {error.strerror}"

@@ -402,4 +402,5 @@ def test_a_store_that_is_a_file_is_one_sentence(run, tmp_path):
         result = run("broker", "--set", f"storePathRootDir={place}")
         assert result.exit_code == 1
         assert result.stderr.startswith(f"rmq: storePathRootDir={place}: ")
+        assert "is a file, no directory" in result.stderr
         assert result.stderr.count("\n") == 1
