@@ -321,6 +321,7 @@ cdef class Reactor:
         cdef Buffer *inbox = &slot.inbox
         cdef int64_t size
         cdef int handed = 0
+        cdef bint is_after
         cdef Verdict verdict
         while slot.state == OPEN:
             size = self.frame_size(index)
@@ -337,17 +338,20 @@ cdef class Reactor:
                 self.connections.leave_uncut(index)
                 return
             verdict = DECLINED
-            if not slot.is_declined:
+            is_after = slot.declined_poll == self.connections.polls
+            if slot.is_declined:    # in the poll before; those after it stay after it
+                slot.declined_poll = self.connections.polls
+            else:
                 verdict = self.natives.serve(index, inbox.data + inbox.start, size)
             if verdict == WAITS:
                 self.connections.leave_waiting(index)
                 self.is_urgent = True
                 return
-            slot.is_declined = (
-                verdict == DECLINED
-                and self.connections.event_count >= self.pacing.handed_limit
-            )
-            if slot.is_declined:
+            slot.is_declined = False
+            if verdict == DECLINED and (
+                self.connections.event_count >= self.pacing.handed_limit
+            ):
+                slot.is_declined = not is_after     # by its handler, not for the order
                 self.connections.leave_uncut(index)
                 return
             if verdict == DECLINED:

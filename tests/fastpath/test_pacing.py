@@ -66,6 +66,37 @@ def test_a_compiled_request_does_not_wait_for_slow_frames():
     wire.close()
 
 
+def test_a_compiled_request_does_not_overtake_a_slow_one_of_its_connection():
+    """The slow one waits for the next poll, and is handed over in that one."""
+    path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
+    wire = Wire()
+    wire.reactor.natives.register(0, 34, path)
+    for _, peer in [wire.connect() for _ in range(5)]:
+        peer.sendall(frame(1) * 20)
+    token, mixed = wire.connect()
+    path.show(token, b"known", "value", version=513, language=0)
+    own = []
+    for number in range(200):
+        if number == 3:  # now one frame is handed over in a poll
+            heartbeat = encode(Command(34, body=b"known", version=513))
+            mixed.sendall(frame(7) + heartbeat)
+        assert wire.reactor.poll(0)
+        events = wire.reactor.take_events()
+        time.sleep(0.002 * len(events))
+        own = [data for _, at, data in events if at == token]
+        if own:
+            break
+        wire.reactor.flush()
+    assert own == [frame(7)]
+    assert wire.reactor.natives.counts()[0, 34][0] == 0
+    for _ in range(200):  # the others have their turns
+        wire.reactor.flush()
+        wire.reactor.poll(0)
+        wire.reactor.take_events()
+    assert wire.reactor.natives.counts()[0, 34][0] == 1
+    wire.close()
+
+
 def test_a_busy_poll_takes_what_comes_a_little_later():
     """Half a frame is work without an event: the poll stays for the other half."""
     wire = Wire(busy_poll_us=5_000_000)
