@@ -211,7 +211,10 @@ def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> S
 def export_pop_record(
     admin: AdminClient, broker: str | None, cluster: str | None, *, is_dry: bool
 ) -> Shown:
-    """Ask each broker; a dry run only lists them."""
+    """Let a broker store what it keeps of POP for Java's other form; rmq has one.
+
+    A dry run only lists the brokers.
+    """
     asked = targets(admin, broker, cluster)
     for each in asked:
         if not is_dry:

@@ -14,7 +14,7 @@ consumer_group = click.option("-g", "--consumerGroup", "group", required=True)
 @admin_command("getColdDataFlowCtrInfo")
 @broker_or_cluster
 def show(admin: AdminClient, broker: str | None, cluster: str | None) -> Shown:
-    """Show the thresholds of each broker."""
+    """Show the groups with a threshold for old messages, which slows nobody down."""
     code = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO
     return {
         each.address: admin.value(each.address, code)
@@ -33,7 +33,7 @@ def update(
     group: str,
     threshold: int,
 ) -> Shown:
-    """Set the threshold of a group on each broker."""
+    """Set a group's threshold for old messages, which slows nobody down."""
     return _told(
         admin, broker, cluster, RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
         body=f"{group}={threshold}\n".encode(),
@@ -46,7 +46,7 @@ def update(
 def remove(
     admin: AdminClient, broker: str | None, cluster: str | None, group: str
 ) -> Shown:
-    """Remove the threshold of a group on each broker."""
+    """Remove a group's threshold for old messages."""
     return _told(
         admin, broker, cluster, RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         body=group.encode(),
@@ -62,7 +62,7 @@ def remove(
 def set_mode(
     admin: AdminClient, broker: str | None, cluster: str | None, mode: str
 ) -> Shown:
-    """Set the mode on each broker."""
+    """Let the kernel read ahead in the log (0), or not (1)."""
     return _told(
         admin, broker, cluster, RequestCode.SET_COMMITLOG_READ_MODE,
         fields={"READ_AHEAD_MODE": mode},
