@@ -71,7 +71,9 @@ async def main():
     """Run the broker, its traffic and the browser."""
     with tempfile.TemporaryDirectory() as folder:
         large = {"mappedFileSizeCommitLog": str(64 << 20)}
-        async with console(Path(folder), large, is_full=True) as (node, proxy):
+        async with console(
+            Path(folder), large, is_full=True, third="invoice-writer"
+        ) as (node, proxy):
             broker = node.broker.context
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(traffic, broker, broker.clock)

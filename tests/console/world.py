@@ -9,7 +9,8 @@ from rmq.protocol.message import Message
 from rmq.testing import ManualClock, running_node
 
 NOW = 1_800_000_000_000
-HOSTILE = "<img src=x onerror=window.owned=1>\x1b[2J\u202e\u2066\u0000</script>"
+MARKUP = "<img src=x onerror=window.owned=1>"
+HOSTILE = MARKUP + "\x1b[2J\u202e\u2066\u0000</script>"
 ON = {"rmq.console": "true", "rmq.consolePort": "0"}
 TOPICS = (
     ("order-paid", 16), ("order-created", 16), ("search-index", 8),
@@ -30,8 +31,11 @@ def put(broker, topic, body=JSON, queue_id=0, **properties):
     broker.arrivals.flush()
 
 
-def fill(broker, clock):
-    """Make topics, groups, problems, dead letters, delays and open transactions."""
+def fill(broker, clock, third=MARKUP):
+    """Make topics, groups, problems, dead letters, delays and open transactions.
+
+    `third` is the name of a group; the pictures have one that is not hostile.
+    """
     chance = random.Random(7)  # the same each time
     for name, queues in TOPICS:
         broker.topics.ensure(name, queues=queues, perm=6)
@@ -42,7 +46,7 @@ def fill(broker, clock):
         name, queues = chance.choice(TOPICS)
         texts = {"KEYS": f"o-{number}", "TAGS": chance.choice(("paid", "open"))}
         put(broker, name, queue_id=chance.randrange(queues), **texts)
-    for name in ("search-indexer", "warehouse", HOSTILE.split("\x1b")[0]):
+    for name in ("search-indexer", "warehouse", third):
         topic, queues = TOPICS[2 if name == "search-indexer" else 0]
         for queue_id in range(queues):
             end = int(broker.store.reads.max_offset(topic, queue_id))
@@ -109,12 +113,12 @@ async def _copy(source, target, scope):
 
 
 @asynccontextmanager
-async def console(folder, settings=None, *, is_full=False):
+async def console(folder, settings=None, *, is_full=False, **names):
     """Run a broker with its console behind a `Cut`; yield both."""
     clock = ManualClock(NOW)
     async with running_node(folder, ON | (settings or {}), clock=clock) as node:
         if is_full:
-            fill(node.broker.context, clock)
+            fill(node.broker.context, clock, **names)
         proxy = Cut(node.console_port)
         async with trio.open_nursery() as nursery:
             await nursery.start(proxy.serve)
