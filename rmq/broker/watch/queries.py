@@ -6,7 +6,7 @@ RequestRejected names what is wrong with a query.
 import heapq
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import trio
 
@@ -33,6 +33,15 @@ Query = Mapping[str, str]
 Row = dict[str, Any]
 Require = Callable[[str], object]
 """Raises RequestRejected unless whoever asks may read this topic."""
+
+
+class Busiest(NamedTuple):
+    """The order of the busiest topics at a time, and how many topics there are."""
+
+    at_ms: int
+    wanted: int
+    names: list[str]
+    total: int
 
 
 class Turns:

@@ -17,6 +17,7 @@ from rmq.broker.watch.departures import Departures
 from rmq.broker.watch.events import Events
 from rmq.broker.watch.machine import DeadLetters, Growth, SenderClocks
 from rmq.broker.watch.progress import Progress
+from rmq.broker.watch.queries import Busiest
 from rmq.clock import Clock
 from rmq.words import span
 
@@ -60,6 +61,9 @@ class Watch:
 
         self.sampled_ms = 0
         """When the last sample was complete; 0: never."""
+
+        self.busiest: Busiest | None = None
+        """For the overview, while somebody looks at it."""
 
         self.connection_count: Callable[[], int] = lambda: 0
         self._broker: BrokerContext | None = None

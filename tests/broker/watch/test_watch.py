@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from rmq.broker.watch import watch as watch_module
+from rmq.broker.watch.views import show_view
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -317,3 +318,24 @@ async def test_lists(incident):
     (one,) = [c for c in (await view("clients"))["rows"] if c["kind"] == "consumer"]
     assert (one["client"], one["group"]) == ("c1", "G")
     assert (await view("overview"))["groups"] == [row | {"waits_ms": 10_000}]
+
+
+async def test_the_overview_keeps_the_order_of_topics_for_a_while(incident):
+    """Amounts are of now; new topics, and another order, come after five seconds."""
+    for n in range(4):
+        incident.broker.topics.ensure(f"topic-{n}", queues=1, perm=6)
+
+    async def overview(count):
+        found = await show_view(incident.broker, "overview", {"n": str(count)}, None)
+        return {row["name"]: row["kept"] for row in found["topics"]}
+
+    first = await overview(2)
+    assert len(first) == 2
+    name = next(iter(first))
+    incident.broker.publish(name, b"x", queue_id=0)
+    incident.broker.topics.ensure("new", queues=1, perm=6)
+    assert (await overview(2)) == {**first, name: 1}
+    assert "new" not in await overview(1)
+    assert len(await overview(9)) == 5
+    incident.clock.ms += 5_000
+    assert "new" in await overview(9)
