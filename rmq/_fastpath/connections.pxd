@@ -72,7 +72,7 @@ cdef class Connections:
     cdef uint32_t *dirty        # slots to send for
     cdef int64_t dirty_count
     cdef uint32_t *uncut        # slots whose inbox has frames left to cut
-    cdef uint32_t *uncut_before # the list of the poll before, while it is walked
+    cdef uint32_t *uncut_before  # the list of the poll before, while it is walked
     cdef int64_t uncut_count
     cdef int64_t uncut_served   # of them, at the start: Python gets frames of them
     cdef readonly int64_t waiting_count  # connections whose frames wait for a handler

@@ -4,7 +4,7 @@ A client with one request in flight sends the next one some microseconds after i
 answer: to wait busily for it costs less than to sleep and wake up.  A busy wait pays if
 something comes within SPIN_GAIN_NS; where less than three quarters do, only one poll in
 SPIN_TRY tries it.
-Python gets fewer frames at once while each of them takes long, because compiled requests
+Python gets fewer frames at once while each takes long, because compiled requests
 wait until it has served them: as many as take HANDED_NS, one at least.
 """
 
