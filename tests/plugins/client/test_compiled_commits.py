@@ -4,7 +4,10 @@ Two brokers get the same commits, alone and with pulls, over a socket; one of th
 serves what it can compiled. Replies and offsets must be equal after each poll.
 """
 
+import itertools
 import json
+import socket
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -219,3 +222,102 @@ def test_more_commits_than_a_poll_may_have_are_all_kept(sides):
         side.play([b"".join(many[n : n + 500]) for n in range(0, len(many), 500)])
     assert_equal(python, compiled)
     assert compiled.broker.offsets.query("G", "T", 0) == 1_499
+
+
+@contextmanager
+def clients_of(side, count):
+    """Connect more clients to a side."""
+    peers = []
+    for _ in range(count):
+        peer, ours = socket.socketpair()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        ours.setblocking(False)
+        side.reactor.connections.add(ours.detach(), 0, side.connection.remote_host)
+        peers.append(peer)
+    try:
+        yield peers
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def test_a_full_batch_leaves_the_rest_of_the_poll_to_python(sides):
+    """A poll brings 6,300 commits of 42 clients; 4,096 have a place."""
+    _, compiled = sides()
+    prepare(compiled)
+    wanted = [{**COMMIT, "queueId": str(n)} for n in range(3)]
+    compiled.play([frame(each, opaque=n) for n, each in enumerate(wanted)])
+    many = []
+    for each in wanted:
+        each["commitOffset"] = "1000"
+        one = frame(each, opaque=9, kind=1, flag=FLAG_ONEWAY)
+        many.append(
+            b"".join(one.replace(b"1000", b"%d" % n) for n in range(1000, 1150))
+        )
+    declined = {}
+    with clients_of(compiled, 42) as clients:
+        for attempt in range(10, 60):  # a poll ends early on a machine that is busy
+            for client, frames in zip(clients, many * 14, strict=True):
+                client.sendall(frames)
+            compiled.play([frame({**COMMIT, "commitOffset": "1149"}, opaque=attempt)])
+            [answer] = FrameDecoder().feed(compiled.replies[attempt])
+            assert answer.code == 0
+            found = compiled.broker.offsets.queues("G", "T")
+            assert found == dict.fromkeys(range(3), 1_149)
+            _, declined = compiled.reactor.natives.counts()[0, 15]
+            if declined.get("too much"):
+                break
+    assert declined.get("too much")
+
+
+@pytest.mark.parametrize("limit", ["MAX_ENTRIES", "MAX_OFFSETS"])
+def test_a_full_table_of_offsets_refuses_what_is_new_and_serves_the_rest(
+    sides, monkeypatch, limit
+):
+    monkeypatch.setattr(f"rmq.broker.tables.offsets.{limit}", 1)
+    pair = python, compiled = sides()
+    new = {**COMMIT, "consumerGroup": "H", "queueId": "1"}
+    for side in pair:
+        prepare(side)
+        side.play([
+            frame({**COMMIT, "commitOffset": "5"}, opaque=0),
+            frame(new, opaque=1),
+            frame({**COMMIT, "commitOffset": "6"}, opaque=2),
+            frame(new, opaque=3),
+            frame({**COMMIT, "commitOffset": "8"}, opaque=4),
+        ])  # fmt: skip
+    assert_equal(python, compiled)
+    assert compiled.served == 2
+    for opaque, code in ((0, 0), (1, 1), (2, 0), (3, 1), (4, 0)):
+        [answer] = FrameDecoder().feed(compiled.replies[opaque])
+        assert answer.code == code
+        if code:
+            assert "1 of 1" in answer.remark
+            assert "delete groups or topics" in answer.remark
+    assert compiled.broker.offsets.query("G", "T", 0) == 8
+    assert compiled.broker.offsets.query("H", "T", 1) == -1
+
+
+def test_a_pair_that_was_forgotten_for_another_is_served_again(sides):
+    """Compiled code knows 65,536 pairs; one more takes the place of any other."""
+    _, compiled = sides()
+    prepare(compiled)
+    table = compiled.broker.offsets.compiled
+    for n in range(65_536):
+        table.show(f"group-{n}", "T", 0)
+    offset = itertools.count(1)
+
+    def commit(count):
+        before = compiled.served
+        for n in itertools.islice(offset, count):
+            compiled.play([frame({**COMMIT, "commitOffset": str(n)}, opaque=n)])
+            [answer] = FrameDecoder().feed(compiled.replies[n])
+            assert answer.code == 0
+        return compiled.served - before
+
+    assert commit(10) == 9
+    for n in range(65_536, 67_000):
+        table.show(f"group-{n}", "T", 0)
+    assert len(table) == 65_536
+    assert commit(10) >= 9
+    assert compiled.broker.offsets.query("G", "T", 0) == 20
