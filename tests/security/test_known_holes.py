@@ -98,7 +98,6 @@ async def test_cve_2019_17572_a_topic_cannot_leave_the_store(ask, tmp_path, name
         "storePathRootDir=../elsewhere",
         "initAuthenticationUser={}",
         "authenticationEnabled=false",
-        "tls.server.certPath=/etc/shadow",
         "namesrvAddr=192.0.2.1:9876",
     ],
 )
@@ -112,6 +111,16 @@ async def test_cve_2023_33246_remote_configuration_runs_and_moves_nothing(
     assert after.body == before.body
     assert not list(tmp_path.rglob("pwned"))
     assert "pwned" not in os.listdir()
+
+
+async def test_a_key_of_tls_is_ignored_and_moves_nothing(ask):
+    """It is unknown to this request, which Java answers with success, too."""
+    before = await ask(RequestCode.GET_BROKER_CONFIG)
+    line = b"tls.server.certPath=/etc/shadow"
+    answer = await ask(RequestCode.UPDATE_BROKER_CONFIG, {}, line)
+    assert answer.remark == "ignored: tls.server.certPath: unknown key"
+    after = await ask(RequestCode.GET_BROKER_CONFIG)
+    assert after.body == before.body
 
 
 def test_cve_2023_33246_nothing_starts_a_process_or_evaluates_text():
