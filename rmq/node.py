@@ -315,12 +315,13 @@ async def until_signalled(
     node: Node,
     scope: trio.CancelScope,
     on_hangup: Callable[[], None],
+    on_stop: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Stop in order at the first SIGTERM or SIGINT, at once at the second.
 
-    SIGHUP calls `on_hangup`.
+    SIGHUP calls `on_hangup`; `on_stop` is called when the stop begins.
     Report that the node is ready only after this has started: a supervisor may answer
     with a signal.
     """
@@ -332,6 +333,7 @@ async def until_signalled(
                 on_hangup()
                 continue
             logger.info("%s: stopping", signal.Signals(number).name)
+            on_stop()
             if node.broker is None:
                 scope.cancel()
             else:

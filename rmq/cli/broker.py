@@ -167,7 +167,11 @@ def _run(
                 reload_config(gather, node)
 
             await nursery.start(
-                nodes.until_signalled, node, nursery.cancel_scope, reread
+                nodes.until_signalled,
+                node,
+                nursery.cancel_scope,
+                reread,
+                partial(notify, "STOPPING=1"),
             )
             _report_start(node)
             await node.finished.wait()

@@ -71,7 +71,11 @@ def namesrv(
             node: nodes.Node = await nursery.start(run)
             reread = partial(reload_config, gather, node)
             await nursery.start(
-                nodes.until_signalled, node, nursery.cancel_scope, reread
+                nodes.until_signalled,
+                node,
+                nursery.cancel_scope,
+                reread,
+                partial(notify, "STOPPING=1"),
             )
             auth = build(AuthConfig, values)
             if not (

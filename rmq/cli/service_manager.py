@@ -1,4 +1,4 @@
-"""Notices to a service manager: ready, reading the configuration again.
+"""Notices to a service manager: ready, reading the configuration again, stopping.
 
 The protocol of systemd's sd_notify: a datagram of `NAME=value` lines to the socket that
 the variable NOTIFY_SOCKET names; a leading @ means the abstract name space. Without the

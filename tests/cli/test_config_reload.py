@@ -87,6 +87,7 @@ def test_a_process_reads_its_file_again_on_sighup(tmp_path, manager):
         assert manager.recv(100).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
         assert manager.recv(100) == b"READY=1"
         child.send_signal(signal.SIGTERM)
+        assert manager.recv(100) == b"STOPPING=1"
         said = child.stderr.read()
         assert child.wait(20) == 0
     assert "fileReservedTime=48 is in effect" in said
