@@ -10,6 +10,7 @@ wait until it has served them: as many as take HANDED_NS, one at least.
 
 from libc.stdint cimport int32_t, int64_t
 
+from rmq._fastpath.connections cimport EVENT_LIMIT
 from rmq._fastpath.syscalls cimport monotonic_ns
 
 cdef enum:
@@ -17,9 +18,8 @@ cdef enum:
     SPIN_CREDIT = 16                    # busy waits that paid, remembered at most
     SPIN_LOSS = 3                       # of them that one takes away which did not
     SPIN_TRY = 64
-    HANDED_LIMIT = 4096                 # frames of one poll; fewer if they take long
-    HANDED_PER_CONNECTION = 16          # of them
-    HANDED_NS = 500_000                 # what those of one poll may take
+    HANDED_PER_CONNECTION = 16          # frames of one poll
+    HANDED_NS = 500_000                 # what those of all connections may take
 
 cdef struct Pacing:
     int64_t busy_poll_ns        # for how long to wait busily; 0: never
@@ -36,7 +36,7 @@ cdef struct Pacing:
 cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogil:
     pacing.busy_poll_ns = busy_poll_ns
     pacing.credit = SPIN_CREDIT
-    pacing.handed_limit = HANDED_LIMIT
+    pacing.handed_limit = EVENT_LIMIT
 
 
 cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
@@ -73,6 +73,6 @@ cdef inline void note_finished(Pacing *pacing) noexcept nogil:
     pacing.frame_ns += (mean_ns - pacing.frame_ns) // 4
     pacing.handed_limit = <int32_t>min(
         max(HANDED_NS // max(pacing.frame_ns, <int64_t>1), <int64_t>1),
-        <int64_t>HANDED_LIMIT,
+        <int64_t>EVENT_LIMIT,
     )
     pacing.taken_count = 0

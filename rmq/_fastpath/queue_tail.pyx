@@ -74,11 +74,8 @@ cdef class TailSet:
 
         Call `take_counts` of each.
         """
-        cdef list taken
+        cdef list taken = _taken(self.uncounted, limit)
         cdef QueueTail queue
-        cdef int64_t rest = max(<int64_t>0, len(self.uncounted) - limit)
-        taken = self.uncounted[rest:]
-        del self.uncounted[rest:]
         for queue in taken:
             queue.is_uncounted = False
         return taken
@@ -87,11 +84,8 @@ cdef class TailSet:
         """Remove and return at most `limit` queues with messages since they were taken
         last.
         """
-        cdef list taken
+        cdef list taken = _taken(self.unseen, limit)
         cdef QueueTail queue
-        cdef int64_t rest = max(<int64_t>0, len(self.unseen) - limit)
-        taken = self.unseen[rest:]
-        del self.unseen[rest:]
         for queue in taken:
             queue.is_unseen = False
         return taken
@@ -289,3 +283,11 @@ cdef class QueueTail:
         self.entries = fewer
         self.capacity = capacity
         self.first_offset = self.next_offset - kept
+
+
+cdef list _taken(list queues, int64_t limit):
+    """Remove and return the last `limit` of a list."""
+    cdef int64_t rest = max(<int64_t>0, len(queues) - limit)
+    cdef list taken = queues[rest:]
+    del queues[rest:]
+    return taken

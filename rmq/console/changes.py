@@ -35,9 +35,7 @@ MAX_BODY: Final = 49_152
 MAX_QUEUES: Final = 1_024
 MAX_SHOWN: Final = 8
 FLUSH_TIMEOUT_S: Final = 5.0
-PERMS: Final = {
-    "6": PERM_READ_WRITE, "4": PERM_READ, "2": PERM_WRITE,
-}  # fmt: skip
+PERMS: Final = {"6": PERM_READ_WRITE, "4": PERM_READ, "2": PERM_WRITE}
 
 Fields = Mapping[str, Any]
 
@@ -357,7 +355,7 @@ class Changes:
         return f"stored at offset {result.queue_offset}"
 
     def _is_durable(self, end_offset: int) -> bool:
-        return self._broker.store.statistics().durable_offset >= end_offset
+        return self._broker.store.durability.durable.value >= end_offset
 
     def _place(self) -> str:
         return f"-b {self._broker.address}"

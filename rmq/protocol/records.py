@@ -17,7 +17,11 @@ from rmq.errors import LocalProtocolError, RemoteProtocolError
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.flags import COMPRESSED
 from rmq.protocol.message import Message
-from rmq.protocol.properties import decode_properties
+from rmq.protocol.properties import (
+    DLQ_ORIGIN_TOPIC,
+    RETRY_TOPIC,
+    decode_properties,
+)
 
 if TYPE_CHECKING:
     from rmq._fastpath import MappedFile
@@ -92,6 +96,12 @@ class StoredMessage(msgspec.Struct, kw_only=True, dict=True):
     def offset_msg_id(self) -> str:
         """The id by which a broker finds this record."""
         return offset_message_id(self.store_host, self.physical_offset)
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic to which a message of a retry or dead letter topic was sent."""
+        properties = self.properties
+        return properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC, "")
 
     def to_message(self) -> Message:
         """Return a message with the same content, to store it again."""

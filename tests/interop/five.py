@@ -23,7 +23,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,12 @@ from typing import Any
 from .toolchains import (
     CLIENTS,
     absent,
+    build_go,
     cache_folder,
-    digest_of,
+    compile_java,
     download_jars,
+    install_npm,
+    install_pip,
     plain_environment,
     run,
 )
@@ -68,13 +70,7 @@ class JavaSdk:
             FIVE / "java" / "FiveDriver.java",
             CLIENTS / "java" / "Bodies.java",
         ]
-        self._classes = cache_folder() / f"java-sdk-classes-{digest_of(sources)}"
-        if not self._classes.exists():
-            run(
-                ["javac", "-cp", f"{self._libraries}/*", "-d", str(self._classes)]
-                + [str(source) for source in sources],
-                timeout_s=120,
-            )
+        self._classes = compile_java("java-sdk-classes", self._libraries, sources)
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         path = f"{self._classes}:{self._libraries}/*"
@@ -98,15 +94,7 @@ class PythonSdk:
         return None
 
     def prepare(self) -> None:
-        folder = self.python.parents[1]
-        mark = folder / ".complete"
-        if mark.exists():
-            return
-        run([sys.executable, "-m", "venv", "--clear", str(folder)], timeout_s=120)
-        wanted = "rocketmq-python-client==5.1.2"
-        install = [str(self.python), "-m", "pip", "install", "-q", wanted]
-        run(install, timeout_s=300)
-        mark.touch()
+        install_pip(self.python, "rocketmq-python-client==5.1.2")
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         return [str(self.python), str(FIVE / "five_driver.py"), *arguments]
@@ -126,14 +114,7 @@ class NodeSdk:
         return absent("node", "npm")
 
     def prepare(self) -> None:
-        self._folder.mkdir(exist_ok=True)
-        mark = self._folder / ".complete"
-        if not mark.exists():
-            shutil.copy(FIVE / "node" / "package.json", self._folder)
-            install = ["npm", "install", "--silent", "--no-audit", "--no-fund"]
-            run(install, cwd=self._folder, timeout_s=300)
-            mark.touch()
-        shutil.copy(FIVE / "node" / "driver.js", self._folder)
+        install_npm(self._folder, FIVE / "node")
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         return ["node", str(self._folder / "driver.js"), *arguments]
@@ -153,16 +134,7 @@ class GoSdk:
         return absent("go")
 
     def prepare(self) -> None:
-        sources = sorted((FIVE / "go").iterdir())
-        folder = cache_folder() / f"go-sdk-5.1.4-{digest_of(sources)}"
-        self._program = folder / "driver"
-        if self._program.exists():
-            return
-        folder.mkdir(exist_ok=True)
-        for source in sources:
-            shutil.copy(source, folder)
-        run(["go", "mod", "tidy"], cwd=folder, timeout_s=300)
-        run(["go", "build", "-o", "driver", "."], cwd=folder, timeout_s=300)
+        self._program = build_go("go-sdk-5.1.4", FIVE / "go")
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         return [str(self._program), *arguments]

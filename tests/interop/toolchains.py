@@ -76,6 +76,55 @@ def download_jars(folder: Path, version: str, *artifacts: str) -> None:
     mark.touch()
 
 
+def compile_java(name: str, libraries: Path, sources: list[Path]) -> Path:
+    """Compile programs against a folder of jars, once; the folder of their classes."""
+    classes = cache_folder() / f"{name}-{digest_of(sources)}"
+    if not classes.exists():
+        run(
+            ["javac", "-cp", f"{libraries}/*", "-d", str(classes)]
+            + [str(source) for source in sources],
+            timeout_s=120,
+        )
+    return classes
+
+
+def install_pip(python: Path, requirement: str) -> None:
+    """Make the environment of this Python with a package, once."""
+    folder = python.parents[1]
+    mark = folder / ".complete"
+    if mark.exists():
+        return
+    run([sys.executable, "-m", "venv", "--clear", str(folder)], timeout_s=120)
+    run([str(python), "-m", "pip", "install", "-q", requirement], timeout_s=300)
+    mark.touch()
+
+
+def install_npm(folder: Path, sources: Path) -> None:
+    """Install what package.json of these sources asks for, once; copy the driver."""
+    folder.mkdir(exist_ok=True)
+    mark = folder / ".complete"
+    if not mark.exists():
+        shutil.copy(sources / "package.json", folder)
+        install = ["npm", "install", "--silent", "--no-audit", "--no-fund"]
+        run(install, cwd=folder, timeout_s=300)
+        mark.touch()
+    shutil.copy(sources / "driver.js", folder)
+
+
+def build_go(name: str, sources: Path) -> Path:
+    """Build the driver of these sources, once; its path."""
+    files = sorted(sources.iterdir())
+    folder = cache_folder() / f"{name}-{digest_of(files)}"
+    program = folder / "driver"
+    if not program.exists():
+        folder.mkdir(exist_ok=True)
+        for file in files:
+            shutil.copy(file, folder)
+        run(["go", "mod", "tidy"], cwd=folder, timeout_s=300)
+        run(["go", "build", "-o", "driver", "."], cwd=folder, timeout_s=300)
+    return program
+
+
 class Java:
     """Java programs of `clients/java` and mqadmin."""
 
@@ -97,14 +146,8 @@ class Java:
         download_jars(self._libraries, self.version, *self.artifacts)
         sources = sorted((CLIENTS / "java").glob("*.java"))
         sources = [each for each in sources if each.name not in self.left_out]
-        name = f"java-classes-{self.version}-{digest_of(sources)}"
-        self._classes = cache_folder() / name
-        if not self._classes.exists():
-            run(
-                ["javac", "-cp", f"{self._libraries}/*", "-d", str(self._classes)]
-                + [str(source) for source in sources],
-                timeout_s=120,
-            )
+        name = f"java-classes-{self.version}"
+        self._classes = compile_java(name, self._libraries, sources)
 
     def command(self, main_class: str, *arguments: str) -> list[str]:
         path = f"{self._classes}:{self._libraries}/*"
@@ -186,14 +229,7 @@ class Pip:
         return None
 
     def prepare(self) -> None:
-        folder = self._python.parents[1]
-        mark = folder / ".complete"
-        if mark.exists():
-            return
-        run([sys.executable, "-m", "venv", "--clear", str(folder)], timeout_s=120)
-        install = [str(self._python), "-m", "pip", "install", "-q", PIP_REQUIREMENT]
-        run(install, timeout_s=300)
-        mark.touch()
+        install_pip(self._python, PIP_REQUIREMENT)
 
     def command(self, *arguments: str) -> list[str]:
         return [str(self._python), str(CLIENTS / "pip_client.py"), *arguments]
@@ -216,16 +252,7 @@ class Go:
         return absent("go")
 
     def prepare(self) -> None:
-        sources = sorted((CLIENTS / "go").iterdir())
-        folder = cache_folder() / f"go-2.1.2-{digest_of(sources)}"
-        self._program = folder / "driver"
-        if self._program.exists():
-            return
-        folder.mkdir(exist_ok=True)
-        for source in sources:
-            shutil.copy(source, folder)
-        run(["go", "mod", "tidy"], cwd=folder, timeout_s=300)
-        run(["go", "build", "-o", "driver", "."], cwd=folder, timeout_s=300)
+        self._program = build_go("go-2.1.2", CLIENTS / "go")
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         return [str(self._program), *arguments]
@@ -248,14 +275,7 @@ class Node:
         return absent("node", "npm")
 
     def prepare(self) -> None:
-        self._folder.mkdir(exist_ok=True)
-        mark = self._folder / ".complete"
-        if not mark.exists():
-            shutil.copy(CLIENTS / "node" / "package.json", self._folder)
-            install = ["npm", "install", "--silent", "--no-audit", "--no-fund"]
-            run(install, cwd=self._folder, timeout_s=300)
-            mark.touch()
-        shutil.copy(CLIENTS / "node" / "driver.js", self._folder)
+        install_npm(self._folder, CLIENTS / "node")
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         return ["node", str(self._folder / "driver.js"), *arguments]

@@ -103,23 +103,16 @@ class DeadLetterHandler:
         return self._reads.message_at(PhysicalOffset(physical))
 
 
-def _origin(record: StoredMessage) -> str:
-    properties = record.properties
-    return properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(
-        names.RETRY_TOPIC, ""
-    )
-
-
 def _is_wanted(record: StoredMessage, fields: dict[str, str]) -> bool:
     if fields.get("offsets") or fields.get("all") == "true":
         return True
     tag = record.properties.get(names.TAGS, "")
-    return (_origin(record), tag) == (fields["topic"], fields["tag"])
+    return (record.origin_topic, tag) == (fields["topic"], fields["tag"])
 
 
 def _again(record: StoredMessage, retry: str) -> Message | None:
     """Return the message as a first attempt; None without the name of its topic."""
-    origin = _origin(record)
+    origin = record.origin_topic
     if not origin:
         return None
     message = record.to_message()

@@ -17,7 +17,7 @@ from rmq.broker.watch.queries import (
     Query,
     Row,
     Turns,
-    bad,
+    large_number_of,
     number_of,
 )
 from rmq.broker.watch.records import MAX_OPENED, Body, message_row, record_at
@@ -32,8 +32,6 @@ MAX_LOOKED: Final = 2_000
 MAX_WAIT_MS: Final = 10_000
 LOOK_AGAIN_S: Final = 0.1
 """How often a request that waits looks at the end of the log."""
-
-MAX_OFFSET_TEXT: Final = 18
 
 
 async def follow_log(
@@ -72,8 +70,10 @@ class _Follower:
         self._key = query.get("key", "")[:MAX_TEXT]
         self._text = query.get("text", "")[:MAX_TEXT].encode("utf-8", "replace")
         self._system = query.get("system") == "1"
-        self._event = _place(query, "event", broker.watch.events.last)
-        self._offset = _place(query, "offset", self._end)
+        event = large_number_of(query, "event")
+        self._event = broker.watch.events.last if event is None else event
+        offset = large_number_of(query, "offset")
+        self._offset = self._end if offset is None else offset
         if not self._is_known(self._offset):
             self._offset = self._end
         self._turns = Turns(broker)
@@ -152,12 +152,3 @@ class _Follower:
             "looked": self._looked, "hidden": self._hidden, "rows": self.rows,
             "events": [msgspec.to_builtins(each) for each in events],
         }  # fmt: skip
-
-
-def _place(query: Query, name: str, default: int) -> int:
-    text = query.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal()) or len(text) > MAX_OFFSET_TEXT:
-        raise bad(f"{name}={text[:20]} is no number")
-    return int(text)

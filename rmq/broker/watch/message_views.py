@@ -19,6 +19,7 @@ from rmq.broker.watch.queries import (
     Turns,
     bad,
     head,
+    large_number_of,
     name_of,
     number_of,
     unknown,
@@ -28,7 +29,7 @@ from rmq.errors import RequestRejected
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import host_text
-from rmq.protocol.properties import DLQ_ORIGIN_TOPIC, KEYS, RETRY_TOPIC, TAGS
+from rmq.protocol.properties import KEYS, TAGS
 from rmq.protocol.records import StoredMessage, offset_of_message_id
 from rmq.protocol.topics import DLQ_PREFIX
 from rmq.store.reader import StoreReader
@@ -107,7 +108,7 @@ async def placed_record(
     topic = _topic(broker, query)
     require(topic)
     queue_id = number_of(query, "queue", 0, MAX_QUEUES)
-    offset = _large(query, "offset") or 0
+    offset = large_number_of(query, "offset") or 0
     physical = broker.store.reads.physical_at(topic, queue_id, QueueOffset(offset))
     record = await record_at(broker, physical) if physical >= 0 else None
     if record is None:
@@ -165,9 +166,7 @@ async def _dead_of(
         record = await record_at(broker, broker.store.reads.physical_at(*place))
         looked += 1
         if record is not None:
-            properties = record.properties
-            origin = properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC, "")
-            kind = origin, properties.get(TAGS, "")
+            kind = record.origin_topic, record.properties.get(TAGS, "")
             kinds[kind] = kinds.get(kind, 0) + 1
         await turns()
     ordered = sorted(kinds.items(), key=lambda kind: -kind[1])[:MAX_ROWS]
@@ -239,7 +238,10 @@ class _Walk:
     def __init__(self, broker: "BrokerContext", topic: str, query: Query) -> None:
         self._reads = broker.store.reads
         self._topic = topic
-        self._at_ms, self._offset = _large(query, "at"), _large(query, "offset")
+        self._at_ms, self._offset = (
+            large_number_of(query, "at"),
+            large_number_of(query, "offset"),
+        )
         is_forward = self._at_ms is not None or self._offset is not None
         self._step = 1 if is_forward else -1
         self._heap: list[tuple[int, int, int]] = []
@@ -345,12 +347,3 @@ def _ends(reads: StoreReader, topic: str, queue_id: int) -> tuple[int, int]:
     return int(reads.min_offset(topic, queue_id)), int(
         reads.max_offset(topic, queue_id)
     )
-
-
-def _large(query: Query, name: str) -> int | None:
-    text = query.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise bad(f"{name}={text[:20]} is no number")
-    return int(text)

@@ -22,6 +22,9 @@ DEFAULT_ROWS: Final = 60
 MAX_TEXT: Final = 255
 """Characters of a query's text."""
 
+MAX_DIGITS: Final = 18
+"""Of a number that fits into 64 bits."""
+
 NEAR_AMONG: Final = 2_000
 """Names among which similar ones are looked for."""
 
@@ -110,6 +113,16 @@ def number_of(query: Query, name: str, default: int, most: int) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 9:
         raise bad(f"{name}={text[:20]} is no number")
     return min(int(text), most)
+
+
+def large_number_of(query: Query, name: str) -> int | None:
+    """Return an offset, a time or a number of an event; None if it is not given."""
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:
+        raise bad(f"{name}={text[:20]} is no number")
+    return int(text)
 
 
 def name_of(query: Query) -> str:
