@@ -17,6 +17,19 @@ class Measured(NamedTuple):
     sizes: list[tuple[int, ...]]
     reason: str
 
+class Walked(NamedTuple):
+    """Outcome of `walk_chain`.
+
+    The store times are those of the records; without records the least one is greater
+    than the greatest.
+    """
+
+    status: RecordStatus
+    position: int
+    records: int
+    least_ms: int
+    greatest_ms: int
+
 @final
 class ColumnReader:
     """Turns log bytes into the wanted columns, batch by batch.
@@ -73,10 +86,10 @@ def walk_chain(
     base_offset: int,
     check_crc: bool = False,
     stop_at: int = ...,
-) -> tuple[RecordStatus, int, int]:
-    """Follow record sizes from `position`; (status, position, records).
+) -> Walked:
+    """Follow record sizes from `position` to the first record at or after `stop_at`.
 
-    Ends at the first record at or after `stop_at`, at `end`, or where there is none.
+    Ends also at `end`, or where there is no record.
     """
 
 def find_record(data: Buffer, position: int, end: int, *, base_offset: int) -> int:

@@ -23,6 +23,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport (
     INT64_MAX,
+    INT64_MIN,
     int16_t,
     int32_t,
     int64_t,
@@ -487,6 +488,16 @@ class Measured(NamedTuple):
     reason: str
 
 
+class Walked(NamedTuple):
+    """Outcome of `walk_chain`."""
+
+    status: RecordStatus
+    position: int
+    records: int
+    least_ms: int
+    greatest_ms: int
+
+
 @cython.final
 cdef class ColumnReader:
     """Turns log bytes into the wanted columns, batch by batch."""
@@ -848,13 +859,15 @@ def walk_chain(
     bint check_crc=False,
     int64_t stop_at=INT64_MAX,
 ):
-    """Follow record sizes from `position`; (status, position, records).
+    """Follow record sizes from `position` to the first record at or after `stop_at`.
 
-    Ends at the first record at or after `stop_at`, at `end`, or where there is none.
+    Ends also at `end`, or where there is no record.
     """
     cdef RecordParts parts
     cdef RecordStatus status = OK
     cdef int64_t records = 0
+    cdef int64_t least_ms = INT64_MAX
+    cdef int64_t greatest_ms = INT64_MIN
     cdef const uint8_t *p
     if not 0 <= position <= end <= data.shape[0]:
         raise IndexError(f"[{position}, {end}) outside {data.shape[0]} bytes")
@@ -867,7 +880,9 @@ def walk_chain(
                 break
             position += parts.size
             records += 1
-    return Status(status), position, records
+            least_ms = min(least_ms, parts.store_ms)
+            greatest_ms = max(greatest_ms, parts.store_ms)
+    return Walked(Status(status), position, records, least_ms, greatest_ms)
 
 
 def find_record(

@@ -22,21 +22,37 @@ COMMANDS: Final = {
     "doctor": "Check configuration, machine and running brokers.",
     "namesrv": "Start a name server alone.",
     "send": "Send a message, or one for each line.",
+    "sql": "Ask the log of a store in SQL; no broker is needed.",
     "store": "Show, check and repair a store; no broker is needed.",
     "tail": "Show what happens: messages of all topics, clients, changes.",
     "top": "Show problems, groups and topics of running brokers, again and again.",
 }
 """Commands with their sentences: each is an object in the module of the same name."""
 
+ELSEWHERE: Final = frozenset({"sql"})
+"""Commands of packages above this one, which are found by entry points."""
+
 
 def load(name: str) -> click.Command:
     """Import one command."""
     gc.disable()  # imported modules are never garbage
-    command = getattr(import_module(f"rmq.cli.{name}"), name)
+    if name in ELSEWHERE:
+        command = _of_another_package(name)
+    else:
+        command = getattr(import_module(f"rmq.cli.{name}"), name)
     gc.freeze()
     gc.enable()
     assert isinstance(command, click.Command), name
     return command
+
+
+def _of_another_package(name: str) -> object:
+    # imported on use: it takes 20 ms
+    from importlib.metadata import entry_points
+
+    for found in entry_points(group="rmq.commands", name=name):
+        return found.load()
+    raise click.ClickException(f"rmq {name} is not installed: install rmq again")
 
 
 @click.group(

@@ -1,16 +1,23 @@
 """Link: a connection on a blocking socket, for programs without an event loop.
 
-The bytes and the pairing of answers are those of every client, in `ClientCodec`; there
-is one request at a time, and requests of the server are not answered. A tool that asks
-a few questions is done before an event loop is imported.
+The bytes and the pairing of answers are those of every client, in `ClientCodec`;
+requests of the server are not answered. `ask` has one request at a time: a tool that
+asks a few questions is done before an event loop is imported. Sends and pulls may be
+many at a time, each with a waiter, which is any object of the caller.
 """
 
 import socket
 import time
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from rmq._fastpath.client_codec import ClientCodec
+from rmq._fastpath.client_codec import (
+    ANSWER_TO_PULL,
+    ANSWER_TO_SEND,
+    ClientCodec,
+    PullTemplate,
+    SendTemplate,
+)
 from rmq.errors import (
     CertificateWanted,
     ConnectFailed,
@@ -22,13 +29,19 @@ from rmq.errors import (
     TlsWanted,
 )
 from rmq.outgoing.identity import ANONYMOUS, Identity, offers_tls
-from rmq.outgoing.signing import Credentials, signer
+from rmq.outgoing.signing import (
+    Credentials,
+    pull_command,
+    send_command,
+    signer,
+)
 from rmq.protocol.command import Command
+from rmq.protocol.flags import PULL_SUBSCRIPTION
 from rmq.protocol.frames import decode, encode
 
 RECEIVE_SIZE: Final = 1 << 18
 NO_DEADLINE: Final = 0
-"""`ask` has its own limit, and gives the request up."""
+"""`ask` has its own limit, and gives the request up; others wait for any answer."""
 
 
 class Link:
@@ -86,6 +99,10 @@ class Link:
         certificate = self._socket.getpeercert() or {}
         return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
 
+    def fileno(self) -> int:
+        """Return the number of the socket, to wait for several links at once."""
+        return self._socket.fileno()
+
     def ask(self, request: Command) -> Command:
         """Send a request and wait for its answer, with any code."""
         if self._sign is not None:
@@ -93,16 +110,92 @@ class Link:
         number = self._codec.ask(request, request, NO_DEADLINE)
         deadline = time.monotonic() + self._timeout_s
         try:
-            self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(self._codec.take())
             while (left_s := deadline - time.monotonic()) > 0:
-                self._socket.settimeout(left_s)
-                for asked, answer in self._codec.feed(self._received()):
+                for asked, answer in self.answers(left_s):
                     if asked is request:
                         assert isinstance(answer, Command), (
                             "sends and pulls have others"
                         )
                         return answer
+        finally:
+            self._codec.forget(number)
+        raise InvokeTimeout(
+            f"{self.address} did not answer request {request.code} in time"
+        )
+
+    def begin(self, request: Command, waiter: object) -> None:
+        """Begin any request; `answers` pairs the waiter with the answer."""
+        if self._sign is not None:
+            self._sign(request)
+        self._codec.ask(request, waiter, NO_DEADLINE)
+
+    def send(
+        self,
+        template: SendTemplate,
+        properties: bytes,
+        body: bytes,
+        waiter: object,
+        *,
+        sys_flag: int = 0,
+    ) -> None:
+        """Begin to send messages; `answers` pairs the waiter with what `Sent` has."""
+        born_ms = int(time.time() * 1_000)
+        if self._sign is None:
+            self._codec.send(
+                template,
+                properties,
+                body,
+                waiter,
+                NO_DEADLINE,
+                "",
+                born_ms=born_ms,
+                sys_flag=sys_flag,
+            )
+            return
+        command = send_command(template, properties, body, born_ms, sys_flag)
+        self._sign(command)
+        self._codec.ask(
+            command, waiter, NO_DEADLINE, kind=ANSWER_TO_SEND, queue=None, msg_ids=""
+        )
+
+    def pull(
+        self, template: PullTemplate, waiter: object, *, offset: int, count: int
+    ) -> None:
+        """Begin to ask for messages that are there; the waiter's answer is a Pulled."""
+        if self._sign is None:
+            self._codec.pull(
+                template,
+                waiter,
+                NO_DEADLINE,
+                offset=offset,
+                count=count,
+                hold_ms=0,
+                sys_flag=PULL_SUBSCRIPTION,
+            )
+            return
+        command = pull_command(template, offset, count, 0, PULL_SUBSCRIPTION)
+        self._sign(command)
+        self._codec.ask(command, waiter, NO_DEADLINE, kind=ANSWER_TO_PULL)
+
+    def flush(self) -> None:
+        """Send what was begun. A PeerError, as of `answers`, ends the link."""
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(self._codec.take())
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def answers(self, timeout_s: float) -> list[tuple[Any, Any]]:
+        """Send what was begun; return the waiters that have answers, with these.
+
+        It waits for bytes, which may be none of a whole answer. A PeerError ends the
+        link: what had no answer may or may not have been done.
+        """
+        if self._codec.has_output:
+            self.flush()
+        try:
+            self._socket.settimeout(timeout_s)
+            return self._codec.feed(self._received())
         except RemoteProtocolError as error:
             raise PeerError(
                 f"the server on {self.address} does not speak the protocol of "
@@ -110,11 +203,6 @@ class Link:
             ) from error
         except OSError as error:
             raise self._broken(error) from error
-        finally:
-            self._codec.forget(number)
-        raise InvokeTimeout(
-            f"{self.address} did not answer request {request.code} in time"
-        )
 
     def _received(self) -> bytes:
         """Return what arrives within the socket's time; nothing if nothing does."""
@@ -125,6 +213,8 @@ class Link:
         if not data:
             raise ConnectionResetError
         self._has_heard = True
+        while self._identity.trust is not None and self._socket.pending():  # type: ignore[attr-defined]
+            data += self._socket.recv(RECEIVE_SIZE)
         return data
 
     def _broken(self, error: OSError) -> PeerError:

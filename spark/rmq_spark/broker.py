@@ -23,7 +23,7 @@ _LENGTH: Final = struct.Struct(">I")
 def ask_end(address: str) -> int:
     """The end of the log of the broker at `host:port`."""
     answer = _ask(
-        _parsed(address), Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        host_and_port(address), Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     )
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
@@ -49,7 +49,7 @@ def forget_exporter(address: str, exporter: str) -> None:
 
 
 def _report(address: str, fields: dict[str, str]) -> None:
-    answer = _ask(_parsed(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
+    answer = _ask(host_and_port(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
             f"the broker at {address} refuses the report of "
@@ -57,10 +57,11 @@ def _report(address: str, fields: dict[str, str]) -> None:
         )
 
 
-def _parsed(address: str) -> tuple[str, int]:
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of `host:port`; ConfigError for anything else."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigError(f"broker {address!r} is not host:port")
+        raise ConfigError(f"address {address!r} is not host:port")
     return host.strip("[]"), int(port)
 
 

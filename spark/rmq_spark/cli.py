@@ -1,4 +1,4 @@
-"""The command line: `rmq-spark export | status | forget | vacuum | optimize`.
+"""The command line: `rmq-spark export | follow | status | forget | vacuum | optimize`.
 
 Exit codes: 0 success, 1 refused or failed with one sentence on stderr, 2 usage.
 """
@@ -7,15 +7,20 @@ import json
 import re
 import sys
 import time
+import tomllib
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from rmq import __version__
+from rmq.clock import SystemClock
+from rmq.config import nearest
 from rmq.errors import RmqError
 from rmq_spark import commit_log
-from rmq_spark.broker import forget_exporter, report_offset
+from rmq_spark.broker import forget_exporter, host_and_port, report_offset
 from rmq_spark.commit import FORMATS
 from rmq_spark.exporter import (
     Exporter,
@@ -24,10 +29,10 @@ from rmq_spark.exporter import (
     Runner,
     SparkRunner,
     find_end,
-    follow,
 )
+from rmq_spark.follow import Follower, serve
 from rmq_spark.manifest import ExportLog, Manifest, Settings
-from rmq_spark.options import parse_bytes
+from rmq_spark.option_values import parse_bytes
 from rmq_spark.schema import EXPORTED
 from rmq_spark.session import start_session
 from rmq_spark.upkeep import status, vacuum
@@ -36,6 +41,8 @@ FAILED: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)(ms|s|m|h)?")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _BAR: Final = 30
+SHOWN_TOPICS: Final = 10
+"""Topics that are named when an export has left them out."""
 
 
 def _size(value: str) -> int:
@@ -58,106 +65,133 @@ def main() -> None:
     """Export the log of a RocketMQ store to tables, each message exactly once."""
 
 
+def _folder(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not value:
+        raise click.BadParameter("give the path of a folder", param=parameter)
+    return value
+
+
 def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
-            "--out", required=True, metavar="DIR", help="Folder of the export."
+            "--out",
+            required=True,
+            metavar="DIR",
+            callback=_folder,
+            help="Folder of the export.",
         ),
         click.option(
-            "--store", required=True, metavar="DIR", help="Folder of the store."
+            "--store",
+            required=True,
+            metavar="DIR",
+            callback=_folder,
+            help="Folder of the store.",
         ),
     ):
         command = option(command)
     return command
 
 
-def _end(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--broker", metavar="HOST:PORT", help="Broker to ask where its log ends."
-        ),
-        click.option(
-            "--confirm-offset", type=int, help="End of the log, if you know it."
-        ),
-    ):
-        command = option(command)
-    return command
+_broker = click.option(
+    "--broker", metavar="HOST:PORT", help="Broker to ask where its log ends."
+)
+_confirm_offset = click.option(
+    "--confirm-offset", type=int, help="End of the log, if you know it."
+)
+_EXPORTED = (
+    click.option(
+        "--format",
+        "table_format",
+        type=click.Choice(FORMATS),
+        default="parquet",
+        show_default=True,
+        help="Format of the table.",
+    ),
+    click.option(
+        "--broker-name",
+        default="broker-a",
+        show_default=True,
+        help="In names of files and in brokerName.",
+    ),
+    click.option("--columns", default=",".join(EXPORTED), help="Columns of the table."),
+    click.option(
+        "--properties-format",
+        type=click.Choice(["map", "string", "none"]),
+        default="map",
+        show_default=True,
+        help="Properties as map or as one string.",
+    ),
+    click.option(
+        "--include-system-topics",
+        is_flag=True,
+        help="Also topics of the system, such as BenchmarkTest of rmq bench.",
+    ),
+    click.option(
+        "--report-as",
+        metavar="NAME",
+        help="Report the progress to the broker under this name.",
+    ),
+    click.option(
+        "--split-bytes",
+        type=_size,
+        metavar="BYTES",
+        default="128m",
+        show_default=True,
+        help="Log bytes of one task.",
+    ),
+    click.option(
+        "--allow-loss", is_flag=True, help="Continue if segments are missing."
+    ),
+    click.option("--skip-corrupt", is_flag=True, help="Skip damaged records."),
+)
 
 
-@main.command()
-@_folders
-@click.option(
-    "--format",
-    "table_format",
-    type=click.Choice(FORMATS),
-    default="parquet",
-    show_default=True,
-    help="Format of the table.",
-)
-@click.option(
-    "--continuous",
-    type=_seconds,
-    metavar="INTERVAL",
-    help="Look for new messages at this interval, such as 30s, until stopped.",
-)
-@click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    help="Spark master; `none` runs in this process, without Java.",
-)
-@click.option(
-    "--broker-name",
-    default="broker-a",
-    show_default=True,
-    help="In names of files and in brokerName.",
-)
-@click.option("--columns", default=",".join(EXPORTED), help="Columns of the table.")
-@click.option(
-    "--properties-format",
-    type=click.Choice(["map", "string", "none"]),
-    default="map",
-    show_default=True,
-    help="Properties as map or as one string.",
-)
-@click.option(
-    "--include-system-topics",
-    is_flag=True,
-    help="Also topics of the system, such as BenchmarkTest of rmq bench.",
-)
-@_end
-@click.option(
-    "--report-as",
-    metavar="NAME",
-    help="Report the progress to the broker under this name.",
-)
-@click.option(
-    "--batch-bytes",
-    type=_size,
-    metavar="BYTES",
-    default="1g",
-    show_default=True,
-    help="Log bytes of one commit.",
-)
-@click.option(
-    "--split-bytes",
-    type=_size,
-    metavar="BYTES",
-    default="128m",
-    show_default=True,
-    help="Log bytes of one task.",
-)
-@click.option("--allow-loss", is_flag=True, help="Continue if segments are missing.")
-@click.option("--skip-corrupt", is_flag=True, help="Skip damaged records.")
-def export(
-    store: str,
-    out: str,
-    master: str,
-    continuous: float | None,
-    report_as: str | None,
-    **given: Any,  # noqa: ANN401 - options, each of its type
-) -> None:
-    """Export what is new in a store: plan, write, commit, batch after batch."""
+def _exporting(*, master: str, batch_bytes: str) -> Callable[..., Any]:
+    """The options of both commands that export, with their defaults."""
+    options: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
+        _folders,
+        _broker,
+        *_EXPORTED,
+        click.option(
+            "--master",
+            default=master,
+            show_default=True,
+            help="Spark master; `none` runs in this process, without Java.",
+        ),
+        click.option(
+            "--batch-bytes",
+            type=_size,
+            metavar="BYTES",
+            default=batch_bytes,
+            show_default=True,
+            help="Log bytes of one commit.",
+        ),
+    ]
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    if given["report_as"] and not given["broker"]:
+        raise click.UsageError(
+            "--report-as needs --broker, the broker that gets the reports"
+        )
+    return Limits(
+        given["batch_bytes"],
+        given["split_bytes"],
+        given.get("confirm_offset"),
+        given["broker"],
+        given["allow_loss"],
+        given["skip_corrupt"],
+    )
+
+
+def _exporter(given: dict[str, Any], limits: Limits) -> Exporter:
     settings = Settings(
         given["broker_name"],
         given["table_format"],
@@ -165,33 +199,110 @@ def export(
         given["properties_format"],
         given["include_system_topics"],
     )
-    limits = Limits(
-        given["batch_bytes"],
-        given["split_bytes"],
-        given["confirm_offset"],
-        given["broker"],
-        given["allow_loss"],
-        given["skip_corrupt"],
-    )
-    if report_as and not limits.broker:
-        raise click.UsageError(
-            "--report-as needs --broker, the broker that gets the reports"
-        )
+    commit_log.find_segments(given["store"])
+    runner: Runner = LocalRunner()
+    if given["master"] != "none":
+        runner = SparkRunner(start_session(given["master"]))
+    return Exporter(given["store"], given["out"], settings, runner, limits)
+
+
+@main.command()
+@_exporting(master="local[*]", batch_bytes="1g")
+@_confirm_offset
+def export(**given: Any) -> None:  # noqa: ANN401 - options, each of its type
+    """Export what is new in a store: plan, write, commit, batch after batch."""
+    limits = _limits(given)
     with _sentences():
-        commit_log.find_segments(store)
-        runner: Runner = LocalRunner()
-        if master != "none":
-            runner = SparkRunner(start_session(master))
-        exporter = Exporter(store, out, settings, runner, limits)
-        report = _Report(store, limits, report_as)
+        exporter = _exporter(given, limits)
+        report = _Report(given["store"], limits, given["report_as"])
         report.tell(exporter.position())
-        follow(exporter, interval_s=continuous, done=report.batch)
+        while (manifest := exporter.run_batch()) is not None:
+            report.batch(manifest)
         report.finish()
+
+
+def _from_file(context: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Take options from a TOML file; those of the command line come first."""
+    if path is None:
+        return
+    try:
+        values = tomllib.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{path} cannot be read: {error}") from error
+    known = {
+        each.opts[0].lstrip("-"): each
+        for each in context.command.params
+        if each.expose_value
+    }
+    defaults = {}
+    for name, value in values.items():
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"; did you mean {near}?" if near else ""
+            raise click.BadParameter(f"{path}: there is no option {name}{hint}")
+        if not isinstance(value, bool | int | float | str):
+            raise click.BadParameter(f"{path}: {name} is neither text nor number")
+        defaults[known[name].name] = value if isinstance(value, bool) else str(value)
+    context.default_map = defaults
+
+
+@main.command("follow")
+@click.option(
+    "--config",
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=_from_file,
+    help="TOML file with these options, without their dashes in front.",
+)
+@_exporting(master="none", batch_bytes="256m")
+@click.option(
+    "--interval",
+    type=_seconds,
+    metavar="INTERVAL",
+    default="60s",
+    show_default=True,
+    help="Look for new messages at this interval.",
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Serve /healthz and /metrics at this address."
+)
+def follow_store(
+    interval: float,
+    listen: str | None,
+    report_as: str | None,
+    **given: Any,  # noqa: ANN401 - options, each of its type
+) -> None:
+    """Keep the table complete, as a service: export what is new at each interval.
+
+    One line of JSON on stdout tells what a round has done. SIGTERM and Ctrl-C end the
+    service after the batch that is running; a second one ends it at once, and the next
+    start finishes the batch.
+    """
+    limits = _limits(given | {"report_as": report_as})
+
+    def report(position: int) -> None:
+        if report_as and limits.broker:
+            report_offset(limits.broker, report_as, position)
+
+    with _sentences():
+        address = host_and_port(listen) if listen else None
+        exporter = _exporter(given, limits)
+        with exporter.log.following():
+            follower = Follower(
+                exporter,
+                interval_s=interval,
+                report=report,
+                tell=lambda line: click.echo(json.dumps(line)),
+                clock=SystemClock(),
+            )
+            serve(follower, address)
 
 
 @main.command("status")
 @_folders
-@_end
+@_broker
+@_confirm_offset
 def show_status(
     store: str, out: str, confirm_offset: int | None, broker: str | None
 ) -> None:
@@ -215,7 +326,13 @@ def forget(broker: str, report_as: str) -> None:
 
 
 @main.command("vacuum")
-@click.option("--out", required=True, metavar="DIR", help="Folder of the export.")
+@click.option(
+    "--out",
+    required=True,
+    metavar="DIR",
+    callback=_folder,
+    help="Folder of the export.",
+)
 @click.option(
     "--older-than-hours",
     type=float,
@@ -262,6 +379,8 @@ class _sentences:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, RmqError):
             _fail(str(error))
+        if isinstance(error, FileExistsError):
+            _fail(f"{error.filename} is a file, not a folder")
         if isinstance(error, OSError) and error.filename and error.strerror:
             _fail(f"{error.filename}: {error.strerror.lower()}")
         if error is not None and type(error).__module__.startswith(("pyspark", "py4j")):
@@ -279,6 +398,18 @@ def _of_worker(trace: str) -> str:
     return found[-1] if found else trace
 
 
+def _told(left_out: Counter[str]) -> str:
+    """What was left out, the topics with most messages first."""
+    shown = left_out.most_common(SHOWN_TOPICS)
+    parts = [f"{topic} {messages}" for topic, messages in shown]
+    if len(left_out) > len(shown):
+        parts.append(f"{len(left_out) - len(shown)} more topics")
+    return (
+        f"{left_out.total()} messages in topics of the system are left out: "
+        f"{', '.join(parts)}; --include-system-topics takes them"
+    )
+
+
 class _Report:
     """A progress bar on a terminal, else one line of JSON for each batch."""
 
@@ -288,6 +419,7 @@ class _Report:
         self._exporter = exporter
         self._start = time.monotonic()
         self._rows = self._bytes = 0
+        self._left_out: Counter[str] = Counter()
 
     def tell(self, position: int) -> None:
         """Report the progress to the broker, if --report-as was given."""
@@ -298,6 +430,7 @@ class _Report:
         """Count a committed batch."""
         self.tell(manifest.end)
         self._rows += sum(file.rows for file in manifest.added)
+        self._left_out.update(manifest.left_out)
         self._bytes += manifest.end - manifest.start
         seconds = max(time.monotonic() - self._start, 1e-6)
         lag = max(0, find_end(self._store, self._limits) - manifest.end)
@@ -312,6 +445,7 @@ class _Report:
             "rows_per_second": round(self._rows / seconds),
             "lag_bytes": lag,
             "lost": manifest.lost,
+            "left_out": manifest.left_out,
         }
         click.echo(json.dumps(line))
 
@@ -320,12 +454,8 @@ class _Report:
         if sys.stderr.isatty():
             click.echo("", err=True)
         click.echo(f"{self._rows} rows exported", err=True)
-        if self._bytes and not self._rows:
-            click.echo(
-                "all messages there belong to topics of the system, such as "
-                "BenchmarkTest of rmq bench: --include-system-topics takes them",
-                err=True,
-            )
+        if self._left_out:
+            click.echo(_told(self._left_out), err=True)
 
     def _draw(self, lag: int, seconds: float) -> None:
         part = self._bytes / max(1, self._bytes + lag)

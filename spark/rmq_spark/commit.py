@@ -3,11 +3,16 @@
 rmq's own manifest is the position of every export.  A committer for a table format runs
 before the manifest is written and under its lock, and does nothing for a batch that it
 has already committed: a kill between the two leads to the same batch again.
+
+The lock holds on one host.  Exporters on two hosts can have the same plan, so a commit
+names the state of the table in which it has not found its batch, and fails if another
+one came between.  Then the committer looks again before it repeats anything.
 """
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,6 +25,9 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 _APP: Final = "rmq-export"
 _SEQ: Final = "rmq.seq"
 _END: Final = "rmq.end"
+_RETRIES: Final = "commit.retry.num-retries"
+MAX_ATTEMPTS: Final = 10
+"""Commits of one batch: each that is lost means that somebody else has committed."""
 
 
 class Committer(Protocol):
@@ -36,6 +44,21 @@ class ParquetCommitter:
         """Nothing to do."""
 
 
+def _commit_once(
+    attempt: Callable[[], None], lost: tuple[type[Exception], ...]
+) -> None:
+    """Attempt a commit until it is not lost to another writer's."""
+    for left in reversed(range(MAX_ATTEMPTS)):
+        try:
+            return attempt()
+        except lost as error:
+            if not left:
+                raise StoreError(
+                    f"other writers of the table were faster {MAX_ATTEMPTS} times: "
+                    f"{error}; the batch is not part of the table, run the export again"
+                ) from error
+
+
 class DeltaCommitter:
     """Registers the files with deltalake; the batch is an application transaction."""
 
@@ -48,6 +71,11 @@ class DeltaCommitter:
 
     def commit(self, manifest: Manifest) -> None:
         """Add the files in one transaction, unless the table has its number already."""
+        from deltalake.exceptions import CommitFailedError
+
+        _commit_once(partial(self._attempt, manifest), (CommitFailedError,))
+
+    def _attempt(self, manifest: Manifest) -> None:
         from deltalake import CommitProperties, Transaction
 
         table = self._table()
@@ -68,10 +96,8 @@ class DeltaCommitter:
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
         from deltalake import DeltaTable
 
-        if DeltaTable.is_deltatable(self._out):
-            return DeltaTable(self._out)
         return DeltaTable.create(
-            self._out, self._schema, partition_by=["topic", "dt"], mode="error"
+            self._out, self._schema, partition_by=["topic", "dt"], mode="ignore"
         )
 
 
@@ -103,6 +129,14 @@ class IcebergCommitter:
 
     def commit(self, manifest: Manifest) -> None:
         """Add the files in one snapshot, unless the table has this one already."""
+        from pyiceberg.exceptions import CommitFailedException
+        from sqlalchemy.exc import DBAPIError
+
+        # two that make the same catalog at once meet in its database
+        lost = (CommitFailedException, DBAPIError)
+        _commit_once(partial(self._attempt, manifest), lost)
+
+    def _attempt(self, manifest: Manifest) -> None:
         table = self._table()
         done = [
             int(snapshot.summary.additional_properties.get(_SEQ, -1))
@@ -125,9 +159,17 @@ class IcebergCommitter:
             warehouse=f"file://{self._out}",
         )
         catalog.create_namespace_if_not_exists("rmq")
-        return catalog.create_table_if_not_exists(
-            "rmq.messages", self._schema, location=f"file://{self._out}"
+        table = catalog.create_table_if_not_exists(
+            "rmq.messages",
+            self._schema,
+            location=f"file://{self._out}",
+            properties={_RETRIES: "0"},
         )
+        if table.properties.get(_RETRIES) != "0":
+            # pyiceberg repeats a lost commit without a look at what the table has now
+            with table.transaction() as transaction:
+                transaction.set_properties({_RETRIES: "0"})
+        return table
 
 
 def committer_of(table_format: str, out: str | Path, schema: pa.Schema) -> Committer:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq._fastpath import RecordStatus
 from rmq._fastpath.columns import walk_chain
@@ -33,6 +33,9 @@ NAME_DIGITS: Final = 20
 QUEUE_ENTRY: Final = struct.Struct(">qiq")
 """Physical offset, record size and tags code."""
 _TAIL_BYTES: Final = 1 << 20
+_WALK_BYTES: Final = 1 << 20
+"""A read of a walk: it fits into the cache of a core."""
+_NEVER_MS: Final = (1 << 63) - 1
 _log: Final = logging.getLogger(__name__)
 
 
@@ -141,15 +144,28 @@ def find_end(store: str | Path, confirm_offset: int | None = None) -> int:
 def walked_end(segments: list[Segment]) -> int:
     """Follow the last segment with records, with CRC, to the end of the records."""
     for segment in reversed(segments):
-        end = follow(segment, segment.base_offset, segment.end_offset, check_crc=True)
-        if end > segment.base_offset:
+        start = segment.base_offset
+        end = follow(segment, start, segment.end_offset, check_crc=True).position
+        if end > start:
             return end
     return min_offset(segments)
 
 
+class Followed(NamedTuple):
+    """A part of the log that was followed: where it ends, why, and its store times.
+
+    Without records the least time is greater than the greatest.
+    """
+
+    position: int
+    status: RecordStatus
+    least_ms: int
+    greatest_ms: int
+
+
 def follow(
     segment: Segment, start: int, stop_at: int, *, check_crc: bool = False
-) -> int:
+) -> Followed:
     """Follow records to the first boundary at or after `stop_at`, or to their end.
 
     A blank record leads to the end of the file.
@@ -160,12 +176,13 @@ def follow(
 
 def follow_in(
     descriptor: int, segment: Segment, position: int, stop_at: int, check_crc: bool
-) -> int:
+) -> Followed:
     """`follow` in an open file."""
-    base, size = segment.base_offset, CHUNK_BYTES
+    base, size = segment.base_offset, _WALK_BYTES
+    status, least_ms, greatest_ms = RecordStatus.OK, _NEVER_MS, -_NEVER_MS
     while position < stop_at:
         data = os.pread(descriptor, size, position - base)
-        status, walked, _ = walk_chain(
+        status, walked, _, least, greatest = walk_chain(
             data,
             0,
             len(data),
@@ -174,17 +191,19 @@ def follow_in(
             stop_at=stop_at - position,
         )
         position += walked
-        if status is RecordStatus.BLANK:
-            return segment.end_offset
-        if status is RecordStatus.SHORT and position - base + 8 > segment.size:
-            return segment.end_offset
+        least_ms, greatest_ms = min(least_ms, least), max(greatest_ms, greatest)
+        if status is RecordStatus.BLANK or (
+            status is RecordStatus.SHORT and position - base + 8 > segment.size
+        ):
+            position = segment.end_offset
+            break
         if status not in (RecordStatus.OK, RecordStatus.SHORT) or not data:
-            return position
+            break
         if walked == 0:
             if len(data) < size or size >= MAX_RECORD_BYTES:
-                return position
+                break
             size *= 2
-    return position
+    return Followed(position, status, least_ms, greatest_ms)
 
 
 def covered(
@@ -209,7 +228,9 @@ def lose(start: int, end: int, fail: bool) -> None:
     """Report by an error or a warning that a part of the log is gone."""
     text = f"the log from {start} to {end} is gone: the broker removed the segments"
     if fail:
-        raise LostData(f"{text}; failOnDataLoss=false goes on behind them")
+        raise LostData(
+            f"{text}; failOnDataLoss=false or --allow-loss continues after them"
+        )
     _log.warning("%s; going on at %d", text, end)
 
 
@@ -230,7 +251,9 @@ def _last_of(segment: Segment, start: int, end: int) -> tuple[int, bytes]:
         while end - at > _TAIL_BYTES:
             data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
             near = max(1, min(len(data), end - at) - _TAIL_BYTES)
-            _, walked, _ = walk_chain(data, 0, len(data), base_offset=at, stop_at=near)
+            walked = walk_chain(
+                data, 0, len(data), base_offset=at, stop_at=near
+            ).position
             if walked == 0:
                 break
             before, at = at, at + walked
@@ -244,7 +267,7 @@ def _step_to_last(
     position, last = 0, b""
     place = at
     while at + position < end:
-        _, after, count = walk_chain(
+        _, after, count, *_ = walk_chain(
             data, position, len(data), base_offset=at, stop_at=position + 1
         )
         if not count:
@@ -281,7 +304,7 @@ def count_records(store: str | Path, start: int, end: int) -> int:
             at = first
             while at < last:
                 data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
-                _, walked, count = walk_chain(
+                _, walked, count, *_ = walk_chain(
                     data, 0, min(len(data), last - at), base_offset=at
                 )
                 total += count
@@ -292,7 +315,9 @@ def count_records(store: str | Path, start: int, end: int) -> int:
 def bad_record(path: str, offset: int, status: RecordStatus, reason: str) -> CorruptLog:
     """The error for bytes that are no valid record."""
     text = reason or _REASONS.get(status, status.name)
-    return CorruptLog(path, offset, f"{text}; corruptRecords=skip passes over it")
+    return CorruptLog(
+        path, offset, f"{text}; corruptRecords=skip or --skip-corrupt passes over it"
+    )
 
 
 _REASONS: Final = {

@@ -2,14 +2,18 @@
 
 A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`, named after a
 range of a log that never changes: a second writer writes the same rows.  It is
-written under a hidden name of its own, synced, renamed, and its folder synced.
+written under a hidden name of its own, synced, linked to its name, and its folder
+synced.  Nothing replaces a file: tables know its size.  The writer that comes second
+takes the file that is there if it has the same rows, and refuses another one.
 """
 
 import contextlib
+import filecmp
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -22,11 +26,12 @@ import pyarrow.parquet as pq
 from rmq.errors import StoreError
 from rmq.files import sync_directory
 from rmq_spark.commit_log import LostData
-from rmq_spark.manifest import DataFile, Settings, writer_name
+from rmq_spark.manifest import DataFile, Settings, link_once, writer_name
 from rmq_spark.options import Options
 from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import columns_of
 from rmq_spark.segments import Reading, read_range, reading_of
+from rmq_spark.select import Topics
 
 BATCH_ROWS: Final = 65_536
 MAX_OPEN_FILES: Final = 512
@@ -79,14 +84,17 @@ class Exported:
 
     files: list[DataFile]
     lost: tuple[int, int] | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Messages of each topic of the system that the table does not have."""
 
 
 def export_range(job: ExportJob, part: SegmentRange) -> Exported:
     """Write the files of one range."""
     name = range_name(job.settings.broker_name, part.start, part.end)
     writers: dict[tuple[str, str], _FileWriter] = {}
+    reading = job.reading
     try:
-        for batch in read_range(job.reading, part, batch_rows=BATCH_ROWS):
+        for batch in read_range(reading, part, batch_rows=BATCH_ROWS):
             for topic, day, rows in split_batch(batch):
                 writer = writers.get((topic, day))
                 if writer is None:
@@ -94,7 +102,10 @@ def export_range(job: ExportJob, part: SegmentRange) -> Exported:
                     writer = _FileWriter(job, topic, day, name)
                     writers[topic, day] = writer
                 writer.add(rows)
-        return Exported([writer.finish() for writer in writers.values()])
+        left_out = _count(reading, part, frozenset(reading.topics.left_out))
+        return Exported(
+            [writer.finish() for writer in writers.values()], left_out=left_out
+        )
     except LostData:
         if not job.allow_loss:
             raise
@@ -107,6 +118,21 @@ def export_range(job: ExportJob, part: SegmentRange) -> Exported:
     finally:
         for writer in writers.values():
             writer.abandon()
+
+
+def _count(
+    reading: Reading, part: SegmentRange, topics: frozenset[str]
+) -> dict[str, int]:
+    """Count the messages of these topics in a range, which is read again for them."""
+    if not topics:
+        return {}
+    columns = tuple(c for c in reading.columns if c.source == "topic")
+    counting = replace(reading, columns=columns, topics=Topics(topics))
+    found: Counter[str] = Counter()
+    for batch in read_range(counting, replace(part, check_crc=False)):
+        for pair in pc.value_counts(batch.column(0)).to_pylist():
+            found[pair["values"]] += pair["counts"]
+    return dict(found)
 
 
 def range_name(broker_name: str, start: int, end: int) -> str:
@@ -174,13 +200,10 @@ class _FileWriter:
         assert self._writer is not None, "a file is made by its first rows"
         self._writer.close()
         self._writer = None
-        with self._draft.open("rb") as file:
-            os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
-        self._draft.replace(self._final)
+        _create(self._draft, self._final)
         for folder in (self._folder, self._folder.parent, self._out):
             sync_directory(folder)
-        return self._summary.of(self._file, size)
+        return self._summary.of(self._file, self._final.stat().st_size)
 
     def abandon(self) -> None:
         """Remove what was not finished."""
@@ -265,13 +288,35 @@ def merge_files(out: str, target: str, sources: list[str]) -> DataFile:
                 with pq.ParquetFile(root / source) as file:
                     for batch in file.iter_batches(BATCH_ROWS):
                         writer.write_batch(batch)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.replace(final)
+        _create(draft, final)
         sync_directory(final.parent)
     finally:
         draft.unlink(missing_ok=True)
     return describe(out, target)
+
+
+def _create(draft: Path, final: Path) -> None:
+    """Give a draft its name, unless a file with the same rows has it."""
+    if not link_once(draft, final) and not _has_same_rows(draft, final):
+        raise StoreError(
+            f"{final} exists and has other rows than the log: it is of another store, "
+            "or was changed; remove it, or export to another folder"
+        )
+    draft.unlink()
+
+
+def _has_same_rows(draft: Path, final: Path) -> bool:
+    """Compare the bytes, then the columns: other versions of pyarrow write others."""
+    if filecmp.cmp(draft, final, shallow=False):
+        return True
+    try:
+        with pq.ParquetFile(draft) as ours, pq.ParquetFile(final) as theirs:
+            return ours.schema_arrow.equals(theirs.schema_arrow) and all(
+                ours.read([name]).equals(theirs.read([name]))
+                for name in ours.schema_arrow.names
+            )
+    except pa.ArrowException:
+        return False
 
 
 def _parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

@@ -6,8 +6,8 @@ of its last record goes into plan and manifest, so that a store that does not co
 the export is refused.
 """
 
-import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +15,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from rmq.errors import StoreError
 from rmq_spark import commit_log
@@ -135,6 +137,10 @@ class Exporter:
         self._check_continues(plan, plan.last)
         return self._run(plan)
 
+    def end(self) -> int:
+        """Where the readable log ends."""
+        return find_end(self._store, self._limits)
+
     def position(self) -> int:
         """Place in the log up to which the table is complete."""
         last = self.log.last()
@@ -172,14 +178,15 @@ class Exporter:
         return self._run(plan)
 
     def _run(self, plan: Plan) -> Manifest:
-        if isinstance(plan, ExportPlan):
-            manifest = self._run_export(plan)
-        else:
-            manifest = self._run_merge(plan)
+        manifest = self._run_export(plan) if isinstance(plan, ExportPlan) else None
         with self.log.committing():
             last = self.log.last()
             if last is not None and last.seq >= plan.seq:
                 return last
+            if isinstance(plan, MergePlan):
+                # under the lock: after the merge of another one its files may go
+                manifest = self._run_merge(plan)
+            assert manifest is not None, plan
             schema = arrow_schema(self._job(plan.settings).reading.columns)
             committer_of(plan.settings.table_format, self._out, schema).commit(manifest)
             self.log.write_manifest(manifest)
@@ -198,7 +205,11 @@ class Exporter:
         lost += [one.lost for one in done if one.lost is not None]
         added = list(chain.from_iterable(one.files for one in done))
         added += self._adopted(plan, parts)
-        return self._manifest(plan, added, [], sorted(lost))
+        left_out: Counter[str] = Counter()
+        for one in done:
+            left_out.update(one.left_out)
+        made = self._manifest(plan, added, [], sorted(lost))
+        return msgspec.structs.replace(made, left_out=dict(left_out))
 
     def _adopted(self, plan: ExportPlan, parts: list[SegmentRange]) -> list[DataFile]:
         """Files of removed ranges, written by a run that was killed."""
@@ -248,7 +259,7 @@ class Exporter:
 
     def _next_plan(self, last: Manifest | None) -> ExportPlan | None:
         segments = commit_log.find_segments(self._store)
-        end = find_end(self._store, self._limits)
+        end = self.end()
         earliest = commit_log.min_offset(segments)
         start = self.position()
         if last is not None:
@@ -377,17 +388,3 @@ def _merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
         if len(group) > 1:
             paths = [f.path for f in sorted(group, key=lambda file: file.min_offset)]
             yield [merged_name(paths), *paths]
-
-
-def follow(
-    exporter: Exporter, *, interval_s: float | None, done: Callable[[Manifest], None]
-) -> None:
-    """Export batch after batch until nothing is new; with an interval, go on."""
-    while True:
-        manifest = exporter.run_batch()
-        if manifest is not None:
-            done(manifest)
-        elif interval_s is None:
-            return
-        else:
-            time.sleep(interval_s)

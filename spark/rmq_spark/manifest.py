@@ -31,6 +31,8 @@ FOLDER: Final = "_rmq_manifest"
 FORMAT: Final = 1
 _PLAN: Final = ".plan"
 _DONE: Final = ".json"
+_MAX_NAME: Final = 100
+"""Characters of the name of a process in a file."""
 
 B = TypeVar("B", bound="Batch")
 
@@ -119,11 +121,15 @@ Plan = ExportPlan | MergePlan
 
 
 class Manifest(Batch, frozen=True, kw_only=True):
-    """What a batch has done; `lost` are removed parts of the log."""
+    """What a batch has done; `lost` are removed parts of the log.
+
+    `left_out` are the messages of each topic of the system that was not exported.
+    """
 
     added: list[DataFile]
     removed: list[str]
     lost: list[tuple[int, int]]
+    left_out: dict[str, int] = {}
 
 
 class ExportLog:
@@ -195,6 +201,24 @@ class ExportLog:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """Held by a service that fills the table; one at a time on this host."""
+        self.prepare()
+        with (self._folder / "follower").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                raise StoreError(
+                    f"{self.out} is filled by another rmq-spark follow, process "
+                    f"{file.read(_MAX_NAME)}: stop that one, or choose another folder"
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
     def _manifest(self, number: int) -> Manifest:
         return self._read(number, _DONE, Manifest)
 
@@ -232,17 +256,22 @@ class ExportLog:
         final = self._path(number, suffix)
         draft = final.with_name(f"{final.name}.{writer_name()}.tmp")
         try:
-            with draft.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(draft, final)
-        except FileExistsError:
-            return False
+            draft.write_text(text)
+            return link_once(draft, final)
         finally:
             draft.unlink(missing_ok=True)
             sync_directory(self._folder)
-        return True
+
+
+def link_once(draft: Path, final: Path) -> bool:
+    """Sync a draft and give it a second name; False if that name is taken."""
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, final)
+    except FileExistsError:
+        return False
+    return True
 
 
 def writer_name() -> str:

@@ -5,328 +5,291 @@ strings; the case of a name does not matter.
 """
 
 import difflib
-import json
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rmq.errors import ConfigError
+from rmq_spark import option_values as values
 
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_BYTES: Final = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _flag(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.lower() == "true"
-
-
-def _count(value: str) -> int:
-    if not value.isdecimal():
-        raise ValueError("a whole number, not below 0")
-    return int(value)
-
-
-def _positive(value: str) -> int:
-    if not value.isdecimal() or int(value) == 0:
-        raise ValueError("a whole number above 0")
-    return int(value)
-
-
-def parse_bytes(value: str) -> int:
-    """A size such as 128m; a ValueError says what it must be."""
-    match = _BYTES.fullmatch(value.strip())
-    if match is None or int(match[1]) == 0:
-        raise ValueError("a size such as 128m or 1g")
-    return int(match[1]) * _UNITS[match[2].lower()]
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
-    if not names:
-        raise ValueError("names with commas between them")
-    return names
-
-
-def _pattern(value: str) -> re.Pattern[str]:
-    try:
-        return re.compile(value)
-    except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from error
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in choices:
-            raise ValueError(" or ".join(choices))
-        return value
-
-    return parse
-
-
-def _json_table(value: str) -> dict[str, Any]:
-    try:
-        table = json.loads(value)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"JSON ({error})") from error
-    if not isinstance(table, dict) or not table:
-        raise ValueError('a JSON object such as {"topic": {"broker-a": {"0": 23}}}')
-    return table
-
-
-QueueNumbers = dict[tuple[str, str, int], int]
-"""A number for each (topic, broker name, queue id)."""
-
-
-class Position(NamedTuple):
-    """Where to start or end: a word, a physical offset, or one offset per queue."""
-
-    word: str = ""
-    physical_offset: int | None = None
-    queues: QueueNumbers | None = None
-
-
-def _queue_numbers(value: str) -> QueueNumbers:
-    return _read_queues(_json_table(value))
-
-
-def _read_queues(table: dict[str, Any]) -> QueueNumbers:
-    try:
-        return {
-            (topic, broker, int(queue)): _whole(number)
-            for topic, brokers in table.items()
-            for broker, queues in brokers.items()
-            for queue, number in queues.items()
-        }
-    except (AttributeError, ValueError, TypeError) as error:
-        raise ValueError('{"topic": {"broker-a": {"0": 23, "1": -2}}}') from error
-
-
-def _position(value: str) -> Position:
-    if value in ("earliest", "latest"):
-        return Position(word=value)
-    table = _json_table(value) if value.lstrip().startswith("{") else None
-    if table is None:
-        raise ValueError('earliest, latest, {"broker-a": 1024} or offsets of queues')
-    numbers = list(table.values())
-    if len(numbers) == 1 and isinstance(numbers[0], int):
-        return Position(physical_offset=_whole(numbers[0]))
-    return Position(queues=_read_queues(table))
-
-
-def _whole(number: object) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or number < -2:
-        raise ValueError("whole numbers; -2 is the earliest, -1 the latest")
-    return number
-
-
-def _assignment(value: str) -> frozenset[tuple[str, str, int]]:
-    try:
-        return frozenset(
-            (topic, broker, int(queue))
-            for topic, brokers in _json_table(value).items()
-            for broker, queues in brokers.items()
-            for queue in queues
-        )
-    except (AttributeError, TypeError) as error:
-        raise ValueError('{"topic": {"broker-a": [0, 1]}}') from error
+SEGMENTS: Final = "segments"
+LIVE: Final = "live"
 
 
 class Option(NamedTuple):
-    """One row of the table; `live` options take effect with live topics only."""
+    """One row of the table; `modes` are those in which it takes effect."""
 
     name: str
     parse: Callable[[str], Any]
     default: Any
     meaning: str
     aliases: tuple[str, ...] = ()
-    live: bool = False
+    modes: tuple[str, ...] = (SEGMENTS, LIVE)
 
+
+CONNECTION_OPTIONS: Final = (
+    Option(
+        "nameServer",
+        values.addresses,
+        None,
+        "name servers: `host:port`, several with `;` between them",
+        ("kafka.bootstrap.servers",),
+        modes=(LIVE,),
+    ),
+    Option(
+        "accessKey",
+        values.text,
+        "",
+        "user, for brokers with access control",
+        modes=(LIVE,),
+    ),
+    Option("secretKey", values.text, "", "password of the user", modes=(LIVE,)),
+    Option(
+        "tlsCa",
+        values.text,
+        None,
+        "TLS: PEM file of the authorities that sign brokers and name servers, on all "
+        "executors; `system`: those of the system",
+        modes=(LIVE,),
+    ),
+    Option(
+        "tlsCertificate", values.text, "", "PEM file of a certificate", modes=(LIVE,)
+    ),
+    Option("tlsKey", values.text, "", "PEM file of its key", modes=(LIVE,)),
+)
+"""What the sink and live topics need to reach brokers."""
 
 OPTIONS: Final = (
     Option(
         "store",
-        _text,
+        values.text,
         None,
         "store folder with `commitlog/` in it, or a folder of segments",
         ("path",),
+        modes=(SEGMENTS,),
     ),
     Option(
         "mode",
-        _one_of("segments", "live"),
-        "segments",
-        "`segments` of a store; `live` topics are not supported yet",
-    ),
-    Option(
-        "nameServer",
-        _text,
+        values.one_of(SEGMENTS, LIVE),
         None,
-        "name servers",
-        ("kafka.bootstrap.servers",),
-        live=True,
+        "`segments` of a store, or `live` topics of brokers; by default what `store` "
+        "or `nameServer` is for",
     ),
-    Option("subscribe", _names, None, "topics, separated by commas", ("topic",)),
-    Option("subscribePattern", _pattern, None, "regular expression for topics"),
-    Option("assign", _assignment, None, 'queues: `{"T": {"broker-a": [0, 1]}}`'),
-    Option("subExpression", _text, "*", "tags or SQL92", live=True),
+    *CONNECTION_OPTIONS,
+    Option("subscribe", values.names, None, "topics, separated by commas", ("topic",)),
+    Option("subscribePattern", values.pattern, None, "regular expression for topics"),
+    Option("assign", values.assignment, None, 'queues: `{"T": {"broker-a": [0, 1]}}`'),
+    Option("subExpression", values.text, "*", "tags or SQL92", modes=(LIVE,)),
     Option(
         "startingOffsets",
-        _position,
+        values.position,
         None,
         '`earliest`, `latest`, `{"broker-a": physicalOffset}` or '
         '`{"T": {"broker-a": {"0": 23, "1": -2}}}` (-2 earliest, -1 latest); a batch '
         "starts at the earliest, a stream at the latest",
     ),
     Option(
-        "endingOffsets", _position, Position(word="latest"), "the same, for a batch"
+        "endingOffsets",
+        values.position,
+        values.Position(word="latest"),
+        "the same, for a batch",
     ),
-    Option("startingTimestamp", _count, None, "first store time to read, in ms"),
+    Option("startingTimestamp", values.count, None, "first store time to read, in ms"),
     Option(
         "endingTimestamp",
-        _count,
+        values.count,
         None,
         "store time at which to end, in ms; not included",
     ),
     Option(
         "startingOffsetsByTimestamp",
-        _queue_numbers,
+        values.queue_numbers,
         None,
         'store times of queues: `{"T": {"broker-a": {"0": 1700000000000}}}`',
     ),
-    Option("endingOffsetsByTimestamp", _queue_numbers, None, "the same, for the end"),
+    Option(
+        "endingOffsetsByTimestamp", values.queue_numbers, None, "the same, for the end"
+    ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        _one_of("error", "latest"),
+        values.one_of("error", "latest"),
         "error",
-        "what to do if no message is that young",
-        live=True,
+        "what to do if a queue has no message that young: `latest` begins at its end",
+        modes=(LIVE,),
     ),
-    Option("maxOffsetsPerTrigger", _positive, None, "records of one micro-batch"),
-    Option("maxBytesPerTrigger", parse_bytes, 1 << 30, "log bytes of one micro-batch"),
+    Option(
+        "maxOffsetsPerTrigger",
+        values.count,
+        None,
+        "records of one micro-batch, 0: no limit; 5000000 for live topics",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        values.parse_bytes,
+        1 << 30,
+        "log bytes of one micro-batch",
+        modes=(SEGMENTS,),
+    ),
     Option(
         "splitBytes",
-        parse_bytes,
+        values.parse_bytes,
         128 << 20,
         "log bytes of one task",
         ("maxPartitionBytes",),
+        modes=(SEGMENTS,),
     ),
     Option(
         "minPartitions",
-        _positive,
+        values.positive,
         None,
         "desired minimum number of tasks",
     ),
     Option(
         "failOnDataLoss",
-        _flag,
+        values.flag,
         True,
-        "fail if segments are missing; else log the gap and continue after it",
+        "fail if messages are missing; else log the gap and continue after it",
     ),
-    Option("pullBatchSize", _positive, 1024, "messages of a pull", live=True),
     Option(
-        "pullTimeoutMs", _positive, 30_000, "time limit of a pull, in ms", live=True
+        "pullBatchSize",
+        values.up_to(65_536, values.positive),
+        1024,
+        "messages of a pull at most; brokers give 32 or less unless their limits are "
+        "raised",
+        modes=(LIVE,),
     ),
-    Option("fetchOffset.numRetries", _count, 3, "retries for offsets", live=True),
+    Option(
+        "pullsInFlight",
+        values.up_to(1_024, values.positive),
+        64,
+        "pulls of a task on their way",
+        modes=(LIVE,),
+    ),
+    Option(
+        "rowsPerPartition", values.positive, 250_000, "rows of one task", modes=(LIVE,)
+    ),
+    Option(
+        "readFromSlave",
+        values.flag,
+        False,
+        "read from slaves if there are",
+        modes=(LIVE,),
+    ),
+    Option("includeBrokers", values.names, (), "only these brokers", modes=(LIVE,)),
+    Option(
+        "pullTimeoutMs",
+        values.positive,
+        30_000,
+        "time limit of a pull, in ms",
+        modes=(LIVE,),
+    ),
+    Option(
+        "fetchOffset.numRetries", values.count, 3, "retries for offsets", modes=(LIVE,)
+    ),
     Option(
         "fetchOffset.retryIntervalMs",
-        _count,
+        values.count,
         10,
         "pause between retries, in ms",
-        live=True,
+        modes=(LIVE,),
     ),
     Option(
         "consumerGroup",
-        _text,
-        "rmq-spark",
-        "name under which the progress is shown",
+        values.text,
+        None,
+        "group under which brokers show the progress of a stream",
         ("groupIdPrefix",),
-        live=True,
+        modes=(LIVE,),
     ),
     Option(
         "readFrom",
-        _one_of("log", "queues"),
+        values.one_of("log", "queues"),
         "log",
         "`queues`: of a batch, take the records of `subscribe` or `assign` from their "
         "consume queues; these may lag behind the log",
+        modes=(SEGMENTS,),
     ),
-    Option("columns", _names, ("full",), "`full`, `slim`, or names of columns"),
+    Option("columns", values.names, ("full",), "`full`, `slim`, or names of columns"),
     Option(
         "schema",
-        _one_of("rmq", "kafka"),
+        values.one_of("rmq", "kafka"),
         "rmq",
         "`kafka`: names and types of Kafka's source",
     ),
     Option(
         "propertiesFormat",
-        _one_of("map", "string", "none"),
+        values.one_of("map", "string", "none"),
         "map",
         "column `properties`: a map, one string as stored, or `none` for no column",
     ),
     Option(
         "includeSystemTopics",
-        _flag,
+        values.flag,
         False,
         "also schedule, half, retry, dead-letter and other topics of the system, and "
         "prepared and rolled-back records",
     ),
-    Option("includeHeaders", _flag, False, "column `headers` with `schema=kafka`"),
-    Option("decompress", _flag, True, "decompress bodies, as consumers do"),
-    Option("unwrapBatch", _flag, True, "make rows of the messages of an inner batch"),
+    Option(
+        "includeHeaders", values.flag, False, "column `headers` with `schema=kafka`"
+    ),
+    Option("decompress", values.flag, True, "decompress bodies, as consumers do"),
+    Option(
+        "unwrapBatch", values.flag, True, "make rows of the messages of an inner batch"
+    ),
     Option(
         "verifyCrc",
-        _one_of("tail", "all", "none"),
+        values.one_of("tail", "all", "none"),
         "tail",
         "CRC of bodies: in the last segment, everywhere, or nowhere",
+        modes=(SEGMENTS,),
     ),
     Option(
         "corruptRecords",
-        _one_of("fail", "skip"),
+        values.one_of("fail", "skip"),
         "fail",
         "`skip`: log a bad record with its offset and continue at the next good one",
+        modes=(SEGMENTS,),
     ),
     Option(
         "pushFilters",
-        _flag,
+        values.flag,
         False,
         "take `topic = …` filters; needs spark.sql.python.filterPushdown.enabled",
+        modes=(SEGMENTS,),
     ),
     Option(
         "brokerName",
-        _text,
+        values.text,
         "broker-a",
         "value of column `brokerName`, and name in offsets",
+        modes=(SEGMENTS,),
     ),
     Option(
-        "confirmOffset", _count, None, "physical offset at which the readable log ends"
+        "confirmOffset",
+        values.count,
+        None,
+        "physical offset at which the readable log ends",
+        modes=(SEGMENTS,),
     ),
     Option(
         "broker",
-        _text,
+        values.text,
         None,
         "`host:port` of a broker; the source asks it where its log ends",
+        modes=(SEGMENTS,),
     ),
 )
-
-_BY_NAME: Final = {
-    name.lower(): option
-    for option in OPTIONS
-    for name in (option.name, *option.aliases)
-}
 
 
 class Options:
     """Checked options, read by name; `given` are those that somebody set."""
 
+    table: ClassVar[tuple[Option, ...]] = OPTIONS
+
     def __init__(self, given: Mapping[str, str]) -> None:
-        self._values = {option.name: option.default for option in OPTIONS}
+        self._values = {option.name: option.default for option in self.table}
         self.given: set[str] = set()
         for name, value in given.items():
-            option = _find(name)
+            option = _find(self.table, name)
             if option.name in self.given:
                 raise ConfigError(f"option {option.name} is given twice")
             self._values[option.name] = _parse(option, value)
@@ -336,17 +299,27 @@ class Options:
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each row has its own type
         return self._values[name]
 
+    @property
+    def is_live(self) -> bool:
+        """Whether topics are read from brokers."""
+        if self["mode"] is not None:
+            return bool(self["mode"] == LIVE)
+        return "nameServer" in self.given and not self["store"]
+
     def _check(self) -> None:
-        live = [o.name for o in OPTIONS if o.live and o.name in self.given]
-        if self["mode"] == "live" or live:
+        mode = LIVE if self.is_live else SEGMENTS
+        for option in self.table:
+            if option.name in self.given and mode not in option.modes:
+                kind = {LIVE: "live topics", SEGMENTS: "segments"}[option.modes[0]]
+                raise ConfigError(
+                    f"option {option.name} is for {kind}, and this is mode={mode}"
+                )
+        if self.is_live:
+            self._check_live()
+        elif not self["store"]:
             raise ConfigError(
-                f"option {live[0] if live else 'mode=live'} is for live topics, which "
-                "need the Python client that rmq does not have yet: read the segments "
-                "of a store with option store"
-            )
-        if not self["store"]:
-            raise ConfigError(
-                "which store? Give its folder to load(), or as option store"
+                "which store? Give its folder to load(), or as option store; for live "
+                "topics give option nameServer"
             )
         chosen = [
             n for n in ("subscribe", "subscribePattern", "assign") if n in self.given
@@ -354,13 +327,33 @@ class Options:
         if len(chosen) > 1:
             raise ConfigError(f"give one of {' and '.join(chosen)}, not both")
 
+    def _check_live(self) -> None:
+        if not self["nameServer"]:
+            raise ConfigError("which brokers? Give option nameServer, host:port")
+        if not {"subscribe", "subscribePattern", "assign"} & self.given:
+            raise ConfigError(
+                "which topics? Give option subscribe, subscribePattern or assign"
+            )
+        for name in ("startingOffsets", "endingOffsets"):
+            position = self[name]
+            if position is not None and position.physical_offset is not None:
+                raise ConfigError(
+                    f"option {name}: a physical offset is for segments; live topics "
+                    'have offsets of queues, {"topic": {"broker-a": {"0": 23}}}'
+                )
 
-def _find(name: str) -> Option:
-    option = _BY_NAME.get(name.lower())
+
+def _find(table: Sequence[Option], name: str) -> Option:
+    by_name = {
+        each.lower(): option
+        for option in table
+        for each in (option.name, *option.aliases)
+    }
+    option = by_name.get(name.lower())
     if option is not None:
         return option
-    near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
-    hint = f"; did you mean {_BY_NAME[near[0]].name}?" if near else ""
+    near = difflib.get_close_matches(name.lower(), by_name, n=1)
+    hint = f"; did you mean {by_name[near[0]].name}?" if near else ""
     raise ConfigError(f"there is no option {name}{hint}")
 
 
@@ -368,26 +361,34 @@ def _parse(option: Option, value: str) -> Any:  # noqa: ANN401 - as its row says
     try:
         return option.parse(value)
     except ValueError as error:
+        shown = "" if option.name == "secretKey" else f"={value!r}"
         raise ConfigError(
-            f"option {option.name}={value!r} is wrong: it must be {error}"
+            f"option {option.name}{shown} is wrong: it must be {error}"
         ) from error
 
 
-def options_table() -> str:
-    """The table of all options in Markdown, as the manual has it."""
+def options_table(table: Sequence[Option]) -> str:
+    """The table of options in Markdown, as the manual has it."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
-    for option in OPTIONS:
+    for option in table:
         name = f"`{option.name}`" + "".join(f", `{a}`" for a in option.aliases)
-        meaning = option.meaning + (" (live topics, not yet)" if option.live else "")
+        meaning = option.meaning
+        if option.modes == (LIVE,):
+            meaning += " (live topics)"
+        elif option.modes == (SEGMENTS,):
+            meaning += " (segments)"
         lines.append(f"| {name} | {_shown(option.default)} | {meaning} |")
     return "\n".join(lines).replace("…", "...")
 
 
 def _shown(default: object) -> str:
-    if isinstance(default, Position):
-        return default.word
+    if default in (None, "", ()):
+        return "-"
+    word = getattr(default, "word", None)
+    if word is not None:
+        return str(word)
     if isinstance(default, tuple):
         return ",".join(default)
     if isinstance(default, bool):
         return str(default).lower()
-    return "-" if default is None else str(default)
+    return str(default)

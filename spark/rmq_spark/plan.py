@@ -106,7 +106,7 @@ def _cuts(
                 return
             cut = hints.boundary(descriptor, segment, grid) if hints else None
             if cut is None or not at < cut:
-                cut = follow_in(descriptor, segment, at, grid, check_crc=False)
+                cut = follow_in(descriptor, segment, at, grid, False).position
             if not grid <= cut < end:
                 return
             yield cut
@@ -188,7 +188,7 @@ def align(
         with open_segment(segment.path) as descriptor:
             while at < last:
                 data = os.pread(descriptor, CHUNK_BYTES, at - segment.base_offset)
-                status, walked, count = walk_chain(
+                status, walked, count, *_ = walk_chain(
                     data,
                     0,
                     min(len(data), last - at),
@@ -210,7 +210,7 @@ def _nth(data: bytes, base_offset: int, count: int) -> int:
     """Where `count` records end."""
     at = 0
     for _ in range(count):
-        _, at, _ = walk_chain(
+        at = walk_chain(
             data, at, len(data), base_offset=base_offset, stop_at=at + 1
-        )
+        ).position
     return base_offset + at

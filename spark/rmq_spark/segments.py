@@ -210,9 +210,8 @@ class BatchBuilder:
         for column, field in zip(reading.columns, self._schema, strict=True):
             self._types.setdefault(column.source, field.type)
         timestamp = pa.timestamp("us", tz="UTC")
-        for source, kind in zip(
-            ROW_SOURCES, (pa.string(), pa.int32(), pa.int64(), timestamp), strict=True
-        ):
+        kinds = (pa.string(), pa.int32(), pa.int64(), timestamp, pa.string())
+        for source, kind in zip(ROW_SOURCES, kinds, strict=True):
             self._types.setdefault(source, kind)
 
     def build(self, decoder: ColumnReader, found: Measured) -> Iterator[pa.RecordBatch]:

@@ -7,11 +7,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.protocol.topics import is_dlq_topic, is_retry_topic, is_system_topic
-from rmq_spark.options import Options, Position, QueueNumbers
+from rmq.protocol.topics import is_internal_topic
+from rmq_spark.option_values import Position, QueueNumbers
+from rmq_spark.options import Options
 
-ROW_SOURCES: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
+ROW_SOURCES: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags")
 """Decoded for a choice of rows, whether or not they are columns."""
+MAX_LEFT_OUT: Final = 1_000
+"""Topics that are remembered: a broker has two for each consumer group."""
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 _NEVER: Final = (1 << 63) - 1
@@ -21,11 +24,15 @@ Queue = tuple[str, int]
 
 @dataclass(frozen=True)
 class Topics:
-    """Which topics to read; all but those of the system if none is named."""
+    """Which topics to read; all but those of the system if none is named.
+
+    `left_out` are those of the system that a reader met and left out.
+    """
 
     names: frozenset[str] | None = None
     pattern: re.Pattern[str] | None = None
     with_system: bool = False
+    left_out: set[str] = field(default_factory=set, compare=False)
 
     def wants(self, topic: str) -> bool:
         """True if rows of this topic are read; a named topic always is."""
@@ -33,17 +40,11 @@ class Topics:
             return topic in self.names
         if self.pattern is not None and not self.pattern.fullmatch(topic):
             return False
-        return self.with_system or not is_internal(topic)
-
-
-def is_internal(topic: str) -> bool:
-    """True for topics of the broker itself and of consumer groups."""
-    return (
-        is_system_topic(topic)
-        or topic.startswith("RMQ_SYS_")
-        or is_retry_topic(topic)
-        or is_dlq_topic(topic)
-    )
+        if self.with_system or not is_internal_topic(topic):
+            return True
+        if len(self.left_out) < MAX_LEFT_OUT:
+            self.left_out.add(topic)
+        return False
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Rows:
     end_offsets: dict[Queue, int] = field(default_factory=dict)
     start_times: dict[Queue, int] = field(default_factory=dict)
     end_times: dict[Queue, int] = field(default_factory=dict)
+    tags: frozenset[str] | None = None
 
     @property
     def is_everything(self) -> bool:
@@ -86,6 +88,9 @@ class Rows:
             for queue, bound in table.items():
                 other = pc.invert(_is_queue(arrays, queue))
                 wanted = pc.and_(wanted, pc.or_(other, keep(numbers, bound)))
+        if self.tags is not None:
+            named = pc.is_in(arrays["tags"], pa.array(sorted(self.tags), pa.string()))
+            wanted = pc.and_(wanted, named)
         return wanted
 
 

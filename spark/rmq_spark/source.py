@@ -14,6 +14,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     EqualTo,
     Filter,
     In,
@@ -33,10 +35,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rmq_spark.options import Options, Position
+    from rmq_spark.live_task import LiveTask
+    from rmq_spark.option_values import Position
+    from rmq_spark.options import Options
     from rmq_spark.plan import SegmentRange
     from rmq_spark.queues import RecordList
+    from rmq_spark.schema import Column
     from rmq_spark.segments import Reading
+    from rmq_spark.sink_task import Sending
 
 Offset = dict[str, int]
 """Of a stream: the broker name, and the physical offset behind the last record."""
@@ -66,13 +72,48 @@ class RmqDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader; with `pushFilters` one that takes filters."""
         options = self._parsed()
+        if options.is_live:
+            from rmq_spark.live_source import LiveReader
+
+            return LiveReader(options, _live_task(options, schema))
         kind = FilteringReader if options["pushFilters"] else SegmentReader
         return kind(options, _reading(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader."""
         options = self._parsed()
+        if options.is_live:
+            from rmq_spark.live_source import LiveStreamReader
+
+            return LiveStreamReader(options, _live_task(options, schema))
         return SegmentStreamReader(options, _reading(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch writer."""
+        from rmq.errors import ConfigError
+        from rmq_spark.sink import BatchWriter
+
+        if overwrite:
+            raise ConfigError("a topic cannot be overwritten: use mode append")
+        return BatchWriter(self._sending(schema))
+
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A stream writer."""
+        from rmq.errors import ConfigError
+        from rmq_spark.sink import StreamWriter
+
+        if overwrite:
+            raise ConfigError("a topic cannot be overwritten: use outputMode append")
+        return StreamWriter(self._sending(schema))
+
+    def _sending(self, schema: StructType) -> Sending:
+        from rmq_spark.sink_options import SinkOptions
+        from rmq_spark.sink_task import sending_of
+
+        fields = [(field.name, field.dataType.simpleString()) for field in schema]
+        return sending_of(SinkOptions(dict(self.options)), fields)
 
     def _parsed(self) -> Options:
         from rmq_spark.options import Options
@@ -80,12 +121,23 @@ class RmqDataSource(DataSource):
         return Options(dict(self.options))
 
 
-def _reading(options: Options, schema: StructType) -> Reading:
+def _columns(options: Options, schema: StructType) -> tuple[Column, ...]:
     from rmq_spark.schema import columns_of_schema
-    from rmq_spark.segments import reading_of
 
     wanted = [(field.name, field.dataType.simpleString()) for field in schema]
-    return reading_of(options, columns_of_schema(options, wanted))
+    return columns_of_schema(options, wanted)
+
+
+def _reading(options: Options, schema: StructType) -> Reading:
+    from rmq_spark.segments import reading_of
+
+    return reading_of(options, _columns(options, schema))
+
+
+def _live_task(options: Options, schema: StructType) -> LiveTask:
+    from rmq_spark.live_task import live_task
+
+    return live_task(options, _columns(options, schema))
 
 
 class SegmentReader(DataSourceReader):
@@ -180,7 +232,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a micro-batch."""
-        if self._options["maxOffsetsPerTrigger"] is not None:
+        if self._options["maxOffsetsPerTrigger"]:
             return ReadMaxRows(self._options["maxOffsetsPerTrigger"])
         return ReadMaxBytes(self._options["maxBytesPerTrigger"])
 

@@ -1,14 +1,16 @@
 """Upkeep of an export: its progress, and its files that belong to no batch."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 from rmq._fastpath import decode_record
+from rmq.errors import StoreError
 from rmq_spark import commit_log
 from rmq_spark.commit_log import Segment
 from rmq_spark.export import range_name
 from rmq_spark.exporter import DEFAULT_LIMITS, Limits, find_end
-from rmq_spark.manifest import ExportLog, ExportPlan, MergePlan
+from rmq_spark.manifest import FOLDER, ExportLog, ExportPlan, MergePlan
 
 _HOUR_S: Final = 3600
 
@@ -16,6 +18,8 @@ _HOUR_S: Final = 3600
 def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]:
     """Remove files that no manifest and no plan has; return what was removed."""
     log, root = ExportLog(out), Path(out)
+    if not (root / FOLDER).is_dir():
+        raise StoreError(f"{root} has no export")
     kept = set(log.files())
     plan = log.pending()
     names = set()
@@ -46,6 +50,9 @@ def status(
     end = find_end(store, limits)
     position = manifests[-1].end if manifests else commit_log.min_offset(segments)
     files = log.files().values()
+    left_out: Counter[str] = Counter()
+    for manifest in manifests:
+        left_out.update(manifest.left_out)
     rows = commit_log.count_records(store, position, end)
     exported_ms = max((file.max_store_ms for file in files), default=None)
     newest_ms = _store_ms(segments, position, end)
@@ -60,6 +67,7 @@ def status(
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.bytes for file in files),
         "lost": [gap for manifest in manifests for gap in manifest.lost],
+        "left_out": dict(left_out),
         "pending": log.pending() is not None,
     }
 

@@ -225,6 +225,14 @@ def test_a_wrong_value_hides_no_other_problem(run, write):
     ] == [True] * 4
 
 
+def test_a_wrong_value_hides_no_missing_certificate(run, write):
+    text = "listenPort=ten\ntls.server.certPath=/nowhere.pem\n"
+    result = run("config", "check", write(text))
+    assert result.exit_code == 1
+    assert "listenPort=ten" in result.stdout
+    assert "No such file" in result.stdout
+
+
 def test_notes_alone_are_no_problem(run, write):
     result = run("config", "check", write("useEpollNativeSelector=true\n"))
     assert result.exit_code == 0

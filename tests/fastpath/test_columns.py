@@ -388,7 +388,7 @@ def test_damage_ends_a_batch_where_the_record_check_says(records, data, check_cr
     expected = []
     for _ in records:
         if cut[position:]:
-            status, end, count = walk_chain(
+            walked = walk_chain(
                 cut,
                 position,
                 len(cut),
@@ -396,10 +396,10 @@ def test_damage_ends_a_batch_where_the_record_check_says(records, data, check_cr
                 check_crc=check_crc,
                 stop_at=position + 1,
             )
-            if status is not RecordStatus.OK or not count:
+            if walked.status is not RecordStatus.OK or not walked.records:
                 break
             expected.append(position)
-            position = end
+            position = walked.position
     assert measured.position == position
     assert [row["physicalOffset"] for row in rows] == expected
 
@@ -416,12 +416,19 @@ def test_walk_stops_at_the_first_boundary_behind_a_place():
     records, data = placed(ModelRecord(b"t", body=bytes(i)) for i in range(20))
     starts = [r.physical_offset for r in records] + [len(data)]
     for stop_at in range(0, len(data), 13):
-        status, position, count = walk_chain(
-            data, 0, len(data), base_offset=0, stop_at=stop_at
-        )
-        assert status is RecordStatus.OK
-        assert position == min(s for s in starts if s >= stop_at)
-        assert count == starts.index(position)
+        walked = walk_chain(data, 0, len(data), base_offset=0, stop_at=stop_at)
+        assert walked.status is RecordStatus.OK
+        assert walked.position == min(s for s in starts if s >= stop_at)
+        assert walked.records == starts.index(walked.position)
+
+
+def test_a_walk_knows_the_least_and_the_greatest_store_time():
+    times = [7, -3, 1 << 62, 0]
+    _, data = placed(ModelRecord(b"t", store_ms=each) for each in times)
+    walked = walk_chain(data, 0, len(data), base_offset=0)
+    assert (walked.least_ms, walked.greatest_ms) == (-3, 1 << 62)
+    nothing = walk_chain(b"", 0, 0, base_offset=0)
+    assert nothing.least_ms > nothing.greatest_ms
 
 
 @pytest.mark.parametrize("tail", [b"", struct.pack(">iI", 50, MAGIC_BLANK), bytes(99)])
@@ -446,8 +453,8 @@ def test_a_record_in_a_body_fools_the_search_but_not_the_chain():
     crafted = crafted.ljust(300, b"\0")
     data = replace(outer, body=crafted).encode()
     assert find_record(data, 1, len(data), base_offset=0) == 88
-    status, position, count = walk_chain(data, 0, len(data), base_offset=0)
-    assert (status, position, count) == (RecordStatus.OK, len(data), 1)
+    walked = walk_chain(data, 0, len(data), base_offset=0)
+    assert walked[:3] == (RecordStatus.OK, len(data), 1)
 
 
 def test_wrong_calls_are_refused():

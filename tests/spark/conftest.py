@@ -1,6 +1,9 @@
 """Fixtures of the tests of Spark; without pyarrow the tests are skipped."""
 
+import os
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +17,7 @@ if HAS_ARROW:
     from rmq_spark.schema import columns_of
     from rmq_spark.segments import read_range, reading_of
 else:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["test_*.py", "sql/test_*.py"]
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -54,3 +57,33 @@ def read():
 def writer(tmp_path):
     """A writer of a store with small segments."""
     return StoreWriter(tmp_path / "store", 100_000)
+
+
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+@pytest.fixture(scope="session")
+def session(tmp_path_factory):
+    """A real Spark on two cores of this machine."""
+    from rmq_spark.session import missing, start_session
+
+    problem = missing()
+    if problem:
+        pytest.skip(problem)
+    paths = [str(Path(p).resolve()) for p in sys.path if p]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    folder = str(tmp_path_factory.mktemp("warehouse"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_DIRS", folder)
+        session = start_session("local[2]", QUICK | {"spark.sql.warehouse.dir": folder})
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def spark(session):
+    return session.newSession()

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,7 +11,9 @@ from click.testing import CliRunner
 
 from rmq_spark import cli, session
 from rmq_spark.cli import main
-from rmq_spark.options import options_table
+from rmq_spark.options import OPTIONS, options_table
+from rmq_spark.sink_columns import columns_table
+from rmq_spark.sink_options import SINK_OPTIONS
 from tests.spark.stores import orders
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
@@ -18,7 +21,9 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 def test_commands_and_options_stand_in_the_manual():
     text = DOCUMENT.read_text()
-    assert options_table() in text
+    assert options_table(OPTIONS) in text
+    assert options_table(SINK_OPTIONS) in text
+    assert columns_table() in text
     for name, command in main.commands.items():
         assert f"rmq-spark {name}" in text
         for parameter in command.params:
@@ -53,14 +58,47 @@ def test_export_and_status_and_vacuum_and_optimize(folders, writer, tmp_path):
     assert sum(pq.read_metadata(path).num_rows for path in files) == 1_000
 
 
-def test_messages_of_the_system_alone_are_told(writer, tmp_path):
-    writer.append(each._replace(topic=b"BenchmarkTest") for each in orders(10))
+def test_messages_of_the_system_that_are_left_out_are_told(writer, tmp_path):
+    writer.append(orders(20))
+    for topic, count in ((b"BenchmarkTest", 10), (b"%DLQ%g", 3)):
+        writer.append(each._replace(topic=topic) for each in orders(count))
     folders = ["--store", str(writer.root), "--out", str(tmp_path / "out")]
-    result = run("export", *folders, "--master", "none")
-    assert result.stderr.startswith("0 rows exported\nall messages there belong to")
+    result = run("export", *folders, "--master", "none", "--split-bytes", "1k")
+    assert result.stderr == (
+        "20 rows exported\n13 messages in topics of the system are left out: "
+        "BenchmarkTest 10, %DLQ%g 3; --include-system-topics takes them\n"
+    )
+    left_out = {"BenchmarkTest": 10, "%DLQ%g": 3}
+    assert json.loads(result.stdout)["left_out"] == left_out
+    assert json.loads(run("status", *folders).stdout)["left_out"] == left_out
     folders[3] = str(tmp_path / "all")
     words = "--master", "none", "--include-system-topics"
-    assert "10 rows exported" in run("export", *folders, *words).stderr
+    assert run("export", *folders, *words).stderr == "33 rows exported\n"
+
+
+def test_only_some_of_many_topics_are_named():
+    told = cli._told(Counter({f"%RETRY%{i}": i + 1 for i in range(30)}))
+    assert told.startswith("465 messages in topics of the system are left out: ")
+    assert "%RETRY%29 30, %RETRY%28 29" in told
+    assert "%RETRY%20 21, 20 more topics; " in told
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["export", "--master", "none"], "is a file, not a folder"),
+        (["vacuum"], "has no export"),
+    ],
+)
+def test_a_file_in_place_of_a_folder_is_a_sentence(folders, tmp_path, words, sentence):
+    (tmp_path / "out").write_text("")
+    result = run(*words, *folders[2 if words == ["vacuum"] else 0 :], code=1)
+    assert result.stderr == f"rmq-spark: {folders[3]} {sentence}\n"
+
+
+def test_an_empty_path_is_wrong_usage(folders):
+    result = run("export", "--store", "", *folders[2:], code=2)
+    assert "give the path of a folder" in result.stderr
 
 
 def test_what_differs_from_the_export_is_named(folders):
@@ -107,7 +145,6 @@ def test_refusals_are_one_sentence(arguments, sentence):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--continuous", "soon"],
         ["--batch-bytes", "lots"],
         ["--format", "csv"],
     ],

@@ -13,57 +13,27 @@ from rmq.errors import StoreError
 from rmq_spark import commit_log, export, plan
 from rmq_spark.commit_log import LostData
 from rmq_spark.export import split_batch
-from rmq_spark.exporter import Exporter, Limits, LocalRunner
-from rmq_spark.manifest import FOLDER, ExportLog, Settings
+from rmq_spark.exporter import Limits
+from rmq_spark.manifest import ExportLog, Settings
 from rmq_spark.schema import EXPORTED
 from rmq_spark.upkeep import status, vacuum
+from tests.spark.exports import (
+    Killed,
+    check_exact,
+    export_all,
+    exporter,
+    folder_files,
+    keys_in,
+    killing,
+)
 from tests.spark.stores import START_MS, Sent, StoreWriter, orders
 
-SETTINGS = Settings("broker-a", "parquet", list(EXPORTED), "map", False)
-SMALL = Limits(batch_bytes=150_000, split_bytes=40_000)
 DAY_MS = 86_400_000
 
 
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "out"
-
-
-def exporter(writer, out, limits=SMALL, runner=None, settings=SETTINGS):
-    return Exporter(writer.root, out, settings, runner or LocalRunner(), limits)
-
-
-def export_all(one):
-    batches = []
-    while (manifest := one.run_batch()) is not None:
-        batches.append(manifest)
-    return batches
-
-
-def keys_in(out, paths):
-    """How often each key occurs in these files."""
-    counts = Counter()
-    for path in paths:
-        counts.update(pq.read_table(out / path, columns=["keys"])["keys"].to_pylist())
-    return counts
-
-
-def folder_files(out):
-    """What a plain reader of the folder sees: hidden files are not data."""
-    return [
-        path.relative_to(out).as_posix()
-        for path in out.glob("topic=*/dt=*/*.parquet")
-        if not path.name.startswith(".")
-    ]
-
-
-def check_exact(out, count):
-    """Folder and manifests hold the same files, and in them each key once."""
-    files = ExportLog(out).files()
-    assert sorted(folder_files(out)) == sorted(files)
-    counts = keys_in(out, files)
-    assert counts == Counter(f"k{i}" for i in range(count))
-    assert sum(file.rows for file in files.values()) == count
 
 
 def test_a_store_is_exported_in_batches(writer, out):
@@ -147,35 +117,6 @@ def test_a_batch_of_one_topic_is_not_copied(writer, read):
     )
 
 
-class Killed(BaseException):
-    """Stands for kill -9: nothing may catch it."""
-
-
-def killing(monkeypatch, chance):
-    """Make one of the steps of a batch the last one."""
-    steps = {
-        "plan": (ExportLog, "write_plan"),
-        "write": (export._FileWriter, "add"),
-        "rename": (export._FileWriter, "finish"),
-        "commit": (ExportLog, "write_manifest"),
-    }
-    name = chance.choice(sorted(steps))
-    owner, method = steps[name]
-    real, left = getattr(owner, method), [chance.randrange(1, 6)]
-    after = chance.random() < 0.5
-
-    def step(*args):
-        left[0] -= 1
-        if left[0]:
-            return real(*args)
-        if after:
-            real(*args)
-        raise Killed(name)
-
-    monkeypatch.setattr(owner, method, step)
-    monkeypatch.setattr(export._FileWriter, "abandon", lambda _: None)
-
-
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12))]
 )
@@ -231,6 +172,45 @@ def test_two_exporters_at_once(writer, out):
         thread.join()
     assert not failures
     check_exact(out, 3_000)
+
+
+def published_by_another(writer, out, monkeypatch):
+    """A batch whose files and plan are there, without its manifest."""
+    writer.append(orders(300))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out).run_batch()
+    return sorted(out / path for path in folder_files(out))
+
+
+def test_a_file_that_is_there_is_never_replaced(writer, out, monkeypatch):
+    paths = published_by_another(writer, out, monkeypatch)
+    pq.write_table(pq.read_table(paths[0]), paths[0], compression="zstd")
+    before = [path.stat() for path in paths]
+    manifest = exporter(writer, out).run_batch()
+    assert [path.stat() for path in paths] == before
+    sizes = {out / file.path: file.bytes for file in manifest.added}
+    assert sizes == {path: path.stat().st_size for path in paths}
+    assert not list(out.glob("topic=*/dt=*/.*"))
+    check_exact(out, 300)
+
+
+@pytest.mark.parametrize("change", ["one row less", "other values", "no Parquet"])
+def test_a_file_with_other_rows_is_refused(writer, out, monkeypatch, change):
+    path = published_by_another(writer, out, monkeypatch)[0]
+    rows = pq.read_table(path)
+    if change == "one row less":
+        pq.write_table(rows.slice(1), path)
+    elif change == "other values":
+        place = rows.schema.get_field_index("body")
+        bodies = rows["body"].take(list(reversed(range(len(rows)))))
+        pq.write_table(rows.set_column(place, rows.field(place), bodies), path)
+    else:
+        path.write_bytes(b"a log line")
+    with pytest.raises(StoreError, match=f"{path} exists and has other rows"):
+        exporter(writer, out).run_batch()
+    assert ExportLog(out).last() is None
 
 
 def test_segments_removed_before_they_were_exported(writer, out):
@@ -341,7 +321,9 @@ def test_corrupt_records_are_refused_or_passed_over(writer, out):
     writer.append(orders(900))
     first = commit_log.find_segments(writer.root)[0]
     with open(first.path, "r+b") as file:
-        os.pwrite(file.fileno(), b"\xff", commit_log.follow(first, 0, 5_000) + 4)
+        os.pwrite(
+            file.fileno(), b"\xff", commit_log.follow(first, 0, 5_000).position + 4
+        )
     end = writer.end
     with pytest.raises(StoreError, match="no record starts here"):
         export_all(exporter(writer, out, Limits(1 << 30, 1 << 30, end)))
@@ -431,6 +413,29 @@ def test_a_kill_in_optimize_is_finished_by_the_next_export(writer, out, monkeypa
     check_exact(out, 2_000)
 
 
+def test_a_merge_that_another_one_has_finished_is_left(writer, out, monkeypatch):
+    """A service beside `optimize` and `vacuum`: the files of the plan are gone."""
+    writer.append(orders(600))
+    export_all(exporter(writer, out))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out).optimize()
+    real = ExportLog.pending
+
+    def overtaken(log):
+        plan = real(log)
+        monkeypatch.setattr(ExportLog, "pending", real)
+        assert exporter(writer, out).run_batch().seq == plan.seq
+        assert vacuum(out, older_than_hours=0, now=4e9)
+        return plan
+
+    monkeypatch.setattr(ExportLog, "pending", overtaken)
+    manifest = exporter(writer, out).run_batch()
+    assert manifest == ExportLog(out).last()
+    check_exact(out, 600)
+
+
 def test_status_counts_what_is_left(writer, out):
     writer.append(orders(1_000))
     assert status(writer.root, out)["lag_rows"] == 1_000
@@ -444,47 +449,6 @@ def test_status_counts_what_is_left(writer, out):
     assert seen["lag_rows"] == 250
     assert seen["lag_bytes"] == writer.end - seen["position"]
     assert seen["lag_seconds"] == 0.005
-
-
-def table_rows(table):
-    return Counter(table.column("keys").to_pylist())
-
-
-def test_a_delta_table_is_read_by_its_own_library(writer, out, monkeypatch):
-    deltalake = pytest.importorskip("deltalake")
-    settings = Settings("broker-a", "delta", list(EXPORTED), "map", False)
-    writer.append(orders(900))
-    writer.append([Sent(b"odd%|x", body=b"b", properties=b"KEYS\1k900\2")])
-    with monkeypatch.context() as patch:
-        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            exporter(writer, out, settings=settings).run_batch()
-    export_all(exporter(writer, out, settings=settings))
-    table = deltalake.DeltaTable(str(out))
-    assert table.transaction_version("rmq-export") == ExportLog(out).last().seq
-    rows = table.to_pyarrow_table()
-    assert table_rows(rows) == Counter(f"k{i}" for i in range(901))
-    assert "odd%|x" in rows.column("topic").to_pylist()
-    with pytest.raises(StoreError, match="by its own library"):
-        exporter(writer, out, settings=settings).optimize()
-
-
-@pytest.mark.slow
-def test_an_iceberg_table_is_read_by_its_own_library(writer, out, monkeypatch):
-    catalog = pytest.importorskip("pyiceberg.catalog.sql")
-    settings = Settings("broker-a", "iceberg", list(EXPORTED), "map", False)
-    writer.append(orders(900))
-    with monkeypatch.context() as patch:
-        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            exporter(writer, out, settings=settings).run_batch()
-    export_all(exporter(writer, out, settings=settings))
-    table = catalog.SqlCatalog(
-        "rmq", uri=f"sqlite:///{out}/{FOLDER}/iceberg.db", warehouse=f"file://{out}"
-    ).load_table("rmq.messages")
-    rows = table.scan().to_arrow()
-    assert table_rows(rows) == Counter(f"k{i}" for i in range(900))
-    assert Counter(rows.column("topic").to_pylist())["orders_01"] == 225
 
 
 def test_packed_bodies_are_plain_in_the_files(writer, out):

@@ -15,7 +15,7 @@ import pytest
 
 from rmq_spark import commit_log, plan
 from rmq_spark.broker import ask_end, report_offset
-from rmq_spark.manifest import ExportLog
+from rmq_spark.manifest import FOLDER, ExportLog
 from rmq_spark.options import Options
 from rmq_spark.schema import columns_of
 from rmq_spark.segments import read_range, reading_of
@@ -23,8 +23,11 @@ from rmq_spark.session import missing
 from tests.crash.laboratory import Load, broker, dice, number_of
 
 KILLS_PER_STEP = 5
-STEPS = ("plan", "write", "rename", "commit")
+STEPS = ("plan", "write", "link", "table", "manifest")
+LIBRARIES = {"parquet": "pyarrow", "delta": "deltalake", "iceberg": "pyiceberg"}
 START_LIMIT_S = 120
+FINISH_LIMIT_S = 900
+"""A busy machine gives the load more time, and each step of its export a pause."""
 BROKER = """
 import sys, time
 from rmq.clock import SystemClock
@@ -49,7 +52,7 @@ while True:
 """
 STEP_TELLER = """
 import os, random, time
-from rmq_spark import export
+from rmq_spark import commit, export
 from rmq_spark.manifest import ExportLog
 
 steps = os.open(os.environ["RMQ_STEPS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -67,8 +70,10 @@ def told(owner, method, step):
 
 told(ExportLog, "write_plan", b"p")
 told(export._FileWriter, "add", b"w")
-told(export._FileWriter, "finish", b"r")
-told(ExportLog, "write_manifest", b"c")
+told(export._FileWriter, "finish", b"l")
+for kind in commit.ParquetCommitter, commit.DeltaCommitter, commit.IcebergCommitter:
+    told(kind, "commit", b"t")
+told(ExportLog, "write_manifest", b"m")
 """
 """Loaded into every Python of an exporter, its workers too: notes what it is about."""
 SMALL_BATCHES = ["--batch-bytes", "500k", "--split-bytes", "100k"]
@@ -119,8 +124,7 @@ class Exporting:
     def __init__(self, folder, store, out, *arguments):
         self.steps = folder / "steps"
         (folder / "sitecustomize.py").write_text(STEP_TELLER)
-        self.command = [sys.executable, "-m", "rmq_spark.cli", "export", *arguments]
-        self.command += ["--store", str(store), "--out", str(out)]
+        self.arguments = [*arguments, "--store", str(store), "--out", str(out)]
         paths = [str(folder), *(str(Path(p).resolve()) for p in sys.path if p)]
         self.environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
@@ -129,10 +133,11 @@ class Exporting:
             "RMQ_STEPS": str(self.steps),
         }
 
-    def start(self, *arguments):
+    def start(self, command, *arguments):
         self.steps.write_bytes(b"")
+        module = [sys.executable, "-m", "rmq_spark.cli", command]
         return subprocess.Popen(
-            [*self.command, *arguments],
+            [*module, *self.arguments, *arguments],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -142,7 +147,7 @@ class Exporting:
 
     def kill_in(self, step, occurrence):
         """Run one until it is in a step for the nth time, and kill it there."""
-        process = self.start("--continuous", "10ms", *SMALL_BATCHES)
+        process = self.start("follow", "--interval", "10ms", *SMALL_BATCHES)
         end = time.monotonic() + START_LIMIT_S
         try:
             while self.steps.read_bytes().count(step) < occurrence:
@@ -154,8 +159,8 @@ class Exporting:
 
     def finish(self):
         """Run one, in batches as users have them, until nothing is new."""
-        process = self.start()
-        _, problem = process.communicate(timeout=START_LIMIT_S)
+        process = self.start("export")
+        _, problem = process.communicate(timeout=FINISH_LIMIT_S)
         assert process.returncode == 0, problem
 
 
@@ -185,6 +190,22 @@ def first_offset(store):
     return commit_log.min_offset(commit_log.find_segments(store))
 
 
+def files_of(table_format, out):
+    """The files of the table, each as often as its own library knows it."""
+    if table_format == "delta":
+        from deltalake import DeltaTable
+
+        uris = DeltaTable(str(out)).file_uris()
+        return sorted(uri.removeprefix(f"{out}/") for uri in uris)
+    if table_format == "iceberg":
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("rmq", uri=f"sqlite:///{out}/{FOLDER}/iceberg.db")
+        paths = catalog.load_table("rmq.messages").inspect.files()["file_path"]
+        return sorted(path.removeprefix(f"file://{out}/") for path in paths.to_pylist())
+    return sorted(ExportLog(out).files())
+
+
 def rows_in(out, paths):
     """Number of each message → its place in the log; each number only once."""
     places = {}
@@ -201,21 +222,31 @@ def rows_in(out, paths):
 
 @pytest.mark.crash
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("master", ["none", "local[2]"])
-def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master):
+@pytest.mark.parametrize(
+    ("master", "table_format"),
+    [
+        ("none", "parquet"),
+        ("none", "delta"),
+        ("none", "iceberg"),
+        ("local[2]", "parquet"),
+    ],
+)
+def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master, table_format):
     if master != "none" and (problem := missing()):
         pytest.skip(problem)
+    pytest.importorskip(LIBRARIES[table_format])
     store, out = tmp_path / "store", tmp_path / "out"
     chance, kills = dice(), Counter()
     with broker(store, **LIVE) as (_, address):
         name = f"{address[0]}:{address[1]}"
         report_offset(name, "lake", 0)
         told = ["--broker", name, "--report-as", "lake", "--master", master]
+        told += ["--format", table_format]
         exporting = Exporting(tmp_path, store, out, *told)
         sending = Sending(address, store)
         sending.start()
         try:
-            while kills["commit"] < KILLS_PER_STEP or first_offset(store) == 0:
+            while kills["manifest"] < KILLS_PER_STEP or first_offset(store) == 0:
                 for step in STEPS:
                     exporting.kill_in(step[:1].encode(), chance.randrange(1, 8))
                     kills[step] += 1
@@ -232,10 +263,12 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master):
         p.relative_to(out).as_posix() for p in out.glob("topic=*/dt=*/[!.]*.parquet")
     ]
     assert sorted(seen) == sorted(files)
+    assert files_of(table_format, out) == sorted(files)
     assert rows_in(out, files) == {n: s.physical_offset for n, s in sent.items()}
     assert sum(file.rows for file in files.values()) == len(sent)
     assert ExportLog(out).last().end == end
-    print(f"{master}: {dict(kills)}, {len(sent)} rows, log {first} to {end}")  # noqa: T201
+    told = f"{master} {table_format}: {dict(kills)}, {len(sent)} rows"
+    print(f"{told}, log {first} to {end}")  # noqa: T201
 
 
 @pytest.mark.slow

@@ -72,7 +72,16 @@ def test_positions():
         ({"store": "s", "startingOffsets": "{"}, "JSON"),
         ({"store": "s", "subscribe": "a", "assign": '{"T":{"b":[0]}}'}, "not both"),
         ({"store": "s", "nameServer": "h:9876"}, "nameServer is for live topics"),
-        ({"mode": "live"}, "mode=live is for live topics"),
+        ({"store": "s", "pullBatchSize": "9"}, "pullBatchSize is for live topics"),
+        ({"mode": "live"}, "which brokers"),
+        ({"nameServer": "h:9876"}, "which topics"),
+        ({"nameServer": "h", "topic": "T"}, "host:port"),
+        ({"nameServer": "h:1", "topic": "T", "splitBytes": "1m"}, "for segments"),
+        ({"nameServer": "h:1", "topic": "T", "pullsInFlight": "9999"}, "at most 1024"),
+        (
+            {"nameServer": "h:1", "topic": "T", "startingOffsets": '{"broker-a": 5}'},
+            "a physical offset is for segments",
+        ),
     ],
 )
 def test_a_wrong_option_is_told_in_a_sentence(given, sentence):
@@ -81,7 +90,7 @@ def test_a_wrong_option_is_told_in_a_sentence(given, sentence):
 
 
 def test_the_table_has_a_row_for_each_option():
-    table = options_table()
+    table = options_table(OPTIONS)
     for option in OPTIONS:
         assert f"| `{option.name}`" in table
         assert option.meaning.replace("…", "...") in table

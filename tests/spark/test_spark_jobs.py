@@ -11,43 +11,18 @@ from click.testing import CliRunner
 
 pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests")
 
+from rmq.testing import BrokerThread
 from rmq_spark.cli import main
 from rmq_spark.exporter import Exporter, Limits, SparkRunner
 from rmq_spark.manifest import Settings
 from rmq_spark.options import Options
 from rmq_spark.schema import EXPORTED, arrow_schema, columns_of, spark_schema
-from rmq_spark.session import missing, start_session
 from tests.spark.stores import StoreWriter, orders
 from tests.spark.test_exporter import check_exact, export_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 COUNT = 20_000
-QUICK = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
-
-
-@pytest.fixture(scope="session")
-def session(tmp_path_factory):
-    problem = missing()
-    if problem:
-        pytest.skip(problem)
-    paths = [str(Path(p).resolve()) for p in sys.path if p]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    folder = str(tmp_path_factory.mktemp("warehouse"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LOCAL_DIRS", folder)
-        session = start_session("local[2]", QUICK | {"spark.sql.warehouse.dir": folder})
-        yield session
-        session.stop()
-
-
-@pytest.fixture
-def spark(session):
-    return session.newSession()
 
 
 @pytest.fixture(scope="module")
@@ -225,9 +200,12 @@ def test_the_examples_of_the_manual_run(spark, store, tmp_path, capsys):
     for package in ("deltalake", "duckdb"):
         pytest.importorskip(package)
     names = {"spark": spark, "store": store, "out": str(tmp_path / "delta")}
-    assert len(EXAMPLES) >= 8
-    for example in EXAMPLES:
-        exec(compile(example, str(DOCUMENT), "exec"), names)
+    assert len(EXAMPLES) >= 9
+    with BrokerThread(tmp_path / "broker") as broker:
+        names["name_server"] = broker.name_server
+        for example in EXAMPLES:
+            exec(compile(example, str(DOCUMENT), "exec"), names)
+        assert len(broker.messages("copies")) == COUNT // 4
     shown = capsys.readouterr().out
     assert f"{COUNT}\n" in shown
     assert "orders_03" in shown

@@ -116,5 +116,5 @@ def test_segments_removed_under_a_stream(store, writer):
 
 
 def test_a_checkpoint_of_another_broker_is_refused(store):
-    with pytest.raises(ConfigError, match="the checkpoint is of broker broker-b"):
+    with pytest.raises(ConfigError, match="the checkpoint belongs to broker broker-b"):
         reader_of(store).latestOffset({"broker-b": 0}, ReadMaxRows(1))

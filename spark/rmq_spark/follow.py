@@ -1,0 +1,220 @@
+"""The service `rmq-spark follow`: rounds of one exporter, until it is stopped.
+
+A round exports what the log has when the round begins, batch after batch, so that a
+busy store does not get a commit for every few messages.  A stop waits for the batch
+that is running.  The first round ends the service if it fails, because then an option
+is wrong; a later one is repeated after the interval, as is one that finds no broker.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Any, Final
+
+import click
+import msgspec
+import trio
+
+from rmq.cli.service_manager import notify
+from rmq.clock import Clock
+from rmq.errors import ConnectFailed, RmqError
+from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
+from rmq.http.server import HttpServer, Page, Pages
+from rmq_spark.exporter import Exporter
+from rmq_spark.manifest import Manifest
+
+QUIET_INTERVALS: Final = 3
+"""Intervals without a batch or a complete table after which /healthz is red."""
+QUIET_MS: Final = 60_000
+"""The least time for that: one batch may take longer than three short intervals."""
+ADVICE: Final = "choose another --listen (port 0 takes any free port)"
+
+
+class Progress(msgspec.Struct):
+    """What a follower has done since its start."""
+
+    rounds: int = 0
+    batches: int = 0
+    files: int = 0
+    rows: int = 0
+    batch_ms: int = 0
+    problems: int = 0
+    position: int = 0
+    end: int = 0
+    """Where the log ended when the round began."""
+    complete_ms: int = 0
+    """Unix time up to which the table was complete; 0: not yet."""
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of the log that the round has left to export."""
+        return max(0, self.end - self.position)
+
+
+class Follower:
+    """Rounds of one exporter; other threads may read `progress` at any time."""
+
+    def __init__(
+        self,
+        exporter: Exporter,
+        *,
+        interval_s: float,
+        report: Callable[[int], None],
+        tell: Callable[[dict[str, Any]], None],
+        clock: Clock,
+    ) -> None:
+        self.progress = Progress()
+        self.problem: str | None = None
+        self._exporter = exporter
+        self._interval_s = interval_s
+        self._report = report
+        self._tell = tell
+        self._clock = clock
+        self._stopping = trio.Event()
+        self._well_ms = clock.steady_ms()
+        """When a batch was committed, or the table was complete, for the last time."""
+
+    def stop(self) -> None:
+        """End after the batch that is running."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Round after round; an error of the first one leaves."""
+        while not self._stopping.is_set():
+            begun, before = trio.current_time(), msgspec.structs.replace(self.progress)
+            await trio.to_thread.run_sync(self._round)
+            self._tell(self._line(before))
+            with trio.move_on_at(begun + self._interval_s):
+                await self._stopping.wait()
+
+    def quiet_ms(self) -> int | None:
+        """How long nothing was exported, if that is too long."""
+        quiet = self._clock.steady_ms() - self._well_ms
+        limit = max(QUIET_MS, QUIET_INTERVALS * self._interval_s * 1000)
+        return quiet if quiet > limit else None
+
+    def _round(self) -> None:
+        try:
+            self._export()
+            self.problem = None
+        except (RmqError, OSError) as error:
+            if not self.progress.rounds and not isinstance(error, ConnectFailed):
+                raise
+            self.problem = str(error)
+            self.progress.problems += 1
+        self.progress.rounds += 1
+
+    def _export(self) -> None:
+        """Export up to where the log ends now."""
+        progress, begun = self.progress, self._clock.now_ms()
+        progress.end = self._exporter.end()
+        progress.position = self._exporter.position()
+        self._report(progress.position)
+        while progress.lag_bytes and not self._stopping.is_set():
+            batch_begun = self._clock.steady_ms()
+            manifest = self._exporter.run_batch()
+            if manifest is None:
+                break
+            progress.batch_ms += self._clock.steady_ms() - batch_begun
+            self._count(manifest)
+            self._report(manifest.end)
+        if not progress.lag_bytes:
+            progress.complete_ms = begun
+            self._well_ms = self._clock.steady_ms()
+
+    def _count(self, manifest: Manifest) -> None:
+        self._well_ms = self._clock.steady_ms()
+        self.progress.batches += 1
+        self.progress.files += len(manifest.added)
+        self.progress.rows += sum(file.rows for file in manifest.added)
+        self.progress.position = manifest.end
+
+    def _line(self, before: Progress) -> dict[str, Any]:
+        now = self.progress
+        return {
+            "round": now.rounds,
+            "batches": now.batches - before.batches,
+            "files": now.files - before.files,
+            "rows": now.rows - before.rows,
+            "position": now.position,
+            "lag_bytes": now.lag_bytes,
+            "batch_ms": now.batch_ms - before.batch_ms,
+            "problem": self.problem,
+        }
+
+
+def serve(follower: Follower, address: tuple[str, int] | None) -> None:
+    """Run a follower and its pages until SIGTERM or Ctrl-C."""
+    failures: list[Exception] = []
+    trio.run(_serve, follower, address, failures)
+    # an error that left a nursery would be a group
+    for failure in failures:
+        raise failure
+
+
+async def _serve(
+    follower: Follower, address: tuple[str, int] | None, failures: list[Exception]
+) -> None:
+    async with trio.open_nursery() as nursery:
+        try:
+            if address is not None:
+                server = HttpServer(*address, advice=ADVICE)
+                await server.open()
+                nursery.start_soon(server.run, pages(follower))
+                click.echo(f"pages at http://{address[0]}:{server.port}", err=True)
+            await nursery.start(_stop_on_signal, follower)
+            notify("READY=1")
+            await follower.run()
+            notify("STOPPING=1")
+        except Exception as error:
+            failures.append(error)
+        nursery.cancel_scope.cancel()
+
+
+async def _stop_on_signal(
+    follower: Follower, *, task_status: trio.TaskStatus[None]
+) -> None:
+    """The first signal is a wish; the next one ends the process."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            follower.stop()
+            break
+    # else trio would wait for the batch before it raises KeyboardInterrupt
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def pages(follower: Follower) -> Pages:
+    """Return the pages by path."""
+
+    async def metrics() -> Page:
+        body = await expose(_families(follower.progress), {})
+        return Page(body, content_type=CONTENT_TYPE)
+
+    async def healthz() -> Page:
+        await trio.lowlevel.checkpoint()
+        quiet = follower.quiet_ms()
+        if quiet is None:
+            return Page(b"ok\n")
+        reason = follower.problem or f"{follower.progress.lag_bytes} bytes are left"
+        text = f"nothing was exported for {quiet // 1000} s: {reason}\n"
+        return Page(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return {"/metrics": metrics, "/healthz": healthz}
+
+
+def _families(progress: Progress) -> Iterator[Family]:
+    for name, text, value in (
+        ("position", "Place up to which the table is complete.", progress.position),
+        ("lag_bytes", "Bytes that the round has left to export.", progress.lag_bytes),
+        ("complete_timestamp_seconds", "Time up to which the table was complete.",
+         progress.complete_ms / 1000),
+        ("rounds_total", "Rounds since the start.", progress.rounds),
+        ("batches_total", "Batches committed.", progress.batches),
+        ("batch_seconds_total", "Time for them.", progress.batch_ms / 1000),
+        ("files_total", "Files added to the table.", progress.files),
+        ("rows_total", "Rows added to the table.", progress.rows),
+        ("problems_total", "Rounds that failed.", progress.problems),
+    ):  # fmt: skip
+        kind = "counter" if name.endswith("_total") else "gauge"
+        yield Family(f"rmq_follow_{name}", kind, text, [Sample(value)])

@@ -1,0 +1,1 @@
+"""SQL over the log of a store, by DuckDB: `rmq sql`."""

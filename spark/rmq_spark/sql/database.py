@@ -1,0 +1,288 @@
+"""Database: DuckDB with the tables of some stores, and with nothing else in reach.
+
+Tables: `messages`; `all_messages`, with topics of the system; `queues`; `segments`; and
+one for each topic, which is made when the topic is among the first or when a statement
+names it.
+
+SQL may come from anybody.  It reads neither files nor Python's variables, reaches no
+network, loads no extension, and changes no setting; its memory is limited, and nothing
+is spilled to a disk.
+"""
+
+import contextlib
+import difflib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq.errors import RmqError
+from rmq_spark.schema import BROKER_NAME
+from rmq_spark.sql.dataset import Limits, LogDataset, Source
+from rmq_spark.sql.frozen import Log
+
+TOPICS_AT_START: Final = 100
+"""Topics with tables before a statement names them; each takes 0.3 ms."""
+RECENT_SPLITS: Final = 2
+"""Where topics are looked for that have no queue on the disk yet: 32 MiB."""
+MAX_NEW_TABLES: Final = 1_000
+"""Topics that one statement may name."""
+BATCH_ROWS: Final = 8_192
+INTERRUPT_S: Final = 0.05
+"""How often DuckDB is told of Ctrl-C: it forgets it when it comes before a start."""
+_CLOSED: Final = {
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "temp_directory": "",
+}
+_QUEUES: Final = """
+    CREATE VIEW queues AS
+    SELECT topic, brokerName, queueId, min(queueOffset) AS minOffset,
+        max(queueOffset) + 1 AS maxOffset, count(*) AS messages,
+        min(storeTimestamp) AS firstTimestamp, max(storeTimestamp) AS lastTimestamp
+    FROM all_messages GROUP BY ALL ORDER BY ALL
+"""
+_OWN: Final = ("messages", "all_messages", "queues", "segments")
+_GIVES_ROWS: Final = [duckdb.ExpectedResultType.QUERY_RESULT]
+_REPORTS: Final = (["Count"], ["Success"])
+"""The only column of what CREATE, INSERT or SET answer."""
+_MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
+_log: Final = logging.getLogger(__name__)
+
+
+class SqlError(RmqError):
+    """A statement cannot be run."""
+
+
+class Result(NamedTuple):
+    """The rows of a statement, which are read once."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+class Database:
+    """The tables of some stores; each statement sees all logs as they were at once."""
+
+    def __init__(self, logs: Sequence[Log], limits: Limits, memory: str) -> None:
+        self._logs = logs
+        self._sources: list[Source] = []
+        self._tables: set[str] = set()
+        self._topics: set[str] = set()
+        self._worker = ThreadPoolExecutor(1)
+        settings = _CLOSED | {
+            "threads": str(limits.threads),
+            "memory_limit": memory,
+        }
+        try:
+            self._connection = duckdb.connect(":memory:", config=settings)
+        except duckdb.Error as error:
+            raise SqlError(f"memory limit {memory}: {_text(error)}") from error
+        self._datasets = [
+            LogDataset(self._sources, limits, with_system=with_system)
+            for with_system in (False, True)
+        ]
+        self._connection.execute("SET TimeZone = 'UTC'")
+        for name, dataset in zip(_OWN, self._datasets, strict=False):
+            self._connection.register(name, dataset)
+        self._connection.register("segments", _segments([]))
+        self._connection.execute(_QUEUES)
+        self._topics = self._queued_topics()
+        if not self._topics:
+            self._freeze()
+            self._topics = self._recent_topics()
+        for topic in sorted(self._topics)[:TOPICS_AT_START]:
+            self._make_table(topic)
+        self._connection.execute("SET lock_configuration = true")
+
+    def close(self) -> None:
+        """Free what DuckDB holds."""
+        self._worker.shutdown()
+        self._connection.close()
+
+    def statements(self, text: str) -> list[str]:
+        """The statements of a text."""
+        with self._errors():
+            parsed = self._connection.extract_statements(text)
+            return [statement.query for statement in parsed]
+
+    def run(self, statement: str) -> Result | None:
+        """Run one statement; None if it gives no rows, such as CREATE TABLE."""
+        self._freeze()
+        with self._errors():
+            parsed = self._connection.extract_statements(statement)
+            if len(parsed) != 1:
+                raise SqlError("give one statement")
+            reader = self._call(lambda: self._reader(statement))
+        if reader is None:
+            return None
+        always_rows = parsed[0].expected_result_type == _GIVES_ROWS
+        if reader.schema.names in _REPORTS and not always_rows:
+            return None
+        return Result(reader.schema, self._batches(reader))
+
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        self._topics = self._queued_topics() | self._recent_topics()
+        topics = sorted(name for name in self._topics if not self._twins(name))
+        return [*_OWN, *topics]
+
+    def columns(self) -> list[str]:
+        """The names of the columns of messages."""
+        return list(self._datasets[0].schema.names)
+
+    def _freeze(self) -> None:
+        self._sources[:] = [Source(log.freeze(), log.broker_name) for log in self._logs]
+        for dataset in self._datasets:
+            dataset.failure = None
+            dataset.left_out.clear()
+        self._connection.register("segments", _segments(self._sources))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._errors():
+            while (batch := self._call(lambda: next(reader, None))) is not None:
+                yield batch
+        for log in self._logs:
+            log.kept.save()
+        for topic in sorted(self._datasets[0].left_out):
+            _log.warning(
+                "messages has no topics of the system: %s is in all_messages", topic
+            )
+
+    def _call(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `work` has
+        """Let another thread work: DuckDB would keep Ctrl-C from this one."""
+        done = self._worker.submit(work)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            while not done.done():
+                self._connection.interrupt()
+                wait([done], INTERRUPT_S)
+            raise
+
+    def _reader(self, statement: str) -> pa.RecordBatchReader | None:
+        """Bind and start a statement, after the tables of its topics have been made."""
+        for _ in range(MAX_NEW_TABLES):
+            try:
+                relation = self._connection.sql(statement)
+                if relation is None:
+                    return None
+                return relation.to_arrow_reader(BATCH_ROWS)
+            except duckdb.CatalogException as error:
+                missing = _MISSING.search(str(error))
+                if missing is None:
+                    raise
+                self._add_table(missing[1].strip('"'))
+        raise SqlError(f"a statement names at most {MAX_NEW_TABLES} topics")
+
+    def _add_table(self, name: str) -> None:
+        tables = self.tables()
+        found = sorted(each for each in self._topics if each.lower() == name.lower())
+        if len(found) > 1:
+            raise SqlError(
+                f"topics {' and '.join(found)} differ in case only, which SQL does "
+                f"not see: SELECT ... FROM messages WHERE topic = '{found[0]}'"
+            )
+        if not found or found[0] in self._tables:
+            raise SqlError(_no_table(name, tables))
+        self._make_table(found[0])
+
+    def _make_table(self, topic: str) -> None:
+        """A view of a topic, with the body as text where it is UTF-8."""
+        if self._twins(topic):
+            return
+        self._tables.add(topic)
+        name, value = topic.replace('"', '""'), topic.replace("'", "''")
+        self._connection.execute(
+            f'CREATE VIEW "{name}" AS SELECT *, try(decode(body)) AS "text" '
+            f"FROM all_messages WHERE topic = '{value}'"
+        )
+
+    def _twins(self, topic: str) -> bool:
+        """Whether a table of another name is the same to SQL."""
+        names = [*_OWN, *self._topics]
+        return sum(each.lower() == topic.lower() for each in names) > 1
+
+    def _queued_topics(self) -> set[str]:
+        """The topics with queues on the disk, where the newest may not be yet."""
+        names: set[str] = set()
+        for log in self._logs:
+            with contextlib.suppress(OSError):  # a folder of segments has no queues
+                names.update(os.listdir(log.store / "consumequeue"))
+        return names
+
+    def _recent_topics(self) -> set[str]:
+        """The topics of the last messages of each log."""
+        names: set[str] = set()
+        for source in self._sources:
+            last = source.log.tail[-RECENT_SPLITS:]
+            if last:
+                is_recent = (pc.field(BROKER_NAME) == source.broker_name) & (
+                    pc.field("physicalOffset") >= last[0].start
+                )
+                for batch in self._datasets[1].batches(["topic"], is_recent):
+                    names.update(pc.unique(batch.column(0)).to_pylist())
+        return names
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn what DuckDB and Arrow raise into the error that it was about."""
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            for dataset in self._datasets:
+                if dataset.failure is not None:
+                    raise dataset.failure from error
+            raise SqlError(_text(error)) from error
+
+
+def _segments(sources: Sequence[Source]) -> pa.Table:
+    """The table of segments."""
+    rows = [
+        {
+            "brokerName": source.broker_name,
+            "path": segment.path,
+            "startOffset": segment.base_offset,
+            "endOffset": min(segment.end_offset, max(source.log.end, 0)),
+            "fileBytes": segment.size,
+        }
+        for source in sources
+        for segment in source.log.segments
+    ]
+    whole = pa.int64()
+    columns = [("brokerName", pa.string()), ("path", pa.string())]
+    columns += [(name, whole) for name in ("startOffset", "endOffset", "fileBytes")]
+    return pa.Table.from_pylist(rows, schema=pa.schema(columns))
+
+
+def _no_table(name: str, tables: Sequence[str]) -> str:
+    """A sentence that names the table nearest to a wrong name."""
+    by_lower = {each.lower(): each for each in tables}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    if near:
+        return f"there is no table {name}; did you mean {by_lower[near[0]]}?"
+    return f"there is no table {name}, and no topic of this name has messages"
+
+
+def _text(error: Exception) -> str:
+    """DuckDB's text, without the kind of the error and blank lines."""
+    if isinstance(error, duckdb.PermissionException):
+        return "SQL reads the stores and nothing else: " + _plain(error)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return "the statement needs more memory than --memory-limit allows"
+    return _plain(error)
+
+
+def _plain(error: Exception) -> str:
+    text = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error))
+    return "\n".join(line for line in text.splitlines() if line.strip())

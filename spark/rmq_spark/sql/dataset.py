@@ -1,0 +1,251 @@
+"""LogDataset: the messages of logs as a dataset that DuckDB scans.
+
+DuckDB asks a `pyarrow.dataset.Dataset` for a scanner of some columns and with a filter.
+The columns that neither of both needs are not decoded.  DuckDB drops a filter that it
+has handed over, so every row passes through it here; to leave out splits and topics
+that it excludes is only a matter of speed.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from rmq.errors import RmqError
+from rmq_spark.options import Options
+from rmq_spark.plan import SegmentRange
+from rmq_spark.schema import OFFSET_ID, arrow_schema, columns_of
+from rmq_spark.segments import Reading, read_range, reading_of
+from rmq_spark.select import Topics
+from rmq_spark.sql.frozen import FrozenLog
+from rmq_spark.sql.prune import Pruner
+
+AHEAD_BYTES: Final = 32 << 20
+"""What a thread decodes before DuckDB takes it; a split of 16 MiB is seldom more."""
+FIRST_BYTES: Final = 1 << 20
+"""The first batches come early: `LIMIT 1` needs no more."""
+SOME_TOPIC: Final = "\0"
+"""No topic has this name: a filter that excludes it names the topics it wants."""
+_NO_COLUMN: Final = "queueId"
+"""Decoded for a count of rows."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class Source(NamedTuple):
+    """The log of one broker, frozen."""
+
+    log: FrozenLog
+    broker_name: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How logs are read; `threads` decode, beside those of DuckDB."""
+
+    threads: int = 1
+    skip_corrupt: bool = False
+    allow_loss: bool = False
+
+
+class LogDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
+    """Messages of the logs in `sources`; `failure` is why a scan ended."""
+
+    def __init__(
+        self,
+        sources: list[Source],
+        limits: Limits,
+        *,
+        with_system: bool,
+    ) -> None:
+        options = _options()
+        names = [*(c.name for c in columns_of(options)), OFFSET_ID]
+        self._schema = arrow_schema(columns_of(_options(names)))
+        self._sources = sources
+        self._limits = limits
+        self._with_system = with_system
+        self.failure: RmqError | None = None
+        self.left_out: set[str] = set()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - pyarrow's name
+        **_: Any,  # noqa: ANN401 - what only speed depends on
+    ) -> "_Scanner":
+        """What DuckDB reads the rows from."""
+        wanted = self._schema.names if columns is None else list(columns)
+        return _Scanner(self, wanted, filter)
+
+    def batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+        """The batches of a scan; the first failure is remembered."""
+        pruner = Pruner(rows, self._schema)
+        reading = self._reading(wanted, rows, pruner)
+        scan = _Scan(reading, rows, wanted, self._limits.threads)
+        try:
+            for source in self._sources:
+                yield from scan.batches(source, pruner)
+        except RmqError as error:
+            self.failure = error
+            raise
+
+    def _reading(
+        self, wanted: list[str], rows: pc.Expression | None, pruner: Pruner
+    ) -> Reading:
+        names = [*wanted, *(n for n in self._used_by(rows) if n not in wanted)]
+        options = _options(names or [_NO_COLUMN])
+        return replace(
+            reading_of(options, columns_of(options)),
+            topics=_FilteredTopics(
+                with_system=self._with_system,
+                pruner=pruner if rows is not None and "topic" in names else None,
+                named=self.left_out,
+            ),
+            skip_corrupt=self._limits.skip_corrupt,
+            fail_on_loss=not self._limits.allow_loss,
+        )
+
+    def _used_by(self, rows: pc.Expression | None) -> list[str]:
+        """The columns without which a table cannot be filtered."""
+        if rows is None:
+            return []
+        return [name for name in self._schema.names if self._needs(rows, name)]
+
+    def _needs(self, rows: pc.Expression, name: str) -> bool:
+        others = [field for field in self._schema if field.name != name]
+        try:
+            pa.schema(others).empty_table().filter(rows)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+
+class _Scanner:
+    """The part of `pyarrow.dataset.Scanner` that DuckDB uses."""
+
+    def __init__(
+        self, dataset: LogDataset, wanted: list[str], rows: pc.Expression | None
+    ) -> None:
+        self._dataset = dataset
+        self._wanted = wanted
+        self._rows = rows
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        fields = self._dataset.schema
+        return pa.schema([fields.field(name) for name in self._wanted])
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        batches = self._dataset.batches(self._wanted, self._rows)
+        return pa.RecordBatchReader.from_batches(self.projected_schema, batches)
+
+
+class _Taken(NamedTuple):
+    """Batches of a range, and where the others come from if there may be more."""
+
+    batches: list[pa.RecordBatch]
+    more: Batches | None
+
+
+class _Scan:
+    """One pass over the logs: splits are decoded ahead, and come in their order."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        rows: pc.Expression | None,
+        wanted: list[str],
+        threads: int,
+    ) -> None:
+        self._reading = reading
+        self._rows = rows
+        self._wanted = wanted
+        self._threads = threads
+        self._checks_crc = any(c.source == "body" for c in reading.columns)
+
+    def batches(self, source: Source, pruner: Pruner) -> Batches:
+        """The batches of one log."""
+        reading = replace(self._reading, broker_name=source.broker_name)
+        ranges = self._ranges(source, pruner)
+        ahead: deque[Future[_Taken]] = deque()
+        pool = ThreadPoolExecutor(self._threads)
+        room, size = 1, FIRST_BYTES
+        try:
+            while True:
+                while len(ahead) < room and (part := next(ranges, None)):
+                    ahead.append(pool.submit(_take, self._read(reading, part), size))
+                if not ahead:
+                    return
+                taken = ahead.popleft().result()
+                room, size = self._threads + 1, AHEAD_BYTES
+                if taken.more is not None:
+                    ahead.appendleft(pool.submit(_take, taken.more, size))
+                yield from taken.batches
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _ranges(self, source: Source, pruner: Pruner) -> Iterator[SegmentRange]:
+        for segment, splits in source.log.parts():
+            for split in pruner.splits(splits, source.broker_name):
+                yield SegmentRange(
+                    segment.path,
+                    segment.base_offset,
+                    segment.size,
+                    split.start,
+                    split.end,
+                    self._checks_crc,
+                )
+
+    def _read(self, reading: Reading, part: SegmentRange) -> Batches:
+        """The rows of a range that pass the filter."""
+        for batch in read_range(reading, part):
+            if self._rows is None:
+                yield batch.select(self._wanted)
+                continue
+            table = pa.Table.from_batches([batch]).filter(self._rows)
+            yield from table.select(self._wanted).to_batches()
+
+
+def _take(batches: Batches, limit: int) -> _Taken:
+    taken, size = [], 0
+    for batch in batches:
+        taken.append(batch)
+        size += batch.nbytes
+        if size >= limit:
+            return _Taken(taken, batches)
+    return _Taken(taken, None)
+
+
+@dataclass(frozen=True)
+class _FilteredTopics(Topics):
+    """Topics whose rows may pass the filter."""
+
+    pruner: Pruner | None = None
+    named: set[str] = field(default_factory=set, compare=False)
+    """Topics of the system that the filter wants, and that are left out."""
+
+    def wants(self, topic: str) -> bool:
+        """True if rows of this topic are read."""
+        if self.pruner is None:
+            return super().wants(topic)
+        if not self.pruner.keeps_topic(topic):
+            return False
+        if super().wants(topic):
+            return True
+        if not self.pruner.keeps_topic(SOME_TOPIC):
+            self.named.add(topic)
+        return False
+
+
+def _options(names: Sequence[str] = ("full",)) -> Options:
+    return Options({"store": "-", "columns": ",".join(names)})

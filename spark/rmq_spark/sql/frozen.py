@@ -1,0 +1,133 @@
+"""A log as one statement sees it: it ends where it ended when the statement began."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rmq._fastpath.columns import find_record
+from rmq.errors import ConfigError
+from rmq_spark.commit_log import (
+    SETTLE_MS,
+    Segment,
+    covered,
+    find_segments,
+    follow_in,
+    min_offset,
+    open_segment,
+)
+from rmq_spark.sql.splits import KeptSplits, Split, walk_splits
+
+LOOK_AHEAD_BYTES: Final = 4 << 20
+"""How far after the end of a log records are looked for, to tell that it is damaged."""
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FrozenLog:
+    """Segments and the end of the records; `tail` are the splits of the last one."""
+
+    segments: list[Segment]
+    end: int
+    tail_base: int
+    tail: list[Split]
+    kept: KeptSplits
+    fails_on_loss: bool
+
+    def parts(self) -> Iterator[tuple[Segment, list[Split] | Iterator[Split]]]:
+        """Each segment with its splits, which are walked to if they are not known.
+
+        A missing segment is an error, or logged.
+        """
+        start = min_offset(self.segments)
+        for segment, _, _ in covered(
+            self.segments, start, self.end, fail_on_loss=self.fails_on_loss
+        ):
+            is_tail = segment.base_offset == self.tail_base
+            yield segment, self.tail if is_tail else self.kept.of(segment)
+
+
+class Log:
+    """The log of one store, frozen again for each statement."""
+
+    def __init__(
+        self, store: Path, broker_name: str, *, fails_on_loss: bool = True
+    ) -> None:
+        self.store = store
+        self.broker_name = broker_name
+        self.kept = KeptSplits(store)
+        self._fails_on_loss = fails_on_loss
+        self._tail_path = ""
+        self._tail: list[Split] = []
+        self._told_damage = -1
+        self._end = -1
+        self._seen_s = 0.0
+
+    def freeze(self) -> FrozenLog:
+        """Find where the log ends now."""
+        segments = find_segments(self.store)
+        base = end = min_offset(segments)
+        tail: list[Split] = []
+        for segment in reversed(segments):
+            tail = self._walked_tail(segment)
+            if tail:
+                base, end = segment.base_offset, tail[-1].end
+                break
+        self._settle(end)
+        if tail:
+            self._check_end(segment, end)
+        return FrozenLog(segments, end, base, tail, self.kept, self._fails_on_loss)
+
+    def _settle(self, end: int) -> None:
+        """If a broker may run, wait until copies of records before `end` are whole."""
+        if end != self._end:
+            self._end, self._seen_s = end, time.monotonic()
+        wait_s = self._seen_s + SETTLE_MS / 1000 - time.monotonic()
+        if wait_s > 0 and (self.store / "abort").exists():
+            time.sleep(wait_s)
+
+    def _walked_tail(self, segment: Segment) -> list[Split]:
+        """The splits of the last segment; only what may have grown is walked again."""
+        known = self._tail[:-1] if segment.path == self._tail_path else []
+        start = known[-1].end if known else segment.base_offset
+        tail = [*known, *walk_splits(segment, start, check_crc=True)]
+        self._tail_path, self._tail = segment.path, tail
+        return tail
+
+    def _check_end(self, segment: Segment, end: int) -> None:
+        """Warn once if records come after the end: a broker would cut them off."""
+        if end == self._told_damage or end == segment.end_offset:
+            return
+        with open_segment(segment.path) as descriptor:
+            data = os.pread(descriptor, LOOK_AHEAD_BYTES, end - segment.base_offset)
+            has_grown = (
+                follow_in(descriptor, segment, end, end + 1, True).position > end
+            )
+        found = find_record(data, 1, len(data), base_offset=end) if data else 0
+        if found < len(data) and not has_grown:
+            self._told_damage = end
+            _log.warning(
+                "%s is damaged at offset %d: a broker ends its log there, and so do "
+                "these tables; records follow from offset %d on",
+                segment.path,
+                end,
+                end + found,
+            )
+
+
+def named_logs(stores: Sequence[str], *, fails_on_loss: bool = True) -> list[Log]:
+    """Logs of stores, each given as DIR or NAME=DIR; without a name it is broker-a."""
+    logs: dict[str, Log] = {}
+    for store in stores:
+        name, equals, folder = store.partition("=")
+        if not equals or "/" in name:
+            name, folder = "broker-a", store
+        if name in logs:
+            raise ConfigError(
+                f"two stores are called {name}: name them, --store NAME=DIR"
+            )
+        logs[name] = Log(Path(folder), name, fails_on_loss=fails_on_loss)
+    return list(logs.values())

@@ -1,0 +1,179 @@
+r"""Rows of a statement as a table for people, CSV, JSON, JSON lines or Parquet.
+
+Times are ISO in UTC.  Bytes are text; those that are no UTF-8 have the form `\xff`.  A
+null is nothing in a table and in CSV.  Parquet has the values as they are.
+"""
+
+import contextlib
+import csv
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import pyarrow as pa
+
+from rmq.cli.table import LEAST_WIDTH, aligned
+from rmq.cli.text import harmless, harmless_json
+from rmq.errors import StoreError
+from rmq_spark.sql.database import Result
+
+SHOWN_ROWS: Final = 1_000
+"""Rows of a table: more are for a file."""
+Row = tuple[Any, ...]
+
+
+def write_rows(result: Result, form: str, out: TextIO) -> None:
+    """Write the rows as text in one of the formats."""
+    _WRITERS[form](result, out)
+
+
+def write_parquet(result: Result, path: Path) -> None:
+    """Write a file that appears when it is whole."""
+    # imported on use: it takes 20 ms
+    from pyarrow.parquet import ParquetWriter
+
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("wb") as file, ParquetWriter(file, result.schema) as writer:
+            for batch in result.batches:
+                writer.write_batch(batch)
+        draft.replace(path)
+    except pa.ArrowNotImplementedError as error:
+        raise StoreError(f"Parquet cannot hold these columns: {error}") from error
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _write_table(result: Result, out: TextIO) -> None:
+    rows = list(itertools.islice(_rows(result), SHOWN_ROWS + 1))
+    width = shutil.get_terminal_size().columns if out.isatty() else 1 << 16
+    names = [harmless(name) for name in result.schema.names]
+    shown = _fitting(len(names), width)
+    texts = [[_cell(value) for value in row[:shown]] for row in rows[:SHOWN_ROWS]]
+    are_numbers = [_is_number(field.type) for field in result.schema][:shown]
+    for line in aligned(names[:shown], texts, are_numbers, width):
+        print(line, file=out)
+    if len(rows) > SHOWN_ROWS:
+        print(
+            f"the first {SHOWN_ROWS:,} rows; LIMIT shows fewer, --format csv all",
+            file=out,
+        )
+    if shown < len(names):
+        print(f"no room for columns {', '.join(names[shown:])}", file=out)
+
+
+def _fitting(count: int, width: int) -> int:
+    """How many columns have room, at least one."""
+    return max(1, min(count, (width + 2) // (LEAST_WIDTH + 2)))
+
+
+def _write_csv(result: Result, out: TextIO) -> None:
+    show = harmless if out.isatty() else str
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(result.schema.names)
+    for row in _rows(result):
+        writer.writerow([show(_text(value)) for value in row])
+
+
+def _write_json(result: Result, out: TextIO) -> None:
+    before = "["
+    for line in _objects(result):
+        out.write(f"{before}\n{line}")
+        before = ","
+    out.write("[]\n" if before == "[" else "\n]\n")
+
+
+def _write_json_lines(result: Result, out: TextIO) -> None:
+    out.writelines(f"{line}\n" for line in _objects(result))
+
+
+_WRITERS: Final[dict[str, Callable[[Result, TextIO], None]]] = {
+    "table": _write_table,
+    "csv": _write_csv,
+    "json": _write_json,
+    "jsonl": _write_json_lines,
+}
+
+
+def _objects(result: Result) -> Iterator[str]:
+    """Each row as a JSON object; an object has one value for each name."""
+    names = _unique(result.schema.names)
+    for row in _rows(result):
+        yield harmless_json(dict(zip(names, row, strict=True)))
+
+
+def _unique(names: list[str]) -> list[str]:
+    """The names, a repeated one with a number as DuckDB adds it."""
+    seen: dict[str, int] = {}
+    made = []
+    for name in names:
+        seen[name] = seen.get(name, -1) + 1
+        made.append(f"{name}_{seen[name]}" if seen[name] else name)
+    return made
+
+
+def _rows(result: Result) -> Iterator[Row]:
+    for batch in result.batches:
+        yield from zip(*map(_values, batch.columns), strict=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values as JSON has them."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        texts = column.cast(pa.string()).to_pylist()
+        return [None if text is None else _iso(text) for text in texts]
+    return [_plain(value) for value in column.to_pylist(maps_as_pydicts="lossy")]
+
+
+def _iso(text: str) -> str:
+    """Turn `2025-11-13 02:14:00.123000Z` into `2025-11-13T02:14:00.123Z`."""
+    moment, dot, fraction = text.replace(" ", "T").removesuffix("Z").partition(".")
+    kept = fraction[:3] + fraction[3:].rstrip("0")
+    return moment + dot + kept + ("Z" if text.endswith("Z") else "")
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """A value as JSON has it, whatever it is made of."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(_plain(name)): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return harmless_json(value)
+    return str(value)
+
+
+def _cell(value: object) -> str:
+    return harmless(_text(value))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    )

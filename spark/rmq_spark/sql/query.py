@@ -1,0 +1,25 @@
+"""query: the rows of one statement as an Arrow table, for programs and notebooks."""
+
+import os
+
+import pyarrow as pa
+
+from rmq_spark.sql.database import Database, SqlError
+from rmq_spark.sql.dataset import Limits
+from rmq_spark.sql.frozen import named_logs
+
+
+def query(statement: str, *stores: str, memory: str = "1GB") -> pa.Table:
+    """Ask stores, each DIR or NAME=DIR; `memory` is for sorting, joining and grouping.
+
+    An RmqError says in a sentence what is wrong.
+    """
+    limits = Limits(threads=len(os.sched_getaffinity(0)))
+    database = Database(named_logs(stores), limits, memory)
+    try:
+        result = database.run(statement)
+        if result is None:
+            raise SqlError("the statement gives no rows")
+        return pa.Table.from_batches(result.batches, result.schema)
+    finally:
+        database.close()

@@ -1,0 +1,140 @@
+"""Splits of a log with the store times in them, and a file that keeps them.
+
+A split is a part of one segment between two records.  It has the least and the greatest
+store time of its records, so that a reader can leave it out; both are true also where a
+clock was set back, because a walk looks at every record.
+
+A segment is closed when a later one has records: it does not change any more.  Its
+splits are kept in a file in the user's cache, under what the file system says of the
+segment (size, times of change, inode); if that differs, the segment is walked again.
+The file is only a matter of speed and may be removed at any time.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rmq_spark.commit_log import Segment, follow_in, open_segment
+
+SPLIT_BYTES: Final = 16 << 20
+MAX_FILE_BYTES: Final = 64 << 20
+"""A cache file larger than this is not read: it would have 400,000 splits (6 TB)."""
+_EVER_MS: Final = (1 << 63) - 1
+
+
+class Split(NamedTuple):
+    """A part of the log, [start, end), and the store times of its records."""
+
+    start: int
+    end: int
+    least_ms: int = -_EVER_MS
+    greatest_ms: int = _EVER_MS
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    """The splits of a closed segment; `state` is the size, times and inode it had."""
+
+    state: list[int]
+    splits: list[Split]
+
+
+_Table = dict[str, _Kept]
+_decoder: Final = msgspec.json.Decoder(_Table)
+
+
+def walk_splits(
+    segment: Segment, start: int, *, check_crc: bool = False
+) -> Iterator[Split]:
+    """Follow the records of a segment to their end, which may be that of the file."""
+    with open_segment(segment.path) as descriptor:
+        at = start
+        while at < segment.end_offset:
+            grid = min((at // SPLIT_BYTES + 1) * SPLIT_BYTES, segment.end_offset)
+            found = follow_in(descriptor, segment, at, grid, check_crc)
+            if found.position > at:
+                yield Split(at, found.position, found.least_ms, found.greatest_ms)
+            at = found.position
+            if at < grid:
+                return
+
+
+class KeptSplits:
+    """The splits of the closed segments of one store."""
+
+    def __init__(self, store: Path, folder: Path | None = None) -> None:
+        name = hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
+        self._path = (folder or cache_folder()) / f"{name}.json"
+        self._table = self._read()
+        self._is_changed = False
+
+    def of(self, segment: Segment) -> list[Split] | Iterator[Split]:
+        """The splits that cover a closed segment, a list if they are known."""
+        state = _state(segment)
+        kept = self._table.get(segment.path)
+        if kept is not None and kept.state == state and _covers(kept.splits, segment):
+            return kept.splits
+        return self._walked(segment, state)
+
+    def _walked(self, segment: Segment, state: list[int]) -> Iterator[Split]:
+        """Walk over a closed segment.
+
+        If a place has no record, a split without known times goes from there to the
+        end of the segment: reading it gives the error.
+        """
+        splits, at = [], segment.base_offset
+        for split in walk_splits(segment, at):
+            splits.append(split)
+            at = split.end
+            yield split
+        if at < segment.end_offset:
+            yield Split(at, segment.end_offset)
+        else:
+            self._table[segment.path] = _Kept(state, splits)
+            self._is_changed = True
+
+    def save(self) -> None:
+        """Write what is new; a cache that cannot be written is no failure."""
+        if not self._is_changed:
+            return
+        self._is_changed = False
+        table = {path: k for path, k in self._table.items() if os.path.exists(path)}
+        draft = self._path.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(table))
+            draft.replace(self._path)
+
+    def _read(self) -> _Table:
+        try:
+            if self._path.stat().st_size > MAX_FILE_BYTES:
+                return {}
+            return _decoder.decode(self._path.read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+
+def cache_folder() -> Path:
+    """Where the files are: below the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home, "rmq", "splits")
+
+
+def _state(segment: Segment) -> list[int]:
+    with open_segment(segment.path) as descriptor:
+        found = os.fstat(descriptor)
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+
+def _covers(splits: list[Split], segment: Segment) -> bool:
+    """Whether the splits follow each other from the start to the end of a segment."""
+    at = segment.base_offset
+    for split in splits:
+        if split.start != at or split.end <= at:
+            return False
+        at = split.end
+    return at == segment.end_offset

@@ -1,0 +1,50 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from rmq.errors import ConfigError
+from rmq_spark.sql.database import SqlError
+from rmq_spark.sql.query import query
+from tests.spark.stores import orders
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
+
+
+@pytest.fixture
+def store(writer):
+    writer.append(orders(400))
+    return str(writer.root)
+
+
+def test_rows_are_an_arrow_table(store):
+    table = query("SELECT topic, count(*) AS n FROM messages GROUP BY ALL", store)
+    assert table.column_names == ["topic", "n"]
+    assert sum(table["n"].to_pylist()) == 400
+
+
+def test_several_stores(store):
+    statement = "SELECT DISTINCT brokerName FROM messages ORDER BY 1"
+    assert query(statement, f"a={store}", f"b={store}")[0].to_pylist() == ["a", "b"]
+    with pytest.raises(ConfigError, match="two stores are called broker-a"):
+        query(statement, store, store)
+
+
+def test_a_statement_without_rows_is_refused(store):
+    with pytest.raises(SqlError, match="gives no rows"):
+        query("CREATE TABLE x AS SELECT 1", store)
+
+
+def test_a_statement_is_one_statement(store):
+    with pytest.raises(SqlError, match="one statement"):
+        query("SELECT 1; SELECT 2", store)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_manual_draws(store, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.chdir(tmp_path)
+    (code,) = BLOCK.findall(DOCUMENT.read_text())
+    exec(code.replace("/data/store", store), {})
+    assert (tmp_path / "messages.png").stat().st_size > 1_000

@@ -1,0 +1,231 @@
+"""Tables of other libraries: two hosts with one plan, kills at each step."""
+
+import contextlib
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from rmq.errors import StoreError
+from rmq_spark import commit
+from rmq_spark.manifest import FOLDER, ExportLog
+from tests.spark.exports import (
+    Killed,
+    export_all,
+    exporter,
+    killing,
+    settings_of,
+)
+from tests.spark.stores import Sent, orders
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def delta_table(out):
+    return pytest.importorskip("deltalake").DeltaTable(str(out))
+
+
+def iceberg_table(out):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    catalog = sql.SqlCatalog("rmq", uri=f"sqlite:///{out}/{FOLDER}/iceberg.db")
+    return catalog.load_table("rmq.messages")
+
+
+def keys_of(table_format, out):
+    """How often each key is in the table, read by its own library."""
+    if table_format == "delta":
+        rows = delta_table(out).to_pyarrow_table(columns=["keys"])
+    else:
+        rows = iceberg_table(out).scan(selected_fields=("keys",)).to_arrow()
+    return Counter(rows["keys"].to_pylist())
+
+
+def expected(count):
+    return Counter(f"k{i}" for i in range(count))
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def table_format(request):
+    pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[request.param])
+    return request.param
+
+
+def before_a_commit(monkeypatch, table_format, act, times=1):
+    """Call `act` after a committer has looked at its table and before it commits."""
+    if table_format == "delta":
+        from deltalake import DeltaTable as owner
+    else:
+        from pyiceberg.catalog.sql import SqlCatalog as owner
+    method = {"delta": "create_write_transaction", "iceberg": "commit_table"}
+    real = getattr(owner, method[table_format])
+    waiting, running = [act] * times, []
+
+    def commit_it(*args, **kwargs):
+        if waiting and not running:
+            running.append(waiting.pop())
+            running[0]()
+            running.clear()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, method[table_format], commit_it)
+
+
+def append_a_row(table_format, out):
+    """Another program writes to the table."""
+    row = {"keys": ["other"], "topic": ["other"]}
+    if table_format == "iceberg":
+        return iceberg_table(out).append(pa.table(row))
+    import deltalake
+
+    rows = pa.table(row | {"dt": ["2025-11-13"]})
+    deltalake.write_deltalake(str(out), rows, mode="append", schema_mode="merge")
+
+
+@pytest.mark.slow
+def test_two_hosts_with_one_plan_add_its_rows_once(
+    writer, out, monkeypatch, table_format
+):
+    """The second looks at the table before the first commits, and commits after it."""
+    # flock holds on one host only
+    monkeypatch.setattr(ExportLog, "committing", lambda _: contextlib.nullcontext())
+    settings = settings_of(table_format)
+    writer.append(orders(300))
+    export_all(exporter(writer, out, settings=settings))
+    writer.append(orders(300, start=300))
+    done = []
+
+    def rival():
+        done.append(exporter(writer, out, settings=settings).run_batch())
+
+    before_a_commit(monkeypatch, table_format, rival)
+    manifest = exporter(writer, out, settings=settings).run_batch()
+    assert done == [manifest]
+    assert keys_of(table_format, out) == expected(600)
+    assert ExportLog(out).last() == manifest
+
+
+@pytest.mark.slow
+def test_two_hosts_that_make_a_catalog_at_once(writer, out, monkeypatch):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    monkeypatch.setattr(ExportLog, "committing", lambda _: contextlib.nullcontext())
+    writer.append(orders(300))
+    real, waiting = sql.SqlCatalog.namespace_exists, [True]
+
+    def rival_after_the_look(*args):
+        is_there = real(*args)
+        if waiting and not is_there:
+            waiting.clear()
+            exporter(writer, out, settings=settings_of("iceberg")).run_batch()
+        return is_there
+
+    monkeypatch.setattr(sql.SqlCatalog, "namespace_exists", rival_after_the_look)
+    export_all(exporter(writer, out, settings=settings_of("iceberg")))
+    assert not waiting
+    assert keys_of("iceberg", out) == expected(300)
+
+
+@pytest.mark.slow
+def test_pyiceberg_repeats_no_commit_of_an_older_table(writer, out):
+    pytest.importorskip("pyiceberg")
+    writer.append(orders(100))
+    export_all(exporter(writer, out, settings=settings_of("iceberg")))
+    with iceberg_table(out).transaction() as transaction:
+        transaction.remove_properties("commit.retry.num-retries")
+    writer.append(orders(100, start=100))
+    export_all(exporter(writer, out, settings=settings_of("iceberg")))
+    assert iceberg_table(out).properties["commit.retry.num-retries"] == "0"
+
+
+@pytest.mark.slow
+def test_other_writers_of_a_table_delay_an_export(
+    writer, out, monkeypatch, table_format
+):
+    settings = settings_of(table_format)
+    writer.append(orders(300))
+    export_all(exporter(writer, out, settings=settings))
+    writer.append(orders(300, start=300))
+    with monkeypatch.context() as patch:
+        before_a_commit(patch, table_format, lambda: append_a_row(table_format, out), 3)
+        export_all(exporter(writer, out, settings=settings))
+    others = keys_of(table_format, out) - expected(600)
+    assert set(others) == {"other"}
+    assert keys_of(table_format, out) - others == expected(600)
+
+
+@pytest.mark.slow
+def test_a_table_that_others_write_all_the_time_ends_an_export(
+    writer, out, monkeypatch
+):
+    pytest.importorskip("pyiceberg")
+    settings = settings_of("iceberg")
+    writer.append(orders(300))
+    export_all(exporter(writer, out, settings=settings))
+    writer.append(orders(300, start=300))
+    monkeypatch.setattr(commit, "MAX_ATTEMPTS", 3)
+    with monkeypatch.context() as patch:
+        before_a_commit(patch, "iceberg", lambda: append_a_row("iceberg", out), 3)
+        with pytest.raises(StoreError, match="were faster 3 times"):
+            export_all(exporter(writer, out, settings=settings))
+    export_all(exporter(writer, out, settings=settings))
+    assert keys_of("iceberg", out) - Counter({"other": 3}) == expected(600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_a_kill_at_any_step_loses_and_repeats_nothing_in_tables(
+    writer, out, monkeypatch, table_format, seed
+):
+    chance = random.Random(seed)
+    settings = settings_of(table_format)
+    count = kills = 0
+    for _ in range(3):
+        more = chance.randrange(100, 700)
+        writer.append(orders(more, start=count))
+        count += more
+        with monkeypatch.context() as patch:
+            killing(patch, chance, table_format)
+            try:
+                export_all(exporter(writer, out, settings=settings))
+            except Killed:
+                kills += 1
+    export_all(exporter(writer, out, settings=settings))
+    assert kills
+    assert keys_of(table_format, out) == expected(count)
+
+
+def test_a_delta_table_is_read_by_its_own_library(writer, out, monkeypatch):
+    pytest.importorskip("deltalake")
+    settings = settings_of("delta")
+    writer.append(orders(900))
+    writer.append([Sent(b"odd%|x", body=b"b", properties=b"KEYS\1k900\2")])
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out, settings=settings).run_batch()
+    export_all(exporter(writer, out, settings=settings))
+    table = delta_table(out)
+    assert table.transaction_version("rmq-export") == ExportLog(out).last().seq
+    rows = table.to_pyarrow_table()
+    assert Counter(rows["keys"].to_pylist()) == expected(901)
+    assert "odd%|x" in rows.column("topic").to_pylist()
+    with pytest.raises(StoreError, match="by its own library"):
+        exporter(writer, out, settings=settings).optimize()
+
+
+@pytest.mark.slow
+def test_an_iceberg_table_is_read_by_its_own_library(writer, out, monkeypatch):
+    pytest.importorskip("pyiceberg")
+    settings = settings_of("iceberg")
+    writer.append(orders(900))
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exporter(writer, out, settings=settings).run_batch()
+    export_all(exporter(writer, out, settings=settings))
+    rows = iceberg_table(out).scan().to_arrow()
+    assert Counter(rows["keys"].to_pylist()) == expected(900)
+    assert Counter(rows.column("topic").to_pylist())["orders_01"] == 225

@@ -1,0 +1,268 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+
+import pytest
+import trio
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from rmq.errors import ConnectFailed, StoreError
+from rmq.testing.clocks import ManualClock
+from rmq_spark.cli import main
+from rmq_spark.exporter import Exporter, LocalRunner
+from rmq_spark.follow import QUIET_MS, Follower, pages
+from rmq_spark.manifest import ExportLog
+from tests.spark.exports import SETTINGS, SMALL, check_exact, export_all, exporter
+from tests.spark.stores import orders
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+class Told:
+    """Lines of a follower; acts after each of them, and stops it when none is left."""
+
+    def __init__(self, *acts):
+        self.lines = []
+        self.follower = None
+        self._acts = list(acts)
+
+    def __call__(self, line):
+        self.lines.append(line)
+        if self._acts:
+            self._acts.pop(0)()
+        else:
+            self.follower.stop()
+
+
+def following(one, told, report=lambda _: None, clock=None, interval_s=0.0):
+    told.follower = Follower(
+        one,
+        interval_s=interval_s,
+        report=report,
+        tell=told,
+        clock=clock or ManualClock(),
+    )
+    return told.follower
+
+
+async def test_each_round_exports_what_is_new(writer, out):
+    reports = []
+    writer.append(orders(1_000))
+    more = lambda: writer.append(orders(500, start=1_000))  # noqa: E731
+    told = Told(more, lambda: None)
+    follower = following(exporter(writer, out), told, reports.append)
+    await follower.run()
+    assert [line["rows"] for line in told.lines] == [1_000, 500, 0]
+    assert [line["round"] for line in told.lines] == [1, 2, 3]
+    assert told.lines[0]["batches"] > 1
+    assert told.lines[2]["batches"] == told.lines[2]["files"] == 0
+    assert {line["lag_bytes"] for line in told.lines} == {0}
+    assert reports == sorted(reports)
+    assert (reports[0], reports[-1]) == (0, writer.end)
+    check_exact(out, 1_500)
+
+
+async def test_a_round_ends_where_the_log_ended_when_it_began(writer, out):
+    """Else a store that grows all the time gets a commit for every few messages."""
+    writer.append(orders(100))
+
+    def grow(position):
+        if position:
+            writer.append(orders(1, start=ExportLog(out).last().seq + 100))
+
+    told = Told()
+    await following(exporter(writer, out), told, grow).run()
+    assert told.lines[0]["batches"] == 1
+    check_exact(out, 100)
+
+
+async def test_a_pause_is_measured_from_the_beginning_of_a_round(
+    writer, out, autojump_clock
+):
+    begun, times = trio.current_time(), []
+    told = Told(*[lambda: times.append(trio.current_time() - begun)] * 3)
+    writer.append(orders(10))
+    await following(exporter(writer, out), told, interval_s=30.0).run()
+    assert times == [0, 30, 60]
+
+
+async def test_a_stop_waits_for_the_batch_and_no_longer(writer, out):
+    writer.append(orders(2_000))
+    told = Told()
+
+    def stop(position):
+        if position:
+            trio.from_thread.run_sync(told.follower.stop)
+
+    await following(exporter(writer, out), told, stop).run()
+    assert told.lines[0]["batches"] == 1
+    assert told.lines[0]["lag_bytes"] > 0
+    assert ExportLog(out).pending() is None
+    export_all(exporter(writer, out))
+    check_exact(out, 2_000)
+
+
+async def test_the_first_round_shows_a_wrong_option(writer, out):
+    writer.append(orders(100))
+    export_all(exporter(writer, out))
+    writer.append(orders(1, start=100))
+    other = replace(SETTINGS, broker_name="b")
+    wrong = Exporter(writer.root, out, other, LocalRunner(), SMALL)
+    told = Told()
+    with pytest.raises(StoreError, match="use the same options"):
+        await following(wrong, told).run()
+    assert told.lines == []
+
+
+async def test_a_broker_that_is_away_is_waited_for(writer, out):
+    writer.append(orders(100))
+    answers = iter([ConnectFailed("cannot ask the broker")])
+
+    def report(_):
+        for error in answers:
+            raise error
+
+    told = Told(lambda: None)
+    follower = following(exporter(writer, out), told, report)
+    await follower.run()
+    assert [line["problem"] for line in told.lines] == ["cannot ask the broker", None]
+    assert follower.progress.problems == 1
+    check_exact(out, 100)
+
+
+async def test_a_later_round_that_fails_is_repeated(writer, out):
+    writer.append(orders(600))
+    told = Told(
+        lambda: (writer.append(orders(1_400, start=600)), (out / "x").touch()),
+        lambda: (out / "x").unlink(),
+    )
+
+    def report(_):
+        if (out / "x").exists():
+            raise OSError(28, "No space left on device")
+
+    await following(exporter(writer, out), told, report).run()
+    assert [line["rows"] for line in told.lines] == [600, 0, 1_400]
+    assert "No space left" in told.lines[1]["problem"]
+    check_exact(out, 2_000)
+
+
+async def test_health_is_red_when_nothing_goes_on(writer, out):
+    clock = ManualClock()
+    writer.append(orders(100))
+
+    def report(_):
+        if len(told.lines) == 1:
+            raise StoreError("the disk is full")
+
+    told = Told(lambda: None)
+    follower = following(exporter(writer, out), told, report, clock)
+    healthz, metrics = (pages(follower)[path] for path in ("/healthz", "/metrics"))
+    assert (await healthz()).status == 200
+    await follower.run()
+    clock.ms += QUIET_MS
+    assert (await healthz()).status == 200
+    clock.ms += 1_000
+    page = await healthz()
+    assert page.status == 503
+    assert page.body == b"nothing was exported for 61 s: the disk is full\n"
+    lines = (await metrics()).body.decode().splitlines()
+    assert "rmq_follow_rows_total{} 100.0" in lines
+    assert "rmq_follow_problems_total{} 1.0" in lines
+    assert f"rmq_follow_position{{}} {float(writer.end)!r}" in lines
+    assert (
+        f"rmq_follow_complete_timestamp_seconds{{}} {clock.ms // 1_000 - 61}.0" in lines
+    )
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, ["follow", *arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_second_follower_is_refused(writer, out):
+    writer.append(orders(10))
+    with ExportLog(out).following():
+        words = "--store", str(writer.root), "--out", str(out)
+        result = run(*words, code=1)
+    assert result.stderr == (
+        f"rmq-spark: {out} is filled by another rmq-spark follow, process "
+        f"{os.getpid()}: stop that one, or choose another folder\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("intervals = '1s'", "there is no option intervals; did you mean interval?"),
+        ("columns = ['body']", "columns is neither text nor number"),
+        ("store = ", "cannot be read: Invalid value"),
+        ("interval = 'soon'", "'soon' is not an interval such as 30s"),
+        ("format = 'csv'", "'csv' is not one of"),
+    ],
+)
+def test_a_wrong_file_is_refused(writer, out, tmp_path, text, sentence):
+    file = tmp_path / "follow.toml"
+    file.write_text(text)
+    words = "--store", str(writer.root), "--out", str(out), "--config", str(file)
+    assert sentence in run(*words, code=2).stderr
+
+
+def test_an_address_that_is_taken_is_one_sentence(writer, out):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = "--store", str(writer.root), "--out", str(out), "--listen", listen
+        result = run(*words, code=1)
+    assert "choose another --listen" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_service_runs_until_sigterm(writer, out, tmp_path):
+    writer.append(orders(1_000))
+    file = tmp_path / "follow.toml"
+    file.write_text(
+        f'store = "{writer.root}"\nout = "/nowhere"\ninterval = "10ms"\n'
+        'batch-bytes = 150000\nproperties-format = "string"\nallow-loss = true\n'
+        'listen = "127.0.0.1:0"\n'
+    )
+    command = [sys.executable, "-m", "rmq_spark.cli", "follow", "--config", str(file)]
+    process = subprocess.Popen(
+        [*command, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        lines = [json.loads(process.stdout.readline())]
+        url = process.stderr.readline().split()[-1]
+        with urllib.request.urlopen(f"{url}/healthz", timeout=WAIT_S) as answer:
+            assert answer.read() == b"ok\n"
+        with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
+            assert b"rmq_follow_rows_total{} 1000.0" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/", timeout=WAIT_S)
+        writer.append(orders(500, start=1_000))
+        while sum(line["rows"] for line in lines) < 1_500:
+            lines.append(json.loads(process.stdout.readline()))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, problem = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, problem) == (0, "")
+    assert ExportLog(out).last().settings.properties_format == "string"
+    assert Counter(line["problem"] for line in lines) == {None: len(lines)}
+    check_exact(out, 1_500)

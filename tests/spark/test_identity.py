@@ -1,0 +1,87 @@
+"""TLS and signatures: the sink and live topics against a broker that wants both."""
+
+import pyarrow as pa
+import pytest
+
+from rmq.errors import ConfigError, RmqError, TlsWanted
+from rmq_spark.identity import identity_of
+from rmq_spark.live import read_bundle
+from rmq_spark.live_client import LiveClient
+from rmq_spark.live_plan import QueueRange, bundles
+from rmq_spark.live_task import live_task
+from rmq_spark.options import Options
+from rmq_spark.schema import columns_of
+from rmq_spark.sink_options import SinkOptions
+from rmq_spark.sink_task import sending_of
+
+COUNT = 20_000
+
+
+@pytest.fixture
+def given(secured, authority):
+    secured.create_topic("T", 4)
+    return {
+        "nameServer": secured.name_server,
+        "accessKey": "boss",
+        "secretKey": "secret",
+        "tlsCa": str(authority / "ca.pem"),
+    }
+
+
+def test_there_and_back(given):
+    table = pa.table({"body": [b"%06d" % n for n in range(COUNT)]})
+    options = SinkOptions({**given, "topic": "T", "retries": "0"})
+    sending = sending_of(options, [("body", "binary")])
+    assert sending.write(table.to_batches(), "job", 0) == COUNT
+    options = Options({**given, "subscribe": "T", "pullBatchSize": "32"})
+    task = live_task(options, columns_of(options))
+    client = LiveClient(task.pulls.live)
+    ranges = [QueueRange(q, *each) for q, each in client.bounds(fails=True).items()]
+    client.close()
+    (bundle,) = bundles(ranges, 1 << 40)
+    found = [
+        int(body)
+        for batch in read_bundle(task.pulls, task.reading, bundle)
+        for body in batch.column("body").to_pylist()
+    ]
+    assert sorted(found) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"secretKey": "wrong"}, "16 NO_PERMISSION|signature"),
+        ({"tlsCa": "system"}, "is not trusted|nobody trusted"),
+    ],
+)
+def test_who_is_not_let_in(given, change, reason):
+    options = Options({**given, "subscribe": "T"} | change)
+    client = LiveClient(live_task(options, columns_of(options)).pulls.live)
+    with pytest.raises(RmqError, match=reason):
+        client.bounds(fails=True)
+    client.close()
+
+
+def test_plain_words_to_a_port_of_tls(secured):
+    options = SinkOptions({"nameServer": secured.name_server, "topic": "T"})
+    sending = sending_of(options, [("body", "binary")])
+    with pytest.raises(TlsWanted, match="wants TLS"):
+        sending.write(pa.table({"body": [b"a"]}).to_batches(), "job", 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"accessKey": "boss"}, "both of accessKey and secretKey"),
+        ({"tlsKey": "key.pem"}, "give tlsCa as well"),
+    ],
+)
+def test_what_belongs_together(wrong, reason):
+    with pytest.raises(ConfigError, match=reason):
+        identity_of(SinkOptions({"nameServer": "h:1", "topic": "T", **wrong}))
+
+
+def test_a_secret_is_not_shown():
+    with pytest.raises(ConfigError, match="given twice") as told:
+        SinkOptions({"secretKey": "hush", "SECRETKEY": "hush"})
+    assert "hush" not in str(told.value)
