@@ -17,6 +17,7 @@ class SendTemplate:
     queue_id: int
     queue: Any
     is_batch: bool
+    flag: int
 
     def __init__(
         self,
@@ -26,6 +27,7 @@ class SendTemplate:
         queue: object,
         *,
         is_batch: bool = False,
+        flag: int = 0,
     ) -> None: ...
 
 @final

@@ -49,6 +49,8 @@ cdef enum:
     SEND = 310
     SEND_BATCH = 320
     PULL = 11
+    NOT_FOUND = 19
+    OFFSET_MOVED = 21
 
 cdef enum Kind:
     COMMAND_KIND = 0
@@ -79,22 +81,24 @@ cdef class SendTemplate:
     cdef readonly int32_t queue_id
     cdef readonly object queue
     cdef readonly bint is_batch
+    cdef readonly int32_t flag
     cdef bytes head
     cdef bytes tail
 
     def __init__(
         self, str group not None, str topic not None, int32_t queue_id, queue, *,
-        bint is_batch=False,
+        bint is_batch=False, int32_t flag=0,
     ):
         self.group, self.topic, self.queue_id = group, topic, queue_id
         self.queue = queue
         self.is_batch = is_batch
+        self.flag = flag
         self.head = (
             _pair("a", group) + _pair("b", topic) + _pair("c", "TBW102")
             + _pair("d", "4") + _pair("e", str(queue_id))
         )
         self.tail = (
-            _pair("h", "0") + _pair("j", "0") + _pair("k", "false")
+            _pair("h", str(flag)) + _pair("j", "0") + _pair("k", "false")
             + _pair("m", "true" if is_batch else "false")
         )
 
@@ -634,10 +638,12 @@ cdef object _sent_slowly(command, _Pending entry):
 
 
 cdef object _pulled(const RawHeader *raw, const uint8_t *body, const uint8_t *end):
-    """Return the answer to a pull; None if its header is not plain."""
+    """Return the answer to a pull; None if its header is not plain, or refuses."""
     cdef int32_t i
     cdef bint is_good = True
     cdef Pulled answer = Pulled.__new__(Pulled)
+    if raw.code != 0 and not NOT_FOUND <= raw.code <= OFFSET_MOVED:
+        return None  # with a remark
     answer.code = raw.code
     answer.next_offset = -1
     for i in range(raw.field_count):

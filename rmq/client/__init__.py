@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from rmq.client.errors import SendTimeout as SendTimeout
     from rmq.client.errors import SubscriptionRefused as SubscriptionRefused
     from rmq.client.errors import TransactionFailed as TransactionFailed
+    from rmq.client.hooks import Hook as Hook
     from rmq.client.message import Message as Message
+    from rmq.client.message_trace import MessageTrace as MessageTrace
     from rmq.client.offsets import FileOffsets as FileOffsets
     from rmq.client.producer import Producer as Producer
     from rmq.client.subscription import Sql as Sql
+    from rmq.client.telemetry import OpenTelemetry as OpenTelemetry
     from rmq.client.transaction import Transaction as Transaction
     from rmq.outgoing.identity import Trust as Trust
     from rmq.outgoing.signing import Credentials as Credentials
@@ -49,10 +52,13 @@ _MODULES = {
     "errors": "ClientClosed ClientError ClientForked NoRoute NotAssigned "
     "RequestTimeout SendFailed SendManyFailed SendRefused SendTimeout "
     "SubscriptionRefused TransactionFailed",
+    "hooks": "Hook",
     "message": "Message",
+    "message_trace": "MessageTrace",
     "offsets": "FileOffsets",
     "producer": "Producer",
     "subscription": "Sql",
+    "telemetry": "OpenTelemetry",
     "transaction": "Transaction",
 }
 _HOMES = {

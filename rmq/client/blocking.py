@@ -247,7 +247,7 @@ class Consumer(_Blocking):
         """Settle what is consumed; return the next messages, none at the end."""
         self._settle()
         inner = self._inner
-        found = await inner.next_batch(1 if inner.ordered else AHEAD)
+        found = await inner.next_handed_out(1 if inner.ordered else AHEAD)
         if not found and inner.puller.failure is not None:
             raise inner.puller.failure
         return found

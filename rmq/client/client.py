@@ -18,6 +18,7 @@ import anyio
 
 from rmq.client.core.routes import Route, offered, route_of
 from rmq.client.errors import ClientClosed, ClientForked, NoRoute
+from rmq.client.hooks import Hook, Hooks
 from rmq.client.life import Life
 from rmq.client.namespaces import wrap
 from rmq.errors import ConfigError, PeerError, RmqError
@@ -78,7 +79,7 @@ class Member(Protocol):
 class Client(Life):
     """See above; `name_servers` is `host:port;host:port`, or a list."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, all but one by name
         self,
         name_servers: str | Sequence[str] | None = None,
         *,
@@ -86,6 +87,7 @@ class Client(Life):
         tls: Trust | None = None,
         credentials: Credentials | None = None,
         namespace: str = "",
+        hooks: Sequence[Hook] = (),
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         route_interval_s: float = 30,
         heartbeat_interval_s: float = 30,
@@ -93,6 +95,7 @@ class Client(Life):
         super().__init__()
         self.name_servers = _addresses(name_servers)
         self.namespace = namespace
+        self.hooks, self.is_watched = Hooks(hooks), bool(hooks)
         self.process_id = os.getpid()
         self.members: list[Member] = []
         self.routes: dict[str, Route] = {}

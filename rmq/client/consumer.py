@@ -15,7 +15,6 @@ come again.
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Final, Literal
 
 import anyio
@@ -24,17 +23,16 @@ from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.client.client import Client
 from rmq.client.core.allocate import STRATEGIES, Allocate
 from rmq.client.core.routes import MessageQueue, Route
-from rmq.client.errors import ClientClosed, NoRoute, NotAssigned
+from rmq.client.errors import NoRoute
+from rmq.client.given_queues import GivenQueues
 from rmq.client.giving_back import GivingBack
 from rmq.client.handlers import Handler, Handlers, lease_of
 from rmq.client.held_queue import HeldQueue
 from rmq.client.iterators import Batches, Deliveries
 from rmq.client.members import GroupMember, QueueCallback
-from rmq.client.namespaces import wrap
 from rmq.client.offsets import FileOffsets, OffsetStore, java_path
 from rmq.client.options import check_positive
 from rmq.client.puller import Limits, Puller
-from rmq.client.sharer import Sharer
 from rmq.client.steering import answer
 from rmq.client.subscription import Sql, Start, consumer_data, expressions, subscription
 from rmq.errors import ConfigError, PeerError
@@ -53,7 +51,7 @@ CLOSE_STEP_S: Final = 5.0
 """How long brokers may take for the commits, and for the goodbye, of one that ends."""
 
 
-class Consumer(Sharer):
+class Consumer(GivenQueues):
     """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
 
     def __init__(  # noqa: PLR0913 - options, all but three by name
@@ -152,10 +150,6 @@ class Consumer(Sharer):
         if self._expressions:
             await self._join_group()
 
-    def _subscribe(self, topic: str, expression: str | Sql = "*") -> None:
-        wire_topic = wrap(self.client.namespace, topic)
-        self.member.subscriptions[topic] = subscription(wire_topic, expression)
-
     async def _join_group(self) -> None:
         """Become a member of the group, and get our share of the queues."""
         for topic in self._expressions:
@@ -235,14 +229,17 @@ class Consumer(Sharer):
             await self.puller.wait()
         return []
 
+    async def next_handed_out(self, count: int) -> list[ReceivedMessage]:
+        """Return what `next_batch` does, for a program that has no handler."""
+        messages = await self.next_batch(count)
+        if messages and self.client.is_watched:
+            self.client.hooks.received(self.group, messages)
+        return messages
+
     def released(self, message: ReceivedMessage) -> None:
         """Let the queue of a message of an ordered group go on."""
         if self.ordered:
             self.puller.done(lease_of(message))
-
-    def _raise_failure(self) -> None:
-        if self.puller.failure is not None:
-            raise self.puller.failure
 
     def _settle(self) -> None:
         """Acknowledge what an iterator has handed out."""
@@ -261,9 +258,11 @@ class Consumer(Sharer):
             self._settle()
         elif not self._is_open:
             self._check()
-        message = None if self._is_stopped else self.puller.take()
+        message = None
+        if not (self._is_stopped or self.client.is_watched):
+            message = self.puller.take()
         if message is None:
-            found = await self.next_batch(1)
+            found = await self.next_handed_out(1)
             if not found:
                 self._raise_failure()
                 raise StopAsyncIteration
@@ -282,11 +281,11 @@ class Consumer(Sharer):
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
         """Return the next list, none at the end; the one before counts as consumed."""
         self._settle()
-        messages = await self.next_batch(count)
+        messages = await self.next_handed_out(count)
         if wait_ms and messages and not self.ordered:
             with anyio.move_on_after(wait_ms / 1_000):
                 while len(messages) < count and not self._is_stopped:
-                    messages += await self.next_batch(count - len(messages))
+                    messages += await self.next_handed_out(count - len(messages))
         if not messages:
             self._raise_failure()
         self._last = messages
@@ -302,7 +301,7 @@ class Consumer(Sharer):
 
     async def next_delivery(self) -> ReceivedMessage | None:
         """Return the next message, None at the end; nothing counts as consumed."""
-        messages = await self.next_batch(1)
+        messages = await self.next_handed_out(1)
         if not messages:
             self._raise_failure()
             return None
@@ -318,6 +317,8 @@ class Consumer(Sharer):
         may finish within `shutdown_timeout_s`; a cancellation reaches them at once.
         """
         self._check()
+        if self.client.is_watched:
+            handler = self.client.hooks.around(self.group, handler)
         self.handler, self.batch, self.concurrency = handler, batch, concurrency
         self.handlers = Handlers(self, handler, batch, self._consume_timeout_s)
         self._has_ended = anyio.Event()
@@ -348,123 +349,6 @@ class Consumer(Sharer):
         await self._giving_back.give_back(
             held, message, delay_s, dead_letter=dead_letter
         )
-
-    # -- given queues
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be read."""
-        self._check()
-        return list((await self.client.route(topic)).readable)
-
-    def assign(
-        self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
-    ) -> None:
-        """Have these queues from now on, and no others; only without `topics`.
-
-        They begin where the group has committed, or at `start`; see `seek`. The
-        expression counts for topics that are new here.
-        """
-        self._check()
-        if self._expressions:
-            raise ClientClosed("this consumer has topics: its queues are its share")
-        self._is_assigned, self.member.needs_locks = True, False
-        wanted = set(queues)
-        for held in list(self.member.held.values()):
-            if held.queue not in wanted:
-                held.revoke()
-                del self.member.held[held.queue]
-        for queue in queues:
-            if queue.topic not in self.member.subscriptions:
-                self._subscribe(queue.topic, expression)
-        self._unplaced = [each for each in queues if each not in self.member.held]
-
-    async def _position(self) -> None:
-        """Find where assigned queues begin."""
-        unknown, self._unplaced = self._unplaced, []
-        if unknown:
-            await self.client.beat()
-        for queue in unknown:
-            if queue not in self.member.held:
-                offset = await self.member.start_of(queue)
-                self.puller.pull(self.member.hold(queue, offset))
-
-    async def fetch(
-        self, max_messages: int = 256, timeout_s: float = 5.0
-    ) -> list[ReceivedMessage]:
-        """Return messages, some as soon as there are any; none after the time-out.
-
-        They count as consumed; `commit` has the group continue after them.
-        """
-        self._check()
-        await self._position()
-        messages: list[ReceivedMessage] = []
-        with anyio.move_on_after(timeout_s):
-            messages = await self.next_batch(max_messages)
-        self._raise_failure()
-        for message in messages:
-            message.ack()
-        if messages:
-            self.released(messages[0])
-        return messages
-
-    async def _held(self, queue: MessageQueue) -> HeldQueue:
-        self._check()
-        await self._position()
-        held = self.member.held.get(queue)
-        if held is None:
-            raise NotAssigned(queue)
-        return held
-
-    async def seek(
-        self, queue: MessageQueue, to: int | datetime | Literal["first", "last"]
-    ) -> None:
-        """Go on at an offset, at a time, at the first message or after the last."""
-        if queue in self._unplaced and queue not in self.member.held:
-            self._unplaced = [each for each in self._unplaced if each != queue]
-            await self.client.beat()
-            held = self.member.hold(queue, 0)
-        else:
-            held = await self._held(queue)
-        held.reset(await self.member.offset_of(queue, to))
-        self.puller.pull(held)
-
-    async def pause(self, queues: Sequence[MessageQueue]) -> None:
-        """Fetch no more of some queues; what is here still comes."""
-        for queue in queues:
-            (await self._held(queue)).is_paused = True
-
-    async def resume(self, queues: Sequence[MessageQueue]) -> None:
-        """Fetch of them again."""
-        for queue in queues:
-            held = await self._held(queue)
-            held.is_paused = False
-            self.puller.pull(held)
-
-    async def position(self, queue: MessageQueue) -> int:
-        """Return the offset that `commit` would commit."""
-        return (await self._held(queue)).state.committable
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the group has committed; None for a new group."""
-        self._check()
-        return await self.member.committed(queue, is_exact=True)
-
-    async def commit(self) -> None:
-        """Have the group continue after all that is acknowledged."""
-        self._check()
-        if not self._silent:
-            await self.member.commit()
-
-    def lag(self) -> dict[MessageQueue, int]:
-        """Return, for each of our queues, how many messages are not yet consumed."""
-        return {
-            each.queue: max(each.max_offset - each.state.committable, 0)
-            for each in self.member.held.values()
-        }
-
-    def assignment(self) -> list[MessageQueue]:
-        """Return our queues."""
-        return [each.queue for each in self.member.held.values()]
 
     # -- what the client asks
 

@@ -9,7 +9,7 @@ A cancelled `send` whose frame is written counts as sent; one that still waits i
 sent.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -20,13 +20,14 @@ from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client_messages import ReceivedMessage, SendResult
 from rmq.client.client import Client
 from rmq.client.compression import Compression
-from rmq.client.core.batches import MAX_BATCH_BYTES, Sized, split
+from rmq.client.core.batches import MAX_BATCH_BYTES, Sized
 from rmq.client.core.budget import Budget
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.delivery import Delivery, FirstAttempt
 from rmq.client.errors import ClientError, SendFailed, SendManyFailed
 from rmq.client.keyed import KeyedSender
 from rmq.client.lingering import Lingering
+from rmq.client.lists import Lists, all_sent
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
 from rmq.client.options import check_positive
@@ -88,6 +89,7 @@ class Producer(Sharer):
         self._compress_over = compress_over
         self._compression = compression
         self._packer: Packer
+        self._lists: Lists
         self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
         self._lingering: Lingering | None = None
         self._open_deliveries = 0
@@ -107,6 +109,9 @@ class Producer(Sharer):
             self._compress_over,
             self._compression,
             self._max_message_bytes,
+        )
+        self._lists = Lists(
+            self._packer, self._limits, self._budget, self._room, self._send_joined
         )
         self._idle = anyio.Event()
         self._join()
@@ -158,6 +163,23 @@ class Producer(Sharer):
         later = None
         if delay is not None or deliver_at is not None or delay_level is not None:
             later = self._packer.later(delay, deliver_at, delay_level)
+        timeout_ms = timeout_ms or self.timeout_ms
+        if not self.client.is_watched:
+            return await self._send_one(message, later, key, queue, timeout_ms)
+        with self.client.hooks.sending(self.group, [message]) as sending:
+            (message,) = sending.messages
+            result = await self._send_one(message, later, key, queue, timeout_ms)
+            sending.outcome = [result]
+        return result
+
+    async def _send_one(
+        self,
+        message: Message,
+        later: dict[str, str] | None,
+        key: str | None,
+        queue: MessageQueue | None,
+        timeout_ms: int,
+    ) -> SendResult:
         lingering = self._lingering
         if key is not None or queue is not None or later is not None:
             lingering = None
@@ -168,7 +190,6 @@ class Producer(Sharer):
         if not self._budget.take(size):
             await self._room(size)
         try:
-            timeout_ms = timeout_ms or self.timeout_ms
             if key is not None:
                 return await self._send_keyed(packed, key)
             result = await self._sender.send(packed, timeout_ms, queue=queue)
@@ -190,22 +211,11 @@ class Producer(Sharer):
         self._check()
         if key is not None:
             return await self._send_many_keyed(messages, key)
-        packed = [self._packer.pack(each, joins=True) for each in messages]
-        results: list[SendResult | ClientError | None] = [None] * len(packed)
-        groups: dict[tuple[str, bool, int], list[int]] = {}
-        for index, each in enumerate(packed):
-            alone = index if each.alone else -1
-            groups.setdefault((each.topic, each.wait_stored, alone), []).append(index)
-        async with anyio.create_task_group() as tasks:
-            for members in groups.values():
-                sized = [(index, packed[index].size) for index in members]
-                for part, size in split(sized, self._limits):
-                    batch = [packed[index] for index in part]
-                    if queue is None:
-                        tasks.start_soon(self._send_part, batch, part, size, results)
-                    else:
-                        await self._send_part(batch, part, size, results, queue)
-        return _all_sent(cast("list[SendResult | ClientError]", results))
+        if not self.client.is_watched:
+            return await self._lists.send(messages, queue)
+        with self.client.hooks.sending(self.group, list(messages)) as sending:
+            sending.outcome = found = await self._lists.send(sending.messages, queue)
+        return found
 
     async def _send_many_keyed(
         self, messages: Iterable[Message], key: str
@@ -218,28 +228,7 @@ class Producer(Sharer):
             except ClientError as error:
                 results.append(error)
         self._failures = [each for each in self._failures if each not in results]
-        return _all_sent(results)
-
-    async def _send_part(
-        self,
-        batch: list[Packed],
-        places: list[int],
-        size: int,
-        results: list[SendResult | ClientError | None],
-        queue: MessageQueue | None = None,
-    ) -> None:
-        """Send one batch; put what becomes of it into `results`."""
-        if not self._budget.take(size, len(batch)):
-            await self._room(size, len(batch))
-        found: Sequence[SendResult | ClientError]
-        try:
-            found = await self._send_joined(batch, queue)
-        except ClientError as error:
-            found = [error] * len(batch)
-        finally:
-            self._budget.give(size, len(batch))
-        for place, result in zip(places, found, strict=True):
-            results[place] = result
+        return all_sent(results)
 
     async def _send_joined(
         self, batch: list[Packed], queue: MessageQueue | None, *, is_keyed: bool = False
@@ -255,6 +244,12 @@ class Producer(Sharer):
     ) -> None:
         """Send without an answer: nobody learns whether it is stored."""
         self._check()
+        with self.client.hooks.sending(self.group, [message]) as sending:
+            await self._send_unanswered(sending.messages[0], queue)
+
+    async def _send_unanswered(
+        self, message: Message, queue: MessageQueue | None
+    ) -> None:
         packed = self._packer.pack(message)
         publishing = await self._sender.publishing(message.topic)
         target = publishing.targets[publishing.choice.next()]
@@ -312,6 +307,16 @@ class Producer(Sharer):
     ) -> Delivery:
         """Take a message; wait for room only. Await the delivery, or `flush`."""
         self._check()
+        if not self.client.is_watched:
+            return await self._enqueue_one(message, key, queue)
+        with self.client.hooks.sending(self.group, [message]) as sending:
+            delivery = await self._enqueue_one(sending.messages[0], key, queue)
+            sending.follow(delivery)
+        return delivery
+
+    async def _enqueue_one(
+        self, message: Message, key: str | None, queue: MessageQueue | None
+    ) -> Delivery:
         lingering = self._lingering
         if key is not None or queue is not None:
             lingering = None
@@ -426,9 +431,11 @@ class Producer(Sharer):
     async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
         """Send a half message: leaving the block commits, an exception rolls back."""
         self._check()
-        packed = self._transactions.pack(self._packer, message)
-        result = await self._sender.send(packed, self.timeout_ms)
-        async with self._transactions.ending(cast("SendResult", result)) as transaction:
+        with self.client.hooks.sending(self.group, [message]) as sending:
+            packed = self._transactions.pack(self._packer, sending.messages[0])
+            result = await self._sender.send(packed, self.timeout_ms)
+            sending.outcome = [half := cast("SendResult", result)]
+        async with self._transactions.ending(half) as transaction:
             yield transaction
 
     async def request(
@@ -437,10 +444,12 @@ class Producer(Sharer):
         """Send a message; return the reply of its consumer, or raise RequestTimeout."""
         self._check()
         extra, number = self._requests.begin(timeout_s)
-        packed = self._packer.pack(message, extra)
         with self._requests.waiting(number, self.client.wires.waiter()) as waiter:
             await self._requests.prepare(message.topic)
-            await self._sender.send(packed, int(timeout_s * 1_000))
+            with self.client.hooks.sending(self.group, [message]) as sending:
+                packed = self._packer.pack(sending.messages[0], extra)
+                result = await self._sender.send(packed, int(timeout_s * 1_000))
+                sending.outcome = [cast("SendResult", result)]
             return await self._requests.reply(waiter, message.topic, timeout_s)
 
     async def reply(
@@ -475,11 +484,3 @@ class Producer(Sharer):
         """Answer 39, whether a transaction is committed, and 326, a reply."""
         answer = await self._transactions.on_request(connection, request)
         return answer or self._requests.on_request(request)
-
-
-def _all_sent(results: list[SendResult | ClientError]) -> list[SendResult]:
-    """Return the results; SendManyFailed if one is a failure."""
-    failures = [each for each in results if isinstance(each, ClientError)]
-    if failures:
-        raise SendManyFailed(failures, results)
-    return cast("list[SendResult]", results)

@@ -1,7 +1,6 @@
 """TLS and signatures, against a broker that wants both."""
 
 import pytest
-import trustme
 
 from rmq.client import (
     Client,
@@ -12,37 +11,6 @@ from rmq.client import (
     Producer,
     Trust,
 )
-from rmq.testing import BrokerThread
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    ca = trustme.CA()
-    ca.cert_pem.write_to_path(str(folder / "ca.pem"))
-    own = ca.issue_cert("127.0.0.1")
-    own.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
-    own.private_key_pem.write_to_path(str(folder / "key.pem"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory, authority):
-    settings = {
-        "tls.server.mode": "enforcing",
-        "tls.server.certPath": str(authority / "cert.pem"),
-        "tls.server.keyPath": str(authority / "key.pem"),
-        "tls.enable": "true",
-        "tls.client.trustCertPath": str(authority / "ca.pem"),
-        "authenticationEnabled": "true",
-        "authorizationEnabled": "true",
-        "initAuthenticationUser": '{"username":"boss","password":"secret"}',
-        "innerClientAuthenticationCredentials": (
-            '{"accessKey":"inner","secretKey":"inner-secret"}'
-        ),
-    }
-    with BrokerThread(tmp_path_factory.mktemp("secured"), settings) as running:
-        yield running
 
 
 def test_a_user_over_tls(secured, authority, loop):

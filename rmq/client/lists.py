@@ -1,0 +1,85 @@
+"""Lists: messages of one call, sent in batches side by side."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import cast
+
+import anyio
+
+from rmq._fastpath.client_messages import SendResult
+from rmq.client.core.batches import Sized, split
+from rmq.client.core.budget import Budget
+from rmq.client.core.routes import MessageQueue
+from rmq.client.errors import ClientError, SendManyFailed
+from rmq.client.message import Message
+from rmq.client.packing import Packed, Packer
+from rmq.outgoing.wire import Waiter
+
+
+class Lists:
+    """Sends lists of one producer; `room` waits until the budget has some."""
+
+    def __init__(
+        self,
+        packer: Packer,
+        limits: Sized,
+        budget: Budget[Waiter],
+        room: Callable[[int, int], Awaitable[None]],
+        send_joined: Callable[
+            [list[Packed], MessageQueue | None], Awaitable[list[SendResult]]
+        ],
+    ) -> None:
+        self._packer = packer
+        self._limits = limits
+        self._budget = budget
+        self._room = room
+        self._send_joined = send_joined
+
+    async def send(
+        self, messages: Iterable[Message], queue: MessageQueue | None
+    ) -> list[SendResult]:
+        """Return the places in the same order; SendManyFailed if some have none."""
+        packed = [self._packer.pack(each, joins=True) for each in messages]
+        results: list[SendResult | ClientError | None] = [None] * len(packed)
+        groups: dict[tuple[str, bool, int], list[int]] = {}
+        for index, each in enumerate(packed):
+            alone = index if each.alone else -1
+            groups.setdefault((each.topic, each.wait_stored, alone), []).append(index)
+        async with anyio.create_task_group() as tasks:
+            for members in groups.values():
+                sized = [(index, packed[index].size) for index in members]
+                for part, size in split(sized, self._limits):
+                    batch = [packed[index] for index in part]
+                    if queue is None:
+                        tasks.start_soon(self._send_part, batch, part, size, results)
+                    else:
+                        await self._send_part(batch, part, size, results, queue)
+        return all_sent(cast("list[SendResult | ClientError]", results))
+
+    async def _send_part(
+        self,
+        batch: list[Packed],
+        places: list[int],
+        size: int,
+        results: list[SendResult | ClientError | None],
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send one batch; put what becomes of it into `results`."""
+        if not self._budget.take(size, len(batch)):
+            await self._room(size, len(batch))
+        found: Sequence[SendResult | ClientError]
+        try:
+            found = await self._send_joined(batch, queue)
+        except ClientError as error:
+            found = [error] * len(batch)
+        finally:
+            self._budget.give(size, len(batch))
+        for place, result in zip(places, found, strict=True):
+            results[place] = result
+
+
+def all_sent(results: list[SendResult | ClientError]) -> list[SendResult]:
+    """Return the results; SendManyFailed if one is a failure."""
+    failures = [each for each in results if isinstance(each, ClientError)]
+    if failures:
+        raise SendManyFailed(failures, results)
+    return cast("list[SendResult]", results)

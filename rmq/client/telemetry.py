@@ -1,0 +1,170 @@
+"""OpenTelemetry: a hook that makes spans and carries their context in properties.
+
+A send is a span of kind producer; its context goes with each message as the properties
+of the propagator in use, by default W3C's `traceparent` and `tracestate`. A handler of
+`run` works inside a span of kind consumer: the child of the send for one message,
+linked to all sends for a list. Iterators and `fetch` make a span of kind client at each
+hand-out, linked to the sends; `context_of` lets a program go on from a message.
+
+Names and attributes are those of OpenTelemetry's conventions for messaging.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rmq._fastpath.client_messages import ReceivedMessage
+from rmq.client.hooks import AfterSend, Outcome
+from rmq.client.message import Message
+from rmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, TracerProvider
+
+AttributeValue = str | int | list[str]
+
+
+class OpenTelemetry:
+    """See above; without a `provider`, the one that the process has set."""
+
+    def __init__(self, provider: "TracerProvider | None" = None) -> None:
+        try:
+            from opentelemetry import propagate, trace
+        except ImportError as error:
+            raise ConfigError(
+                "hooks: OpenTelemetry needs opentelemetry-api: "
+                "pip install 'rmq[opentelemetry]'"
+            ) from error
+        self._trace = trace
+        self._propagate = propagate
+        self._tracer = trace.get_tracer("rmq.client", tracer_provider=provider)
+
+    def context_of(self, message: ReceivedMessage) -> "Context":
+        """Return the context that the producer of a message has sent with it."""
+        return self._propagate.extract(message.properties)
+
+    # -- producers
+
+    def before_send(
+        self, group: str, messages: Sequence[Message]
+    ) -> tuple[Mapping[str, str], AfterSend]:
+        """Begin the span of a send; return its context as properties."""
+        attributes = _attributes("send", "send", messages)
+        attributes["messaging.rocketmq.client_group"] = group
+        if len(messages) == 1:
+            message = messages[0]
+            attributes["messaging.message.body.size"] = len(message.body)
+            _add_names(attributes, message.tags, message.keys)
+        kind = self._trace.SpanKind.PRODUCER
+        name = _name("send", attributes)
+        span = self._tracer.start_span(name, kind=kind, attributes=attributes)
+        carried: dict[str, str] = {}
+        self._propagate.inject(carried, self._trace.set_span_in_context(span))
+        texts = {key: value for key, value in carried.items() if value}
+        return texts, lambda outcome: self._end(span, outcome)
+
+    def _end(self, span: "Span", outcome: Outcome) -> None:
+        if isinstance(outcome, BaseException):
+            span.record_exception(outcome)
+            self._fail(span, outcome)
+        elif outcome is not None and len(outcome) == 1:
+            result = outcome[0]
+            span.set_attribute("messaging.message.id", result.msg_id)
+            partition = str(result.queue.queue_id)
+            span.set_attribute("messaging.destination.partition.id", partition)
+        span.end()
+
+    def _fail(self, span: "Span", error: BaseException) -> None:
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(self._trace.StatusCode.ERROR, str(error))
+
+    # -- consumers
+
+    def received(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
+        """Make the span of a hand-out."""
+        attributes = _received("receive", group, messages)
+        self._tracer.start_span(
+            _name("receive", attributes),
+            kind=self._trace.SpanKind.CLIENT,
+            attributes=attributes,
+            links=self._links(messages),
+        ).end()
+
+    @contextmanager
+    def processing(
+        self, group: str, messages: Sequence[ReceivedMessage]
+    ) -> Iterator[None]:
+        """Have a handler work inside a span."""
+        attributes = _received("process", group, messages)
+        is_one = len(messages) == 1
+        with self._tracer.start_as_current_span(
+            _name("process", attributes),
+            context=self.context_of(messages[0]) if is_one else None,
+            kind=self._trace.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=self._links(messages),
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                self._fail(span, error)
+                raise
+
+    def _links(self, messages: Sequence[ReceivedMessage]) -> "list[Link]":
+        """Return links to the sends of messages that have come with a context."""
+        found = []
+        for message in messages:
+            span = self._trace.get_current_span(self.context_of(message))
+            context = span.get_span_context()
+            if context.is_valid:
+                attributes = {"messaging.message.id": message.msg_id}
+                found.append(self._trace.Link(context, attributes))
+        return found
+
+
+def _attributes(
+    name: str, kind: str, messages: Sequence[Message] | Sequence[ReceivedMessage]
+) -> dict[str, AttributeValue]:
+    """Return what spans of all kinds have; a list may be of several topics."""
+    found: dict[str, AttributeValue] = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+    }
+    topics = {each.topic for each in messages}
+    if len(topics) == 1:
+        found["messaging.destination.name"] = topics.pop()
+    if len(messages) != 1:
+        found["messaging.batch.message_count"] = len(messages)
+    return found
+
+
+def _received(
+    name: str, group: str, messages: Sequence[ReceivedMessage]
+) -> dict[str, AttributeValue]:
+    found = _attributes(name, name, messages)
+    found["messaging.consumer.group.name"] = group
+    if len(messages) == 1:
+        message = messages[0]
+        found["messaging.message.id"] = message.msg_id
+        found["messaging.message.body.size"] = len(message.body)
+        found["messaging.destination.partition.id"] = str(message.queue.queue_id)
+        _add_names(found, message.tags, message.keys)
+    return found
+
+
+def _add_names(
+    attributes: dict[str, AttributeValue], tags: str, keys: Sequence[str]
+) -> None:
+    if tags:
+        attributes["messaging.rocketmq.message.tag"] = tags
+    if keys:
+        attributes["messaging.rocketmq.message.keys"] = list(keys)
+
+
+def _name(operation: str, attributes: Mapping[str, AttributeValue]) -> str:
+    """Return the name of a span: what is done, and where if that is one topic."""
+    topic = attributes.get("messaging.destination.name")
+    return f"{operation} {topic}" if topic else operation
