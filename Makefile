@@ -72,7 +72,7 @@ interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broke
 	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/interop/test_smoke.py
 
 interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table at the end
-	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop
+	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop tests/spark
 
 interop-five: $(VENV)/.dev  ## the 5.x SDKs of five languages through Java's gRPC proxy; a table at the end
 	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop/test_five.py
@@ -104,6 +104,10 @@ spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
+	$(BIN)/python bench/spark/topics.py --spark
+
+bench-sql: $(VENV)/.dev  ## rmq sql over five million messages, beside its limits
+	PYTHONPATH=.:spark $(BIN)/python bench/sql.py $(ARGS)
 
 bench-client: $(VENV)/.dev  ## the Python client: sends, lists, consumers, threads under each loop; 2 minutes
 	$(BIN)/python bench/client.py $(ARGS)
@@ -149,7 +153,7 @@ $(VENV)/.browser: $(VENV)/.dev
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[spark,delta,iceberg]" duckdb
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[spark,sql,delta,iceberg]"
 	@# Spark looks for sources in the folders of sys.path, where an editable install is not
 	$(BIN)/python -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "rmq_spark.pth").write_text("$(CURDIR)/spark\n")'
 	@touch $@

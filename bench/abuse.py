@@ -11,6 +11,9 @@ size of the broker and the length of its log. A row is `good` if
 * its p99 is at most 3 times its own quiet one, and at most 20 ms,
 * the broker has at most MEMORY_MIB more than before, and wrote at most LOG_KIB.
 
+Whatever else runs on two cores for a moment shows in a p99. So a row whose p99 alone is
+too high is measured RUNS times in all, and the run in the middle counts.
+
     python bench/abuse.py [--seconds 20] [--attacks silent,slow-loris,…|RESOURCE,…]
 
 Writes JSON to bench/results/; exit code 1 if a row is not good.
@@ -59,6 +62,7 @@ PREPARE_S = 3.0
 START_LIMIT_S = 30
 P99_LIMIT_MS = 20.0
 P99_FACTOR = 3.0
+RUNS = 3
 USER = {"username": "root", "password": "laboratory"}
 WITH_ACCESS_CONTROL = {
     "authenticationEnabled": "true",
@@ -306,6 +310,21 @@ def faults_of(row: dict) -> list[str]:
     ]
 
 
+def judge(attack: str, seconds: float) -> dict:
+    """Measure an attack, more than once if only a p99 is too high; show each run."""
+    rows: list[dict] = []
+    while len(rows) < RUNS:
+        rows.append(measure(attack, seconds))
+        show(rows[-1:])
+        if not all(fault.startswith("p99") for fault in rows[-1]["faults"]):
+            return rows[-1]
+        if len(rows) == 1 and not rows[0]["faults"]:
+            return rows[0]
+    rows.sort(key=lambda row: row["under_attack"]["p99_ms"])
+    runs = [row["under_attack"]["p99_ms"] for row in rows]
+    return rows[RUNS // 2] | {"p99_ms_of_runs": runs}
+
+
 def part_of(broker: Broker, seconds: float) -> list[str]:
     """Return the command of an honest client or an attacker."""
     return [
@@ -382,10 +401,7 @@ def main() -> int:
         client.run(options.seconds)
         print(json.dumps(Report.of(client)._asdict()))
         return 0
-    rows = []
-    for name in options.attacks:
-        rows.append(measure(name, options.seconds))
-        show(rows[-1:])
+    rows = [judge(name, options.seconds) for name in options.attacks]
     print()
     show(rows)
     print(f"\nwritten to {load.write_result('abuse', rows)}")

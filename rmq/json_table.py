@@ -34,11 +34,23 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+_turns: Final = trio.lowlevel.RunVar[trio.Lock]("the tables that encode take turns")
+
+
 async def encode_in_turns(members: EncodedMembers[Any]) -> None:
-    """Encode the members that changed; other tasks run between the turns."""
+    """Encode the members that changed; other tasks run between the turns.
+
+    One table has a turn at a time: a new consumer group changes three of them.
+    """
+    try:
+        turn = _turns.get()
+    except LookupError:
+        turn = trio.Lock()
+        _turns.set(turn)
     while members.stale:
-        members.encode_some()
-        await trio.lowlevel.checkpoint()
+        async with turn:
+            members.encode_some()
+            await trio.lowlevel.checkpoint()
 
 
 class JsonTable(ABC):

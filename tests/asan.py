@@ -44,7 +44,7 @@ RING = {"RMQ_TAIL_RING": "16777216"}
 TIMEOUT_S = 300
 """Of a test; it takes three to five times as long as in the plain build."""
 
-MARKS = "not interop and not crash and not spark and not distribution"
+MARKS = "not interop and not crash and not spark and not distribution and not plain"
 
 
 def find_library() -> str | None:

@@ -1,18 +1,22 @@
 """Fixtures for the whole suite."""
 
 import contextlib
+import gc
 import importlib
 import logging
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+import trustme
 
 from rmq.logs import SparseLog
 from rmq.store.config import StoreConfig
+from rmq.testing import BrokerThread
 from tests.duration_gate import GENERATED, Stopwatch
 from tests.golden.recordings import unpacked
 
@@ -26,6 +30,18 @@ tests of stores."""
 
 hypothesis.settings.register_profile("rmq", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("rmq")
+
+
+def pytest_unconfigure():
+    """Let Python free what commands have frozen: DuckDB lists objects that it keeps."""
+    gc.unfreeze()
+
+
+def pytest_configure():
+    """Let Ctrl-C reach the programs that tests start, also if a shell runs the suite in
+    the background: it ignores SIGINT then, and every child inherits that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +98,36 @@ def fresh_logs():
         for sparse in getattr(logger, "filters", ()):
             if isinstance(sparse, SparseLog):
                 vars(sparse).update(vars(SparseLog()))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Return a folder with the certificates of a server and of who issued them."""
+    folder = tmp_path_factory.mktemp("tls")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+    own = ca.issue_cert("127.0.0.1")
+    own.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    own.private_key_pem.write_to_path(str(folder / "key.pem"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory, authority):
+    """Run a broker that wants TLS and signatures; its user is boss."""
+    settings = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(authority / "cert.pem"),
+        "tls.server.keyPath": str(authority / "key.pem"),
+        "tls.enable": "true",
+        "tls.client.trustCertPath": str(authority / "ca.pem"),
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": '{"username":"boss","password":"secret"}',
+        "innerClientAuthenticationCredentials": (
+            '{"accessKey":"inner","secretKey":"inner-secret"}'
+        ),
+        "mappedFileSizeCommitLog": str(16 << 20),
+    }
+    with BrokerThread(tmp_path_factory.mktemp("secured"), settings) as running:
+        yield running

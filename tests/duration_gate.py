@@ -4,11 +4,13 @@ The wall clock would blame tests for what else runs on the machine. Three times 
 taken instead: the processor time of the test; that of the children that it waited for;
 and, if there were none, the time that it neither ran nor wanted to run: it slept, or
 waited for a disk or a thread. The time for which the kernel let the test wait for a
-processor counts for nothing. The limits leave room, so that only a test that is far too
+processor counts for nothing, and neither does a full collection, which walks over what
+all tests before have left. The limits leave room, so that only a test that is far too
 long fails: neighbours cost a processor half its speed, the first test that needs a
 module pays for its import, and a thread that is waited for is itself kept waiting.
 """
 
+import gc
 import operator
 import os
 import time
@@ -34,6 +36,26 @@ def _queued_s() -> float:
         return 0.0
 
 
+class FullCollections:
+    """Adds up the processor time of full collections."""
+
+    def __init__(self) -> None:
+        self.took_s = self._began_s = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        """Hear that a collection begins or ends."""
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            self._began_s = time.thread_time()
+        else:
+            self.took_s += time.thread_time() - self._began_s
+
+
+_collections = FullCollections()
+gc.callbacks.append(_collections)
+
+
 class Times(NamedTuple):
     """Seconds since some moment."""
 
@@ -46,7 +68,8 @@ class Times(NamedTuple):
         """Read the clocks."""
         used = os.times()
         idle = time.monotonic() - time.thread_time() - _queued_s()
-        return cls(time.process_time(), used[2] + used[3], idle)
+        busy = time.process_time() - _collections.took_s
+        return cls(busy, used[2] + used[3], idle)
 
 
 class Stopwatch:

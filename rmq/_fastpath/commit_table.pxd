@@ -5,7 +5,7 @@ from rmq._fastpath.name_table cimport Name, NameTable
 cdef enum:
     PAIR_LIMIT = 65536          # groups times topics that are known at the same time
     QUEUE_LIMIT = 65536         # queues of a topic; Python takes commits to others
-    COMMIT_LIMIT = 4096         # offsets of one poll
+    COMMIT_LIMIT = 2048         # offsets of one poll, which ends before it has more
 
 cdef struct Commit:
     void *group                 # a str each, alive until the batch is told

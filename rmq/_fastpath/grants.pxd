@@ -1,7 +1,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from rmq._fastpath.header_scan cimport RAW_FIELD_LIMIT, RawHeader
+from rmq._fastpath.header_scan cimport RawHeader
 from rmq._fastpath.native cimport Text
+from rmq._fastpath.signatures cimport FieldOrder
+from rmq._fastpath.template cimport Template
 
 cdef enum:
     GRANT_LIMIT = 4096          # all are forgotten when one more is learned
@@ -14,13 +16,12 @@ cdef enum:
 cdef struct Rule:               # what decides about the requests of one code
     int32_t field_count
     Text fields[RULE_FIELD_LIMIT]   # names
-    int32_t order_count         # fields that were signed in the last request,
-    uint8_t order[RAW_FIELD_LIMIT]  # and their places in the order of their names
+    FieldOrder order            # of the last request
 
 cdef struct Grant:
     uint64_t hash
     int32_t key_size
-    uint32_t secret[10]         # prepared: see hmac_sha1.h
+    uint32_t secret[10]         # see prepare_secret
     uint8_t key[1]              # `key_size` bytes
 
 cdef class Grants:
@@ -38,6 +39,35 @@ cdef class Grants:
         const RawHeader *raw,
         const uint8_t *address,
         int32_t address_size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil
+    cdef bint allow_alike(
+        self,
+        const Template *template,
+        const Text *values,
+        const uint8_t *address,
+        int32_t address_size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil
+    cdef bint describe(
+        self, Template *template, const RawHeader *raw, const uint8_t *header
+    ) noexcept nogil
+    cdef Grant *find(
+        self,
+        int32_t code,
+        const uint8_t *address,
+        int32_t address_size,
+        const Text *who,
+        int32_t who_count,
+    ) noexcept nogil
+    cdef bint verify(
+        self,
+        const Grant *grant,
+        const Text *signature,
+        const uint8_t *content,
+        int32_t size,
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil

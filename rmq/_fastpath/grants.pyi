@@ -1,9 +1,6 @@
 from collections.abc import Mapping
 from typing import Self, final
 
-def hmac_sha1(secret: bytes, content: bytes, *, plain: bool = False) -> bytes:
-    """Sign as `hmac.digest` does; `plain` leaves out the instructions of the CPU."""
-
 @final
 class Grants:
     """Grants of a broker; `rules` has the fields that decide, by request code."""
@@ -33,3 +30,11 @@ class Grants:
 
     def allows(self, frame: bytes, address: bytes) -> bool:
         """Whether an encoded request would be served; for tests and benchmarks."""
+
+@final
+class SignedTemplates:
+    """One learned header of signed requests at a time, for tests and benchmarks."""
+
+    def __init__(self, grants: Grants, varying: tuple[str, ...]) -> None: ...
+    def allows(self, frame: bytes, address: bytes) -> tuple[bool, bool]:
+        """Return (was the header recognised, may it be served)."""

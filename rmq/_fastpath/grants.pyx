@@ -2,10 +2,10 @@
 
 A grant says that a user may send requests of one code about some resources from one
 address, and has the key of the user's signatures.  A guard teaches it after it let such
-a request pass.  `allow` finds the grant of a later request and checks its signature:
-HMAC-SHA1 over the values of the extension fields in the order of their names, without
-`Signature`, then the body; Base64.  It may give up, never differ: what is unknown, not
-signed or hard to read is left to Python, where the guard decides and words the refusal.
+a request pass.  `allow` finds the grant of a later request and checks its signature,
+`allow_alike` does it for a header that has matched a learned template.  They may give
+up, never differ: what is unknown, not signed or hard to read is left to Python, where
+the guard decides and words the refusal.
 
 Invariant: whoever changes users or policies calls `forget` before the next poll.
 
@@ -14,54 +14,21 @@ size and bytes; -1 for a field that is absent.  Padded with zeros to whole words
 """
 
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from rmq._fastpath.endian cimport get32
-from rmq._fastpath.header_scan cimport RawHeader, is_plain, scan_header, unescape
-from rmq._fastpath.native cimport Text
-
-cdef extern from "hmac_sha1.h" nogil:
-    ctypedef struct rmq_hmac_key:
-        pass
-    ctypedef struct rmq_sha1:
-        pass
-    int rmq_sha1_has_instructions
-    void rmq_sha1_init()
-    void rmq_sha1_add(rmq_sha1 *sha, const uint8_t *data, size_t size)
-    void rmq_hmac_prepare(rmq_hmac_key *key, const uint8_t *secret, size_t size)
-    void rmq_hmac_start(rmq_sha1 *sha, const rmq_hmac_key *key)
-    void rmq_hmac_end(rmq_sha1 *sha, const rmq_hmac_key *key, uint8_t *digest)
-
-cdef enum:
-    DIGEST_SIZE = 20
-    SIGNATURE_SIZE = 28         # Base64 of a digest
-    FIELDS_LIMIT = 8192         # bytes of all values; larger requests go to Python
-    LAST_WITHOUT_UNIQUE_KEY = 399   # rmq/access/signature.py
-
-cdef const char *ALPHABET = (
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+from rmq._fastpath.header_scan cimport RawHeader, scan_header
+from rmq._fastpath.native cimport Frame, Text
+from rmq._fastpath.signatures cimport (
+    FIELDS_LIMIT, compose, compose_alike, cut_content, is_signature, prepare_secret,
+    signature_of,
 )
-
-rmq_sha1_init()
-
-
-def hmac_sha1(bytes secret not None, bytes content not None, *, bint plain=False):
-    """Sign as `hmac.digest` does; `plain` leaves out the instructions of the CPU."""
-    global rmq_sha1_has_instructions
-    cdef rmq_hmac_key key
-    cdef rmq_sha1 sha
-    cdef uint8_t digest[DIGEST_SIZE]
-    cdef int known = rmq_sha1_has_instructions
-    if plain:
-        rmq_sha1_has_instructions = 0
-    rmq_hmac_prepare(&key, secret, len(secret))
-    rmq_hmac_start(&sha, &key)
-    rmq_sha1_add(&sha, content, len(content))
-    rmq_hmac_end(&sha, &key, digest)
-    rmq_sha1_has_instructions = known
-    return digest[:DIGEST_SIZE]
+from rmq._fastpath.template cimport (
+    HOLE_LIMIT, NO_HOLE, VARYING_LIMIT, WHO_LIMIT, Signing, Template, hole_at,
+    learn_template, match_template,
+)
 
 
 @cython.final
@@ -162,7 +129,7 @@ cdef class Grants:
         grant.hash = hash
         grant.key_size = size
         memcpy(grant.key, key, size)
-        rmq_hmac_prepare(<rmq_hmac_key *>grant.secret, known, len(known))
+        prepare_secret(grant.secret, known, len(known))
         place = self.place(key, size, hash)
         place[0] = grant
         self.count += 1
@@ -205,40 +172,101 @@ cdef class Grants:
         int64_t body_size,
     ) noexcept nogil:
         """Whether a user who may send this request has signed it."""
-        cdef uint8_t key[KEY_LIMIT + 8]
-        cdef Text texts[RULE_FIELD_LIMIT + 1]
-        cdef Text signature
+        cdef uint8_t content[FIELDS_LIMIT]
+        cdef Text who[WHO_LIMIT]
+        cdef const Text *signature = signature_of(raw)
         cdef Rule *rule
         cdef Grant *grant
-        cdef uint64_t hash = 0
-        cdef int32_t i, j, size
         if not 0 <= raw.code < RULE_CODES or not self.rule_of[raw.code]:
             self.unknown += 1
             return False
         rule = &self.rules[self.rule_of[raw.code] - 1]
-        memset(texts, 0, sizeof(texts))
-        memset(&signature, 0, sizeof(signature))
-        for i in range(raw.field_count):
-            if _is(&raw.names[i], b"AccessKey", 9):
-                texts[0] = raw.values[i]
-            elif _is(&raw.names[i], b"Signature", 9):
-                signature = raw.values[i]
-            else:
-                for j in range(rule.field_count):
-                    if _is(
-                        &raw.names[i], <const char *>rule.fields[j].data,
-                        rule.fields[j].size,
-                    ):
-                        texts[j + 1] = raw.values[i]
-        size = _write_key(
-            key, raw.code, address, address_size, texts, rule.field_count + 1, &hash
+        _pick(rule, raw, who)
+        grant = self.find(raw.code, address, address_size, who, rule.field_count + 1)
+        return grant != NULL and self.verify(
+            grant, signature, content, compose(&rule.order, raw, content),
+            body, body_size,
         )
-        grant = self.place(key, size, hash)[0] if size and texts[0].size else NULL
+
+    cdef bint allow_alike(
+        self,
+        const Template *template,
+        const Text *values,
+        const uint8_t *address,
+        int32_t address_size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil:
+        """`allow` for a header that has matched a template, with these values."""
+        cdef uint8_t content[FIELDS_LIMIT]
+        cdef Text who[WHO_LIMIT]
+        cdef const Signing *signing = &template.signing
+        cdef Grant *grant
+        cdef int32_t i
+        for i in range(signing.who_count):
+            if signing.who_holes[i] == NO_HOLE:
+                who[i] = signing.who[i]
+            else:
+                who[i] = values[signing.who_holes[i]]
+        grant = self.find(
+            template.frame.code, address, address_size, who, signing.who_count
+        )
+        return grant != NULL and self.verify(
+            grant, &values[signing.signature], content,
+            compose_alike(signing, values, content), body, body_size,
+        )
+
+    cdef bint describe(
+        self, Template *template, const RawHeader *raw, const uint8_t *header
+    ) noexcept nogil:
+        """Have a template know what is signed, after `allow` of its header."""
+        cdef Text who[WHO_LIMIT]
+        cdef Signing *signing = &template.signing
+        cdef Rule *rule = &self.rules[self.rule_of[raw.code] - 1]
+        cdef int32_t i
+        _pick(rule, raw, who)
+        signing.signature = hole_at(template, signature_of(raw).data - header)
+        signing.who_count = rule.field_count + 1
+        for i in range(signing.who_count):
+            signing.who_holes[i] = NO_HOLE
+            signing.who[i] = who[i]
+            if who[i].data != NULL:
+                signing.who_holes[i] = hole_at(template, who[i].data - header)
+                signing.who[i].data = template.header + (who[i].data - header)
+        return cut_content(template, &rule.order, raw, header)
+
+    cdef Grant *find(
+        self,
+        int32_t code,
+        const uint8_t *address,
+        int32_t address_size,
+        const Text *who,
+        int32_t who_count,
+    ) noexcept nogil:
+        """The grant of this user for these resources, or NULL."""
+        cdef uint8_t key[KEY_LIMIT + 8]
+        cdef uint64_t hash = 0
+        cdef int32_t size
+        cdef Grant *grant = NULL
+        size = _write_key(key, code, address, address_size, who, who_count, &hash)
+        if size and who[0].size:
+            grant = self.place(key, size, hash)[0]
         if grant == NULL:
             self.unknown += 1
-            return False
-        if not _is_signed(
-            rule, raw, &signature, <const rmq_hmac_key *>grant.secret, body, body_size
+        return grant
+
+    cdef bint verify(
+        self,
+        const Grant *grant,
+        const Text *signature,
+        const uint8_t *content,
+        int32_t size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil:
+        """Whether this is the signature of `size` bytes (-1: unknown) and the body."""
+        if signature == NULL or size < 0 or not is_signature(
+            signature, grant.secret, content, size, body, body_size
         ):
             self.unsigned += 1
             return False
@@ -286,96 +314,72 @@ cdef int32_t _write_key(
     return size
 
 
-cdef bint _is_signed(
-    Rule *rule,
-    const RawHeader *raw,
-    const Text *signature,
-    const rmq_hmac_key *secret,
-    const uint8_t *body,
-    int64_t body_size,
-) noexcept nogil:
-    """Compare the request's signature with the right one, in constant time."""
-    cdef rmq_sha1 sha
-    cdef uint8_t digest[DIGEST_SIZE + 1]
-    cdef uint8_t fields[FIELDS_LIMIT]
-    cdef uint8_t differs = 0
-    cdef uint32_t group
-    cdef int32_t i, j, size = 0
-    cdef const Text *text
-    if signature.size != SIGNATURE_SIZE or signature.escaped:
-        return False
-    if not _is_ordered(rule, raw) and not _find_order(rule, raw):
-        return False
-    for i in range(rule.order_count):   # one piece: SHA-1 waits for bytes just written
-        text = &raw.values[rule.order[i]]
-        if text.size > FIELDS_LIMIT - size:
-            return False
-        size += unescape(fields + size, text)
-    rmq_hmac_start(&sha, secret)
-    rmq_sha1_add(&sha, fields, size)
-    rmq_sha1_add(&sha, body, body_size)
-    rmq_hmac_end(&sha, secret, digest)
-    digest[DIGEST_SIZE] = 0
-    for i in range(DIGEST_SIZE // 3 + 1):
-        group = (
-            <uint32_t>digest[3 * i] << 16 | <uint32_t>digest[3 * i + 1] << 8
-            | digest[3 * i + 2]
-        )
-        for j in range(4):
-            if 4 * i + j < SIGNATURE_SIZE - 1:
-                differs |= (
-                    <uint8_t>ALPHABET[group >> (18 - 6 * j) & 63]
-                    ^ signature.data[4 * i + j]
-                )
-    differs |= signature.data[SIGNATURE_SIZE - 1] ^ 61      # "="
-    return differs == 0
-
-
-cdef inline bint _is_before(const Text *one, const Text *other) noexcept nogil:
-    cdef int32_t size = min(one.size, other.size)
-    cdef int compared = memcmp(one.data, other.data, size)
-    return compared < 0 or (compared == 0 and one.size < other.size)
-
-
-cdef bint _is_ordered(const Rule *rule, const RawHeader *raw) noexcept nogil:
-    """Whether the order of the last request is right for this one, too."""
-    cdef int32_t i
-    cdef const Text *name
-    cdef const Text *last = NULL
-    if rule.order_count == 0 or rule.order_count != raw.field_count - 1:
-        return False
-    for i in range(rule.order_count):
-        name = &raw.names[rule.order[i]]
-        if not is_plain(name.data, name.size) or _is(name, b"Signature", 9):
-            return False
-        if _is_left_out(raw, name) or (last != NULL and not _is_before(last, name)):
-            return False
-        last = name
-    return True
-
-
-cdef bint _find_order(Rule *rule, const RawHeader *raw) noexcept nogil:
-    """Sort the fields that are signed; False if that is left to Python."""
-    cdef int32_t i, j, count = 0
+cdef void _pick(const Rule *rule, const RawHeader *raw, Text *who) noexcept nogil:
+    """Find the user and the fields of the rule; absent ones are NULL."""
+    cdef int32_t i, j
+    memset(who, 0, WHO_LIMIT * sizeof(Text))
     for i in range(raw.field_count):
-        if _is(&raw.names[i], b"Signature", 9):
+        if _is(&raw.names[i], b"AccessKey", 9):
+            who[0] = raw.values[i]
             continue
-        if not is_plain(raw.names[i].data, raw.names[i].size):
-            return False
-        if _is_left_out(raw, &raw.names[i]):
-            return False
-        j = count
-        while j > 0 and _is_before(&raw.names[i], &raw.names[rule.order[j - 1]]):
-            rule.order[j] = rule.order[j - 1]
-            j -= 1
-        rule.order[j] = i
-        count += 1
-    rule.order_count = count
-    return True
+        for j in range(rule.field_count):
+            if _is(
+                &raw.names[i], <const char *>rule.fields[j].data, rule.fields[j].size
+            ):
+                who[j + 1] = raw.values[i]
 
 
-cdef inline bint _is_left_out(const RawHeader *raw, const Text *name) noexcept nogil:
-    """Whether an old client does not sign this field."""
-    return (
-        raw.version <= LAST_WITHOUT_UNIQUE_KEY and _is(name, b"_UNIQUE_KEY_QUERY", 17)
-    )
+@cython.final
+cdef class SignedTemplates:
+    """One learned header of signed requests at a time, for tests and benchmarks."""
+
+    cdef Grants grants
+    cdef list varying
+    cdef Template *template
+
+    def __init__(self, Grants grants not None, tuple varying not None):
+        self.grants = grants
+        self.varying = [name.encode() for name in varying]
+
+    def __dealloc__(self):
+        free(self.template)
+
+    def allows(self, bytes frame not None, bytes address not None):
+        """Return (was the header recognised, may it be served)."""
+        cdef RawHeader raw
+        cdef Frame values
+        cdef Text holes[HOLE_LIMIT]
+        cdef int32_t varying[VARYING_LIMIT]
+        cdef int32_t i, count = 0
+        cdef const uint8_t *header = <const uint8_t *>frame + 8
+        cdef int64_t size = get32(header - 4) & 0xFFFFFF
+        cdef const uint8_t *body = header + size
+        cdef int64_t body_size = len(frame) - 8 - size
+        if self.template != NULL and match_template(
+            self.template, header, size, &values, holes
+        ):
+            return True, self.grants.allow_alike(
+                self.template, holes, address, <int32_t>len(address), body, body_size
+            )
+        if not scan_header(header, size, (header - 4)[0], &raw):
+            return False, False
+        if not self.grants.allow(
+            &raw, address, <int32_t>len(address), body, body_size
+        ):
+            return False, False
+        values.code = raw.code
+        for i in range(raw.field_count):
+            if raw.names[i].data[:raw.names[i].size] in self.varying:
+                values.fields[count] = raw.values[i]
+                varying[count] = count
+                count += 1
+        free(self.template)
+        self.template = learn_template(
+            header, size, &raw, &values, count, varying, count, signature_of(&raw), NULL
+        )
+        if self.template != NULL and not self.grants.describe(
+            self.template, &raw, header
+        ):
+            free(self.template)
+            self.template = NULL
+        return False, True

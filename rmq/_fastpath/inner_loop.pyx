@@ -99,7 +99,7 @@ cdef class InnerLoop:
         is_trio_ready = seen == TRIO_READY
         while not (
             self.reactor.connections.has_work()
-            or self.reactor.is_urgent
+            or self.reactor.intake.is_urgent
             or self.reactor.pacing.is_hurried
             or (self.reactor.held.head != NULL and not self.reactor.is_followed)
         ):
@@ -165,10 +165,10 @@ cdef class InnerLoop:
         cdef int64_t now_ns = monotonic_ns()
         if not self.tell_at_ns:
             self.tell_at_ns = now_ns + PATIENCE_NS
-            self.tell_bytes = self.reactor.bytes_in + TELL_BYTES
+            self.tell_bytes = self.reactor.intake.bytes_in + TELL_BYTES
         self.reactor.connections.now_ms = (now_ns + self.clock_ns) // MILLISECOND_NS
         self.reactor.serve_ready(ready, count)
         self.reactor.held.demand_flush()
         self.rounds += 1
-        if self.reactor.bytes_in >= self.tell_bytes:
+        if self.reactor.intake.bytes_in >= self.tell_bytes:
             self.tell_at_ns = min(self.tell_at_ns, now_ns + LOADED_PATIENCE_NS)

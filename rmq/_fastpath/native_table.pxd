@@ -2,10 +2,11 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.connections cimport LISTENER_LIMIT, Connections, Slot
 from rmq._fastpath.grants cimport Grants
+from rmq._fastpath.header_scan cimport RawHeader
 from rmq._fastpath.held_replies cimport HeldReplies
 from rmq._fastpath.native cimport FIELD_LIMIT, REASON_LIMIT, Frame, Text, Verdict
 from rmq._fastpath.rpc_times cimport RpcTimes
-from rmq._fastpath.template cimport HOLE_LIMIT, LearnedHeaders
+from rmq._fastpath.template cimport VARYING_LIMIT, LearnedHeaders
 
 cdef enum:
     DENSE_CODES = 1024          # codes below are looked up in an array
@@ -17,7 +18,7 @@ cdef struct Native:
     int32_t code
     int32_t field_count
     Text fields[FIELD_LIMIT]
-    int32_t varying[HOLE_LIMIT]     # the fields that differ from frame to frame
+    int32_t varying[VARYING_LIMIT]      # the fields that differ from frame to frame
     int32_t varying_count
     int64_t served
     int64_t declined[REASON_LIMIT]  # by reason
@@ -41,16 +42,16 @@ cdef class NativeTable:
     ) noexcept nogil
     cdef Native *find(self, int32_t listener, int32_t code) noexcept nogil
     cdef Native *read_header(
+        self, Slot *slot, const uint8_t *p, int64_t size, Frame *frame
+    ) noexcept nogil
+    cdef void learn(
         self,
-        int32_t listener,
         LearnedHeaders *known,
+        const RawHeader *raw,
         const uint8_t *header,
         int64_t size,
-        uint8_t kind,
-        Frame *frame,
-    ) noexcept nogil
-    cdef Native *read_granted(
-        self, const Slot *slot, const uint8_t *p, int64_t size, Frame *frame
+        const Frame *frame,
+        Native *native,
     ) noexcept nogil
     cdef bint end_of_poll(self, bint *is_urgent) noexcept nogil
     cdef bint take_turns(self, bint *is_urgent) noexcept nogil

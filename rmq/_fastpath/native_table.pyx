@@ -2,7 +2,7 @@
 
 A connection's headers resemble each other: what the scanner had to read is learned as a
 template, and the templates of the connection are tried first.  After LEARN_TRIES of
-them, more are learned only while those before were worth it.
+them, more are learned only if more headers have matched than were learned.
 """
 
 cimport cython
@@ -14,20 +14,22 @@ from rmq._fastpath.connections cimport LISTENER_LIMIT, Connections, Slot
 from rmq._fastpath.endian cimport get32
 from rmq._fastpath.grants cimport Grants
 from rmq._fastpath.header_scan cimport RawHeader, scan_header
-from rmq._fastpath.header_text cimport ONEWAY_FLAG, RESPONSE_FLAG
+from rmq._fastpath.header_text cimport JSON_TYPE, ONEWAY_FLAG, RESPONSE_FLAG
 from rmq._fastpath.held_replies cimport HeldReplies
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, WAITS, Conn, Frame,
-    NativeHandler, Verdict,
+    NativeHandler, Text, Verdict,
 )
 from rmq._fastpath.rpc_times cimport RpcTimes
+from rmq._fastpath.signatures cimport signature_of
 from rmq._fastpath.template cimport (
-    HOLE_LIMIT, TEMPLATES_PER_CONNECTION, LearnedHeaders, Template, learn_template,
-    match_template,
+    HOLE_LIMIT, TEMPLATES_PER_CONNECTION, VARYING_LIMIT, LearnedHeaders, Template,
+    learn_template, match_template,
 )
 
 cdef enum:
     LEARN_TRIES = 32
+    PORT_SIZE = 4               # behind the address of a peer
     SUCCESS = 0                 # what compiled handlers answer
 
 
@@ -61,7 +63,7 @@ cdef class NativeTable:
             raise ValueError(f"more than {NATIVE_LIMIT} compiled handlers")
         if self.find(listener, code) != NULL:
             raise ValueError(f"code {code} has a compiled handler already")
-        if len(handler.varying) >= HOLE_LIMIT:
+        if len(handler.varying) > VARYING_LIMIT:
             raise ValueError(f"{len(handler.varying)} varying fields")
         names = [field.encode() for field in handler.fields]
         self.handlers.append((handler, names))
@@ -117,12 +119,7 @@ cdef class NativeTable:
         cdef Verdict verdict = DECLINED
         if self.dense[slot.listener] == NULL or slot.declined_poll == poll:
             return DECLINED
-        if self.grants is not None:
-            native = self.read_granted(slot, p, size, &frame)
-        else:
-            native = self.read_header(
-                slot.listener, &slot.learned, p + 8, header_size, p[4], &frame
-            )
+        native = self.read_header(slot, p, size, &frame)
         if native != NULL:
             frame.body = p + 8 + header_size
             frame.body_size = <uint32_t>(size - 8 - header_size)
@@ -174,64 +171,80 @@ cdef class NativeTable:
         return verdict
 
     cdef Native *read_header(
-        self,
-        int32_t listener,
-        LearnedHeaders *known,
-        const uint8_t *header,
-        int64_t size,
-        uint8_t kind,
-        Frame *frame,
+        self, Slot *slot, const uint8_t *p, int64_t size, Frame *frame
     ) noexcept nogil:
-        """Read a header for its handler; NULL if it has none or is not plain."""
-        cdef RawHeader raw
-        cdef Native *native
-        cdef Template *template
-        cdef int32_t i
-        for i in range(TEMPLATES_PER_CONNECTION):
-            template = known.templates[i]
-            if template != NULL and match_template(template, header, size, frame):
-                known.matched += 1
-                return <Native *>template.owner if kind == 0 else NULL
-        if not scan_header(header, size, kind, &raw) or raw.flag & RESPONSE_FLAG:
-            return NULL
-        native = self.find(listener, raw.code)
-        if native == NULL:
-            return NULL
-        _fill(frame, &raw, native)
-        if kind == 0 and (known.learned < LEARN_TRIES or known.matched > known.learned):
-            template = learn_template(
-                header, size, &raw, frame, native.field_count,
-                native.varying, native.varying_count, native,
-            )
-            if template != NULL:
-                i = known.learned % TEMPLATES_PER_CONNECTION
-                free(known.templates[i])
-                known.templates[i] = template
-                known.learned += 1
-        return native
+        """Read a header for its handler; NULL if it has none or is not plain.
 
-    cdef Native *read_granted(
-        self, const Slot *slot, const uint8_t *p, int64_t size, Frame *frame
-    ) noexcept nogil:
-        """Read the header of a signed request; NULL unless its user may send it.
-
-        Templates are of no use: the signature covers every field, so each is scanned.
+        With access control NULL, too, unless its user may send it, and has signed it.
         """
         cdef RawHeader raw
+        cdef Text values[HOLE_LIMIT]
         cdef Native *native
+        cdef Template *template
+        cdef const uint8_t *header = p + 8
         cdef int64_t header_size = get32(p + 4) & 0xFFFFFF
-        cdef const uint8_t *body = p + 8 + header_size
-        if not scan_header(p + 8, header_size, p[4], &raw):
+        cdef const uint8_t *body = header + header_size
+        cdef int64_t body_size = size - 8 - header_size
+        cdef bint is_signed = self.grants is not None
+        cdef int32_t i, address_size = slot.peer_size - PORT_SIZE
+        if is_signed and address_size < 0:
+            return NULL
+        for i in range(TEMPLATES_PER_CONNECTION):
+            template = slot.learned.templates[i]
+            if template == NULL or template.is_signed != is_signed:
+                continue
+            if not match_template(template, header, header_size, frame, values):
+                continue
+            slot.learned.matched += 1
+            if p[4] != JSON_TYPE or is_signed and not self.grants.allow_alike(
+                template, values, slot.peer, address_size, body, body_size
+            ):
+                return NULL
+            return <Native *>template.owner
+        if not scan_header(header, header_size, p[4], &raw):
             return NULL
         native = self.find(slot.listener, raw.code)
-        if native == NULL or raw.flag & RESPONSE_FLAG or slot.peer_size < 4:
+        if native == NULL or raw.flag & RESPONSE_FLAG:
             return NULL
-        if not self.grants.allow(
-            &raw, slot.peer, slot.peer_size - 4, body, size - 8 - header_size
+        if is_signed and not self.grants.allow(
+            &raw, slot.peer, address_size, body, body_size
         ):
             return NULL
         _fill(frame, &raw, native)
+        if p[4] == JSON_TYPE:
+            self.learn(&slot.learned, &raw, header, header_size, frame, native)
         return native
+
+    cdef void learn(
+        self,
+        LearnedHeaders *known,
+        const RawHeader *raw,
+        const uint8_t *header,
+        int64_t size,
+        const Frame *frame,
+        Native *native,
+    ) noexcept nogil:
+        """Keep the header that was read, if templates are worth it."""
+        cdef Template *template
+        cdef const Text *signature = NULL
+        cdef int32_t i
+        if known.learned >= LEARN_TRIES and known.matched <= known.learned:
+            return
+        if self.grants is not None:
+            signature = signature_of(raw)
+        template = learn_template(
+            header, size, raw, frame, native.field_count,
+            native.varying, native.varying_count, signature, native,
+        )
+        if template == NULL:
+            return
+        if signature != NULL and not self.grants.describe(template, raw, header):
+            free(template)
+            return
+        i = known.learned % TEMPLATES_PER_CONNECTION
+        free(known.templates[i])
+        known.templates[i] = template
+        known.learned += 1
 
     cdef bint end_of_poll(self, bint *is_urgent) noexcept nogil:
         """Let the handlers that served something finish their batch.

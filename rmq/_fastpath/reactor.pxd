@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from rmq._fastpath.connections cimport Connections
 from rmq._fastpath.held_replies cimport HeldReplies
+from rmq._fastpath.intake cimport Intake
 from rmq._fastpath.native_table cimport NativeTable
 from rmq._fastpath.pacing cimport Pacing
 from rmq._fastpath.rpc_times cimport RpcTimes
@@ -15,18 +16,14 @@ cdef class Reactor:
     cdef readonly Connections connections
     cdef readonly NativeTable natives
     cdef readonly HeldReplies held
+    cdef Intake intake
     cdef readonly RpcTimes rpc_times
     cdef Pacing pacing
     cdef readonly int wake_fd   # in the set: something was left for the owner
-    cdef int64_t max_frame_size
     cdef uint32_t rotation      # which of what is ready comes first
     cdef bint is_collecting     # replies wait for `flush`
-    cdef bint is_urgent         # what was served concerns Python at once
     cdef public bint is_followed    # Python sends on what was stored, after each poll
     cdef bint has_more          # a compiled handler needs another turn
-    cdef int64_t frames
-    cdef int64_t bytes_in
-    cdef int64_t declined       # frames handed to Python
 
     cdef bint may_wait(self) noexcept nogil
     cdef int wait(self, epoll_event *ready) noexcept
@@ -36,8 +33,4 @@ cdef class Reactor:
     cdef void serve_one(
         self, const epoll_event *event, int64_t byte_limit
     ) noexcept nogil
-    cdef void receive(self, uint32_t index) noexcept nogil
-    cdef void cut_uncut(self) noexcept nogil
-    cdef void cut(self, uint32_t index) noexcept nogil
-    cdef int64_t frame_size(self, uint32_t index) noexcept nogil
     cdef void send_unless_collecting(self) noexcept nogil

@@ -116,9 +116,8 @@ class ProducerTable:
 
     def check_user(self, user: str, client_id: str, groups: Collection[str]) -> None:
         """Refuse a client id and groups that belong to another user."""
-        for group in groups:
-            if group in self._groups:
-                self.check_group(user, group)
+        for group in self._groups.keys() & groups:
+            self.check_group(user, group)
         if self._users.get(client_id, "") not in ("", user) and not all(
             group.startswith(SHARED_GROUPS) for group in groups
         ):

@@ -91,6 +91,7 @@ def check_file(path: str, role: str) -> None:
     findings += [Finding(key, text, True) for key, text in bad.items()]
     if not bad:
         findings += size_findings(build(StoreConfig, values))
+    if not any(key.startswith("tls.") for key in bad):
         findings += _tls_findings(values)
     for finding in findings:
         lines = places.get(finding.key)

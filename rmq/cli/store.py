@@ -262,7 +262,7 @@ def _tool(name: str) -> Any:  # noqa: ANN401 - a module
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
-        fail(ConfigError("rmq store needs numpy: pip install 'rmq[tools]'"))
+        fail(ConfigError("rmq store needs numpy: pip install numpy"))
 
 
 def _files(root: Path, commit_log: Path | None) -> "StoreFiles":

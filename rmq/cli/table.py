@@ -52,7 +52,7 @@ class Table(NamedTuple):
         """Return lines that fit."""
         titles = [_words(name.removesuffix("Ms")).upper() for name in self.columns]
         texts = [self._texts(row, is_terminal=True) for row in self.rows]
-        lines = _aligned(titles, texts, self._numbers(), width)
+        lines = aligned(titles, texts, self._numbers(), width)
         return [*lines, self.note] if self.note else lines
 
     def for_pipe(self, *, header: bool = True) -> list[str]:
@@ -67,7 +67,7 @@ class Table(NamedTuple):
             [harmless(plain_text(cell)) for cell in row[: self.of_mqadmin]]
             for row in self.rows
         ]
-        lines = _aligned(titles, texts, [False] * len(titles), None)
+        lines = aligned(titles, texts, [False] * len(titles), None)
         return [*lines, self.note] if self.note else lines
 
     def _numbers(self) -> list[bool]:
@@ -81,12 +81,13 @@ class Table(NamedTuple):
 
     def _texts(self, row: Sequence[object], *, is_terminal: bool) -> list[str]:
         return [
-            _shown(name, cell, is_terminal=is_terminal)
+            cell_text(name, cell, is_terminal=is_terminal)
             for name, cell in zip(self.columns, row, strict=True)
         ]
 
 
-def _shown(name: str, cell: object, *, is_terminal: bool) -> str:
+def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
+    """Return the text of a value with this name; times, spans and versions are read."""
     if name in TIMES and isinstance(cell, int):
         return (local if is_terminal else iso)(cell) if cell > 0 else ""
     if name in SPANS and isinstance(cell, int) and is_terminal:
@@ -141,9 +142,10 @@ def _words(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def _aligned(
+def aligned(
     titles: list[str], texts: list[list[str]], numbers: list[bool], room: int | None
 ) -> list[str]:
+    """Return lines of columns; with `room`, no line is wider, and texts are cut."""
     assert all(len(row) == len(titles) for row in texts), titles
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
     while room is not None and sum(widths) + 2 * (len(widths) - 1) > room:

@@ -19,6 +19,7 @@ from rmq.console.headers import ALWAYS, is_loopback
 from rmq.console.live import SILENCE_S, event
 from rmq.console.routes import Answer, Request, Routes, Stream, refusal
 from rmq.errors import ConfigError
+from rmq.http.places import Places
 from rmq.logs import Foreign
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class ConsoleServer:
         self._config = config
         self.port = config.console_port
         self._listeners: list[trio.SocketListener] = []
-        self._connections = 0
+        self._places = Places(MAX_CONNECTIONS)
         self._streams = 0
         self._routes: Routes | None = None
         self._nursery: trio.Nursery | None = None
@@ -90,22 +91,23 @@ class ConsoleServer:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         """Answer the requests of one connection; errors of the peer end here."""
-        if self._connections >= MAX_CONNECTIONS:
-            with trio.CancelScope(shield=True):
+        with trio.CancelScope() as scope:
+            if not self._places.take(scope):
                 await trio.aclose_forcefully(stream)
-            return
-        self._connections += 1
-        try:
-            async with stream:
-                await self._converse(stream)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-            logger.debug("a browser left before its answer")
-        except Exception:  # the supervisor of connections
-            logger.exception("a connection of the console failed")
-        finally:
-            self._connections -= 1
+                return
+            try:
+                async with stream:
+                    await self._converse(stream, scope)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                logger.debug("a browser left before its answer")
+            except Exception:  # the supervisor of connections
+                logger.exception("a connection of the console failed")
+            finally:
+                self._places.leave(scope)
 
-    async def _converse(self, stream: trio.SocketStream) -> None:
+    async def _converse(
+        self, stream: trio.SocketStream, place: trio.CancelScope
+    ) -> None:
         host, port, *_ = stream.socket.getpeername()
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_SIZE)
         while True:
@@ -119,19 +121,30 @@ class ConsoleServer:
                 return
             if scope.cancelled_caught or request is None:
                 return
-            answer: Answer | Stream | None = None
-            with trio.move_on_after(REQUEST_S) as scope:
-                answer = await self._answer(request)
-                if not isinstance(answer, Stream):
-                    await _send(stream, http, answer, request.method != "HEAD")
-            if isinstance(answer, Stream):
-                await self._stream(stream, http, request, answer)
+            if not await self._reply(stream, http, request, place):
                 return
-            if scope.cancelled_caught or http.our_state is not h11.DONE:
+            if http.our_state is not h11.DONE:
                 return
             if http.their_state is not h11.DONE:
                 return
             http.start_next_cycle()
+
+    async def _reply(
+        self, stream: trio.SocketStream, http: h11.Connection, request: Request,
+        place: trio.CancelScope,
+    ) -> bool:  # fmt: skip
+        """Answer a request, with events until they end; False if that took too long."""
+        answer: Answer | Stream | None = None
+        with trio.move_on_after(REQUEST_S) as scope:
+            with self._places.kept(place):
+                answer = await self._answer(request)
+            if not isinstance(answer, Stream):
+                await _send(stream, http, answer, request.method != "HEAD")
+        if isinstance(answer, Stream):
+            with self._places.kept(place):
+                await self._stream(stream, http, request, answer)
+            return False
+        return not scope.cancelled_caught
 
     async def _answer(self, request: Request) -> Answer | Stream:
         assert self._routes is not None, "run it first"

@@ -2,15 +2,13 @@
 
 The part of HTTP/1.1 that scrapers and load balancers need, read and written by h11: one
 GET or HEAD per connection, no compression.  Limits: the number of connections, the size
-of a head, the time of an exchange.  If all places are taken, the server closes the
-connection that has waited longest for its peer, so that silent peers keep nobody out.
+of a head, the time of an exchange.
 There is no authentication: bind it to loopback, or to a network that only the
 monitoring can reach.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -19,6 +17,7 @@ import trio
 
 from rmq import __version__
 from rmq.errors import ConfigError
+from rmq.http.places import Places
 from rmq.logs import Foreign
 
 logger = logging.getLogger(__name__)
@@ -46,18 +45,22 @@ class Page(NamedTuple):
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 
 
+ADVICE = (
+    "set metricsPromExporterPort (0 takes any free port) or metricsExporterType=DISABLE"
+)
+"""What a node can do if its address is not free."""
+
+
 class HttpServer:
     """Binds its address in `open`, serves pages in `run`."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, advice: str = ADVICE) -> None:
         self.port = port
         self._host = host
+        self._advice = advice
         self._pages: Pages = {}
         self._listeners: list[trio.SocketListener] = []
-        self._waiting: dict[trio.CancelScope, None] = {}
-        """Connections that wait for their peers, the longest wait first."""
-        self._writing = 0
-        """Connections whose page is being written."""
+        self._places = Places(MAX_CONNECTIONS)
 
     async def open(self) -> None:
         """Bind the address; ConfigError if it is not free."""
@@ -66,8 +69,7 @@ class HttpServer:
         except OSError as error:
             raise ConfigError(
                 f"metrics cannot be served on {self._host}:{self.port}: "
-                f"{error.strerror or error}; set metricsPromExporterPort (0 takes any "
-                "free port) or metricsExporterType=DISABLE"
+                f"{error.strerror or error}; {self._advice}"
             ) from error
         self.port = self._listeners[0].socket.getsockname()[1]
 
@@ -92,25 +94,14 @@ class HttpServer:
         """Answer one request; errors of the peer end here."""
         async with stream:
             with trio.move_on_after(TIMEOUT_S) as scope:
-                if not self._admit(scope):
+                if not self._places.take(scope):
                     return
                 try:
                     await self._exchange(stream, scope)
                 except trio.BrokenResourceError:
                     logger.debug("a peer left before its answer")
                 finally:
-                    self._waiting.pop(scope, None)
-
-    def _admit(self, scope: trio.CancelScope) -> bool:
-        """Give a connection a place; if all are taken, evict the longest wait."""
-        if len(self._waiting) + self._writing >= MAX_CONNECTIONS:
-            if not self._waiting:
-                return False
-            longest = next(iter(self._waiting))
-            del self._waiting[longest]
-            longest.cancel()
-        self._waiting[scope] = None
-        return True
+                    self._places.leave(scope)
 
     async def _exchange(
         self, stream: trio.SocketStream, scope: trio.CancelScope
@@ -124,23 +115,12 @@ class HttpServer:
         else:
             if request is None:
                 return
-            with self._keeping_its_place(scope):
+            with self._places.kept(scope):
                 page = await self._page(request)
             with_body = request.method != b"HEAD"
         await stream.send_all(_encode(http, page, with_body=with_body))
         await stream.send_eof()
         await stream.receive_some(1)
-
-    @contextmanager
-    def _keeping_its_place(self, scope: trio.CancelScope) -> Iterator[None]:
-        """Protect a connection that waits for this process from eviction."""
-        self._waiting.pop(scope, None)
-        self._writing += 1
-        try:
-            yield
-        finally:
-            self._writing -= 1
-            self._waiting[scope] = None
 
     async def _page(self, request: h11.Request) -> Page:
         target = request.target.decode("ascii")

@@ -43,7 +43,7 @@ def send_command(
         queue_id=template.queue_id,
         sys_flag=sys_flag,
         born_timestamp=born_ms,
-        flag=0,
+        flag=template.flag,
         properties=properties.decode(),
         reconsume_times=0,
         unit_mode=False,

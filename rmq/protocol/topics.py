@@ -5,6 +5,7 @@ becomes a key or part of a path: `../../x` was once a topic (CVE-2019-17572).
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from rmq.errors import RequestRejected
@@ -25,6 +26,8 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_CONSTANT_PREFIX: Final = "RMQ_SYS_"
+"""Java's constants for topics of the broker begin so, also those of later versions."""
 CLOUD_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 """Topics of traces, by region, of Java clients with `AccessChannel.CLOUD`."""
 
@@ -65,10 +68,10 @@ _PLAIN_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 def validate_topic(name: str | None) -> None:
     """Refuse a name that cannot be a topic, with Java's remark."""
+    if name and _PLAIN_TOPIC.fullmatch(name):
+        return
     if name is None or not name.strip():
         raise _invalid("The specified topic is blank.")
-    if _PLAIN_TOPIC.fullmatch(name):
-        return
     plain = name.replace("+", "_", 1) if is_retry_topic(name) else name
     if not _ALLOWED.fullmatch(plain):  # POP's retry topics may have one +
         raise _invalid(
@@ -103,9 +106,28 @@ def validate_group(name: str | None) -> None:
         )
 
 
+def validate_groups(names: Sequence[str]) -> None:
+    """Refuse the first name that cannot be a group; a heartbeat may bring thousands."""
+    are_short = all(names) and max(map(len, names), default=0) <= MAX_GROUP_LENGTH
+    if are_short and _ALLOWED.fullmatch("".join(names)):
+        return
+    for name in names:
+        validate_group(name)
+
+
 def is_system_topic(name: str) -> bool:
     """Whether users may neither create nor delete the topic."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_internal_topic(name: str) -> bool:
+    """Whether the topic is the broker's own, or holds what a group consumes again."""
+    return (
+        is_system_topic(name)
+        or name.startswith(SYSTEM_CONSTANT_PREFIX)
+        or is_retry_topic(name)
+        or is_dlq_topic(name)
+    )
 
 
 def is_sendable(name: str) -> bool:

@@ -5,11 +5,14 @@ reactor; `bind` takes an address, and `start_accepting` begins to serve it.
 Stop: `stop_accepting`, `drain`, then cancel `run`.
 """
 
+import fcntl
 import logging
+import os
 import resource
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -51,6 +54,9 @@ IDLE_SCAN_INTERVAL_S = 5.0
 
 WAITING_RETRY_MS = 50
 """Pause before frames that wait for their handler are offered again without a sign."""
+
+TABLE_DESCRIPTORS = 65_536
+"""What the kernel's table of descriptors has room for from the start: 512 KiB."""
 
 LOOPBACK = "127.0.0.0/8, ::1"
 """Addresses whose PROXY headers are trusted by default."""
@@ -460,7 +466,14 @@ def _too_late(reply: bytes, code: int) -> bytes:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit on descriptors to the hard one: each client needs one."""
+    """Raise the soft limit on descriptors to the hard one: each client needs one.
+
+    The kernel's table of them grows now.  It would double later, and wait for 5 to
+    20 ms each time, as it does where a process has threads.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    last = hard - 1 if 0 < hard < TABLE_DESCRIPTORS else TABLE_DESCRIPTORS - 1
+    with open(os.devnull, "rb") as file, suppress(OSError):
+        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, last))

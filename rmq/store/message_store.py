@@ -17,7 +17,7 @@ import msgspec
 from rmq._fastpath import RecordEncoder, TailRing
 from rmq.clock import Clock
 from rmq.errors import DiskFull, LogFailed, StoreError
-from rmq.protocol.topics import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from rmq.protocol.topics import is_system_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.cleanup import Cleaner
@@ -257,8 +257,7 @@ class MessageStore:
             topic
             for topic in self.queues.topics()
             if topic not in retained
-            and topic not in SYSTEM_TOPICS
-            and not topic.startswith(SYSTEM_TOPIC_PREFIX)
+            and not is_system_topic(topic)
             and topic not in self.unserved
         }
 

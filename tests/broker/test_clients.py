@@ -123,7 +123,20 @@ async def test_rounds_give_way_to_others(consumers, autojump_clock):
         await trio.sleep(notices.ROUND_S + 0.1)
         nursery.cancel_scope.cancel()
     assert consumers.notices.sent == 1 + 1_001
-    assert turns == 2
+    assert turns == 1_001 // notices.NOTICES_PER_TURN
+
+
+def test_a_change_of_a_large_group_is_announced_at_the_end_of_the_round(consumers):
+    peers = [Peer() for _ in range(notices.NOTICES_PER_TURN + 2)]
+    for number, peer in enumerate(peers):
+        join(consumers, peer, data("T"), f"c{number}")
+    for _ in range(2):
+        end_round(consumers)
+    before = consumers.notices.sent
+    consumers.unregister("G", "c0", peers[0])
+    assert consumers.notices.sent == before
+    end_round(consumers)
+    assert consumers.notices.sent == before + len(peers) - 1
 
 
 def test_an_older_subscription_does_not_replace_a_newer(consumers):

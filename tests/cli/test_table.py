@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmq.cli.admin.command import emit
 from rmq.cli.table import Table, cut, version_text
 
 ROWS = Table(
@@ -62,3 +63,17 @@ def test_a_long_text_is_cut_in_its_middle():
 )
 def test_versions_have_java_s_names(ordinal, name):
     assert version_text(ordinal) == name
+
+
+MESSAGE = {"topic": "Orders", "storeTimestamp": 1_795_323_423_004, "version": 513}
+
+
+def test_one_message_has_times_and_versions_as_a_table_has(capsys):
+    emit(MESSAGE, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "topic\tOrders",
+        "storeTimestamp\t2026-11-22T04:57:03.004Z",
+        "version\tV5_5_0",
+    ]
+    emit(MESSAGE, as_json=False, as_mqadmin=True)
+    assert "storeTimestamp  1795323423004" in capsys.readouterr().out

@@ -45,6 +45,20 @@ def test_secure(tmp_path, reader):
     assert "an order" in text
 
 
+@pytest.mark.slow
+def test_sql(tmp_path, reader, environment):
+    """The page's statements, while its broker runs."""
+    environment.install("duckdb>=2", "pyarrow>=18")
+    said = []
+    with shell(tmp_path, reader) as opened:
+        for block in blocks(DOCS / "sql.md"):
+            said.append(opened.run(block))
+    assert "Orders,3,2" in said[-3]
+    assert said[-2] == "item,pieces\napples,8\npears,12\n"
+    assert said[-2] in (DOCS / "sql.md").read_text()
+    assert '"keys": "o-2"' in said[-1]
+
+
 @pytest.mark.parametrize("page", ["upgrade.md"])
 def test_a_page_of_checks(page, tmp_path, reader):
     (tmp_path / "broker.conf").write_text("brokerName=a\n")
@@ -55,4 +69,6 @@ def test_a_page_of_checks(page, tmp_path, reader):
 
 def test_no_page_is_forgotten():
     pages = {each.name for each in DOCS.glob("*.md") if BLOCK.search(each.read_text())}
-    assert pages == {"secure.md", "upgrade.md", *ELSEWHERE} - {"quickstart.md"}
+    assert pages == {"secure.md", "sql.md", "upgrade.md", *ELSEWHERE} - {
+        "quickstart.md"
+    }

@@ -1,4 +1,4 @@
-"""The unit of packaging/systemd: what systemd says about it, where systemd is."""
+"""The units of packaging/systemd: what systemd says about it, where systemd is."""
 
 import re
 import shutil
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-UNIT = Path(__file__).resolve().parents[2] / "packaging/systemd/rmq-broker.service"
+UNITS = Path(__file__).resolve().parents[2] / "packaging/systemd"
+NAMES = ["rmq-broker.service", "rmq-follow.service"]
 EXPOSURE_LIMIT = 1.5
 """Of 10; systemd calls units below 2 OK."""
 
@@ -16,27 +17,29 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
-def analyze(*arguments: str) -> str:
-    command = ["systemd-analyze", *arguments, str(UNIT)]
+def analyze(name: str, *arguments: str) -> str:
+    command = ["systemd-analyze", *arguments, str(UNITS / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
 @needs_systemd
-def test_the_service_can_reach_little_beside_its_store():
-    text = analyze("security", "--offline=true")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_service_can_reach_little_beside_its_store(name):
+    text = analyze(name, "security", "--offline=true")
     match = re.search(r"exposure level for \S+: ([\d.]+)", text)
     assert match is not None, text
     assert float(match[1]) <= EXPOSURE_LIMIT
 
 
 @needs_systemd
-def test_systemd_knows_every_line():
+@pytest.mark.parametrize("name", NAMES)
+def test_systemd_knows_every_line(name):
     """Systemd 252 does not know notify-reload, and rmq is not in /opt here."""
     lines = [
         line
-        for line in analyze("verify").splitlines()
-        if "rmq-broker.service" in line
+        for line in analyze(name, "verify").splitlines()
+        if name in line
         and "notify-reload" not in line
         and "is not executable" not in line
     ]
@@ -45,4 +48,6 @@ def test_systemd_knows_every_line():
 
 def test_the_limit_of_descriptors_leaves_the_broker_nothing_to_raise():
     """It raises a soft limit to the hard one, by a call that the unit forbids."""
-    assert re.search(r"^LimitNOFILE=\d+$", UNIT.read_text(), re.MULTILINE)
+    assert re.search(
+        r"^LimitNOFILE=\d+$", (UNITS / "rmq-broker.service").read_text(), re.MULTILINE
+    )

@@ -27,13 +27,13 @@ SECTION = re.compile(
     r"^## (\w+)\n(?:(?!^## ).)*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL
 )
 TOOLS = {
-    "asyncio": [], "python": [],
+    "asyncio": [], "worker": [], "python": [],
     "java": ["java", "mvn"], "go": ["go"], "cpp": ["g++", "make"],
     "node": ["node", "npm"], "junit": ["java", "mvn"],
     "testcontainers": ["java", "mvn"],
 }  # fmt: skip
 SAID = {
-    "asyncio": "received: hello from asyncio",
+    "asyncio": "received: hello from asyncio", "worker": "hello bread",
     "python": "received: hello from Python", "java": "received: hello from Java",
     "go": "received: hello from Go", "cpp": "received: hello from C++",
     "node": "received: hello from Node", "junit": "", "testcontainers": "",

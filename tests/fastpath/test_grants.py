@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath import Grants
-from rmq._fastpath.grants import hmac_sha1
+from rmq._fastpath.grants import SignedTemplates
+from rmq._fastpath.signatures import hmac_sha1
 from rmq.access.signature import is_signed, sign
 from rmq.protocol.codes import LanguageCode, SerializeType
 from rmq.protocol.command import Command
@@ -168,3 +169,94 @@ def test_other_languages_and_flags_do_not_matter():
     request = signed({"b": "T"})
     request.language = LanguageCode.GO
     assert taught().allows(frame(request), HERE)
+
+
+# -- headers that match a learned template
+
+VARYING = ("b", "i", "e")
+plain = st.text("abc%_", min_size=1, max_size=9)
+
+
+@given(
+    constant=st.dictionaries(names, values, max_size=12),
+    first=st.tuples(plain, values, values),
+    second=st.tuples(plain, values, values),
+    body=st.binary(max_size=300),
+    change=st.integers(0, 10_000),
+)
+def test_a_header_that_is_recognised_is_checked_as_one_that_is_scanned(
+    constant, first, second, body, change
+):
+    grants = Grants(RULES)
+    for topic in {first[0], second[0]}:
+        grants.learn(310, HERE, "ann", "s", (topic,))
+    templates = SignedTemplates(grants, VARYING)
+    for found, (topic, properties, queue) in enumerate((first, second, first)):
+        fields = constant | {"b": topic, "i": properties, "e": queue}
+        data = frame(signed(fields, body))
+        assert templates.allows(data, HERE) == (found > 0, True)
+        changed = bytearray(data)
+        changed[8 + change % (len(data) - 8)] ^= 1 << change % 8
+        known, allowed = templates.allows(bytes(changed), HERE)
+        assert allowed == grants.allows(bytes(changed), HERE)
+        if allowed:
+            read = decode(bytes(changed))
+            assert is_signed(read, "s")
+            assert read.ext_fields["b"] in (first[0], second[0])
+        if not known:  # it may have been learned
+            templates.allows(data, HERE)
+
+
+def learned(grants, fields=None, **more):
+    templates = SignedTemplates(grants, VARYING)
+    fields = fields or {"a": "x", "b": "T", "i": "p"}
+    assert templates.allows(frame(signed(fields, **more)), HERE) == (False, True)
+    assert templates.allows(frame(signed(fields, **more)), HERE) == (True, True)
+    return templates
+
+
+def test_a_recognised_header_gives_no_other_rights():
+    grants = taught()
+    templates = learned(grants)
+    alike = {"a": "x", "b": "T", "i": "other"}
+    assert templates.allows(frame(signed(alike)), HERE) == (True, True)
+    for other in (
+        signed(alike | {"b": "U"}),
+        signed(alike | {"b": ""}),
+        signed(alike | {"b": 'T"'}),
+        signed(alike, secret="t"),
+    ):
+        assert templates.allows(frame(other), HERE) == (True, False)
+    assert templates.allows(frame(signed(alike)), b"\x7f\x00\x00\x02") == (True, False)
+    assert templates.allows(frame(signed(alike, user="bob")), HERE) == (False, False)
+    assert templates.allows(frame(signed(alike)) + b"more", HERE) == (True, False)
+    assert templates.allows(frame(signed(alike)), HERE) == (True, True)
+    grants.forget()
+    assert templates.allows(frame(signed(alike)), HERE) == (True, False)
+
+
+@pytest.mark.parametrize("other", ["", "A" * 27, "A" * 28, "A" * 29, "\\u0041" * 28])
+def test_another_signature_of_any_size_is_refused(other):
+    templates = learned(taught())
+    right = signed({"a": "x", "b": "T", "i": "p"})
+    right.ext_fields["Signature"] = other
+    data = frame(right)
+    assert templates.allows(data, HERE) == (True, False)
+
+
+@pytest.mark.parametrize("size", [8_000, 8_200, 60_000])
+def test_long_values_of_a_recognised_header_are_left_to_python(size):
+    templates = learned(taught())
+    data = frame(signed({"a": "x", "b": "T", "i": "p" * size}))
+    assert templates.allows(data, HERE) == (True, size < 8_192)
+
+
+def test_a_rule_with_absent_and_constant_fields():
+    grants = Grants(RULES)
+    fields = {"queueId": "1", "consumerGroup": "G", "i": "p"}
+    grants.learn(11, HERE, "ann", "s", (None, "G"))
+    templates = learned(grants, fields, code=11)
+    data = frame(signed(fields | {"i": "q"}, code=11))
+    assert templates.allows(data, HERE) == (True, True)
+    data = frame(signed(fields | {"topic": "T"}, code=11))
+    assert templates.allows(data, HERE) == (False, False)

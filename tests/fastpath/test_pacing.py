@@ -46,6 +46,29 @@ def test_slow_frames_of_many_connections_are_handed_over_in_turns():
     wire.close()
 
 
+def test_connections_that_end_together_are_handed_over_in_turns():
+    wire = Wire()
+    peers = [wire.connect() for _ in range(200)]
+    peers[0][1].sendall(frame(1) * 200)
+    handed = []
+    while wire.reactor.poll(0):
+        events = wire.reactor.take_events()
+        time.sleep(0.0002 * len(events))
+        wire.reactor.flush()
+    for _, peer in peers:
+        peer.close()
+    while wire.reactor.poll(0):
+        events = wire.reactor.take_events()
+        time.sleep(0.0002 * len(events))
+        for _, token, _ in events:
+            wire.reactor.connections.close(token)
+        handed.append(len(events))
+        wire.reactor.flush()
+    assert sum(handed) == 200
+    assert max(handed) <= 4
+    wire.close()
+
+
 def test_a_compiled_request_does_not_wait_for_slow_frames():
     path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
     wire = Wire()

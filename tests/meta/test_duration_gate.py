@@ -1,5 +1,6 @@
 """Tests that take long are found, whatever else the machine does."""
 
+import gc
 import os
 import time
 
@@ -20,6 +21,17 @@ def test_work_is_found(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(duration_gate, "BUSY_LIMIT_S", 0.01)
         assert watch.complaint().startswith("ran for")
+
+
+def test_a_full_collection_is_that_of_all_tests_before(monkeypatch):
+    left_by_others = [[each] for each in range(400_000)]
+    watch, began = Stopwatch(), time.process_time()
+    gc.collect()
+    assert time.process_time() - began > 0.005
+    with monkeypatch.context() as patch:
+        patch.setattr(duration_gate, "BUSY_LIMIT_S", 0.004)
+        assert watch.complaint() == ""
+    assert len(left_by_others) == 400_000
 
 
 def test_sleep_is_found(monkeypatch):

@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 33_000, ".pyx": 8_450}
+BUDGET = {".py": 33_000, ".pyx": 9_020}
 """ARCHITECTURE.md, Size, says what each part of it is for."""
 
 NOT_COUNTED = (
@@ -150,8 +150,10 @@ def test_broad_except_stands_only_in_supervisors():
         "rmq/console/server.py",
         "rmq/broker/register.py",
         "rmq/client/handlers.py",
+        "rmq/client/hooks.py",
         "rmq/client/portal.py",
         "rmq/client/steering.py",
+        "rmq/client/telemetry.py",
         "rmq/http/server.py",
     }
     found = {

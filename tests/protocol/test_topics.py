@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from rmq.errors import RequestRejected
 from rmq.protocol import topics
-from rmq.protocol.topics import validate_group, validate_topic
+from rmq.protocol.topics import validate_group, validate_groups, validate_topic
 
 LONG = "x" * 128
 LONG_DLQ = "%DLQ%" + "x" * 251
@@ -60,6 +60,24 @@ def test_good_groups():
     validate_group("ns%group")
 
 
+GROUP = st.text("ab%|-_./ü\n ", max_size=4) | st.sampled_from([LONG, "x" * 120])
+
+
+def refusal(check, *names):
+    """Return the remark, or an empty text."""
+    try:
+        for name in names:
+            check(name)
+    except RequestRejected as refused:
+        return refused.remark
+    return ""
+
+
+@given(st.lists(GROUP, max_size=5))
+def test_groups_together_are_refused_as_one_by_one(names):
+    assert refusal(validate_groups, names) == refusal(validate_group, *names)
+
+
 @given(st.text(max_size=300))
 def test_no_accepted_name_leaves_its_folder(name):
     for validate in (validate_topic, validate_group):
@@ -86,6 +104,12 @@ def test_system_topics():
     assert not topics.is_system_topic("Mine")
     assert topics.NOT_SENDABLE < topics.SYSTEM_TOPICS
     assert "TBW102" not in topics.NOT_SENDABLE
+
+
+def test_internal_topics():
+    for name in ("TBW102", "rmq_sys_x", "RMQ_SYS_X", "%RETRY%g", "%DLQ%g"):
+        assert topics.is_internal_topic(name)
+    assert not topics.is_internal_topic("Mine")
 
 
 def test_derived_names():

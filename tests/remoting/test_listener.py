@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import os
+import re
 import resource
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 import trio
@@ -14,7 +16,7 @@ from rmq.errors import ConfigError, PeerClosed
 from rmq.protocol.frames import encode
 from rmq.remoting.listener import BACK_OFF_S, open_listener
 from rmq.remoting.proxy_header import V2_START
-from rmq.remoting.server import raise_descriptor_limit
+from rmq.remoting.server import TABLE_DESCRIPTORS, raise_descriptor_limit
 from rmq.remoting.sniffer import HEADER_LIMIT_S
 
 CODE = 10
@@ -202,6 +204,14 @@ async def test_a_server_may_have_all_descriptors_that_are_allowed():
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_connection_waits_until_the_table_of_descriptors_has_grown():
+    raise_descriptor_limit()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    status = Path("/proc/self/status").read_text()
+    size = int(re.search(r"FDSize:\s+(\d+)", status)[1])
+    assert size >= min(hard, TABLE_DESCRIPTORS)
 
 
 async def test_a_caller_that_says_nothing_is_closed(serving, until, caplog, mock_clock):

@@ -96,6 +96,7 @@ async def serve(folder: Path, *, has_policies: bool) -> None:
         "kvConfigPath": str(folder / "kvConfig.json"),
     }
     watch = Watch(folder)
+    sys.dont_write_bytecode = True  # a module that a request loads is Python's own
     async with running_node(folder, settings) as node:
         sys.addaudithook(watch)
         ports = [node.address, node.name_servers[0]]

@@ -13,7 +13,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from tests.cli.test_process import SEND, ask, process, until_ready
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.plain]
 
 MIB = 1 << 20
 SPARE = 40 * MIB
@@ -67,8 +67,10 @@ def test_what_needs_too_much_is_refused_and_the_broker_goes_on(tmp_path, spare):
         ]
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(partial(answer_of, address), large * 2))
-        assert all(each is None or (each.code and each.remark) for each in answers)
-        short = [each for each in answers if each is None or "memory" in each.remark]
+        # what comes alone may be served
+        refused = [each for each in answers if each is None or each.code]
+        assert all(each is None or each.remark for each in refused)
+        short = [each for each in refused if each is None or "memory" in each.remark]
         assert short, "the limit was not met"
         small = Command(RequestCode.SEND_MESSAGE_V2, SEND, b"after")
         assert ask(ready, small).code == 0

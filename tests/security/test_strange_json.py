@@ -213,6 +213,7 @@ def test_what_cannot_be_cut_is_read_as_a_whole(odd, where):
 
 
 @pytest.mark.slow
+@pytest.mark.plain
 def test_a_hundred_thousand_topics_of_a_document_let_others_run():
     """They were read in one piece, 0.2 s."""
     document = plain_registration(100_000)

@@ -20,7 +20,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB
 from rmq.protocol.headers.client import UnregisterClientRequestHeader
 from rmq.protocol.headers.groups import GetConsumerListByGroupRequestHeader
-from rmq.protocol.topics import retry_topic, validate_group, validate_topic
+from rmq.protocol.topics import retry_topic, validate_groups, validate_topic
 from rmq_plugins.client.native import KnownHeartbeat, NativeHeartbeats
 
 MAX_GROUPS: Final = 4_096
@@ -235,15 +235,14 @@ def _check(data: HeartbeatData) -> str:
             f"HeartbeatData: {count} subscriptions of one client, at most "
             f"{MAX_SUBSCRIPTIONS_IN_ALL}",
         )
-    for producer in data.producer_data_set:
-        validate_group(producer.group_name)
+    validate_groups([each.group_name or "" for each in data.producer_data_set])
+    validate_groups([each.group_name or "" for each in data.consumer_data_set])
     for consumer in data.consumer_data_set:
         _check_consumer(consumer)
     return data.client_id
 
 
 def _check_consumer(consumer: ConsumerData) -> None:
-    validate_group(consumer.group_name)
     if len(consumer.subscription_data_set) > MAX_SUBSCRIPTIONS:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,

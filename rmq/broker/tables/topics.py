@@ -7,7 +7,7 @@ can be cached.  Every name is validated, also names from the file.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -34,14 +34,17 @@ class TopicTable(JsonTable):
     def __init__(self, folder: Path, clock: Clock, config: BrokerConfig) -> None:
         super().__init__(folder / "topics.json", clock)
         self._config = config
-        self._topics: dict[str, TopicConfig] = {}
+        self._topics: Final[dict[str, TopicConfig]] = {}
         self._texts: LargeObject[TopicConfig] = LargeObject()
         self._large = {"topicConfigTable": self._texts}
         self._quota = NamedQuota(MAX_TOPICS, "topics", "delete some first", clock)
         self._own = {topic.topic_name for topic in self._system_topics()}
         self.on_change: list[ChangeListener] = []
         self.get = self._topics.get
-        """Return a topic or None; a method would take twice as long in every send."""
+        """Return a topic or None; a method would take twice as long in every send.
+
+        Therefore the dictionary is never replaced.
+        """
 
         self._journal = TopicJournal(folder)
         self._is_loaded = False

@@ -14,7 +14,7 @@ import click
 
 from rmq.cli import completion
 from rmq.cli.failures import Subject, end
-from rmq.cli.table import Table, plain, plain_text
+from rmq.cli.table import Table, cell_text, plain, plain_text
 from rmq.cli.text import harmless, harmless_json
 from rmq.cli.tool_settings import connection_options, settings_of
 from rmq.client.admin import AdminClient, BrokerAddress
@@ -102,7 +102,12 @@ def _lines(shown: Shown, *, as_mqadmin: bool, header: bool) -> list[str]:
         return shown.for_pipe(header=header)
     if isinstance(shown, dict):
         width = max(map(len, shown), default=0)
-        texts = {key: harmless(plain_text(value)) for key, value in shown.items()}
+        texts = {
+            key: harmless(plain_text(value))
+            if as_mqadmin
+            else cell_text(key, value, is_terminal=is_tty)
+            for key, value in shown.items()
+        }
         if is_tty and any(isinstance(each, dict | list) for each in shown.values()):
             return harmless_json(plain(shown), indent=2).split("\n")
         if is_tty or as_mqadmin:

@@ -279,6 +279,16 @@ def query_msg_by_offset(
     raise click.UsageError(f"the topic {topic} is not on a broker {broker}")
 
 
+TRACE_PLACES: Final = {
+    "Pub": (1, 3, 4, 5),
+    "SubBefore": (1, 3, 99, 5),
+    "SubAfter": (7, 8, 99, 2),
+    "EndTransaction": (1, 3, 4, 5),
+    "Recall": (1, 3, 4, 5),
+}
+"""Fields of a line by its kind: time, group, topic and id; 99: it has none."""
+
+
 @admin_command("queryMsgTraceById")
 @click.option("-i", "--msgId", "key", required=True)
 @click.option("-t", "--traceTopic", "topic", default="RMQ_SYS_TRACE_TOPIC")
@@ -295,8 +305,10 @@ def query_msg_trace_by_id(
     for record in records:
         for line in plain_body(record).decode("utf-8", "replace").split("\x02"):
             parts = line.split("\x01")
-            if len(parts) > 5 and key in parts:
-                rows.append((parts[0], parts[1], parts[3], parts[4], parts[5]))
+            places = TRACE_PLACES.get(parts[0], ())
+            row = [parts[at] if at < len(parts) else "" for at in places]
+            if key in row[3:]:
+                rows.append((parts[0], *row))
     return Table(("traceType", "timestamp", "group", "topic", "id"), rows)
 
 

@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 import time
+from ctypes import CFUNCTYPE, c_void_p, string_at
 from typing import NamedTuple
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
@@ -28,6 +29,9 @@ class Queue(NamedTuple):
 
 
 _printing = threading.Lock()
+
+_body_at = CFUNCTYPE(c_void_p, c_void_p)(("GetMessageBody", dll))
+"""Where a body begins: as text, as the wrapper has it, it ends at its first zero."""
 
 
 def say(**report) -> None:
@@ -157,7 +161,7 @@ def subscribe(
     def listen(_consumer: object, handle: object) -> int:
         message = RecvMessage(handle)
         if "timed" in options:
-            began_ns = int.from_bytes(bytes(message.body)[:8], "big")
+            began_ns = int.from_bytes(string_at(_body_at(message._handle), 8), "big")
             ages.append(time.monotonic_ns() - began_ns)
         else:
             say_received(message)

@@ -241,8 +241,9 @@ def clients_of(side, count):
             peer.close()
 
 
+@pytest.mark.plain
 def test_a_full_batch_leaves_the_rest_of_the_poll_to_python(sides):
-    """A poll brings 6,300 commits of 42 clients; 4,096 have a place."""
+    """A poll brings 6,300 commits of 42 clients; 2,048 have a place."""
     _, compiled = sides()
     prepare(compiled)
     wanted = [{**COMMIT, "queueId": str(n)} for n in range(3)]

@@ -277,8 +277,32 @@ def test_whatever_comes_gets_the_same_bytes(sides, data):
         for side in pair:
             side.play(chunks)
             CHANGES[change](side)
+            look_again(side)
             side.play([b""])
     assert_equal(*pair)
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES))
+def test_a_pull_that_waits_is_checked_again_after_a_change(sides, change):
+    pair = sides(commit_log_file_size=1 << 16, max_message_size=65_000)
+    for side in pair:
+        subscribe(side)
+        fill(side, 60)
+        for opaque, offset in enumerate([3, 3, 20]):
+            fields = {**PLAIN, "queueOffset": str(offset), "sysFlag": "2"}
+            side.play([request(fields, opaque=opaque)])
+        CHANGES[change](side)
+        look_again(side)
+        side.play([b""])
+    assert_equal(*pair)
+
+
+def look_again(side):
+    """Wake the pulls that Python holds; after a change it gets the compiled ones."""
+    held = side.pulls.held
+    held.on_arrivals({(topic, queue): -1 for topic in "TM" for queue in range(3)})
+    while held.has_more:
+        held.run_turn()
 
 
 @pytest.mark.parametrize("fields", [PLAIN, JAVA_PUSH], ids=["own", "announced"])

@@ -87,7 +87,15 @@ public final class RmqExtension implements BeforeAllCallback, AfterAllCallback {
 
     /** Reads what the broker logs, so that it never waits for us. */
     private static void drain(BufferedReader lines) {
-        Thread reader = new Thread(() -> lines.lines().forEach(line -> { }), "rmq-log");
+        Thread reader = new Thread(() -> {
+            try {
+                while (lines.readLine() != null) {
+                    continue;
+                }
+            } catch (IOException end) {
+                // the broker has stopped, and its stream is closed
+            }
+        }, "rmq-log");
         reader.setDaemon(true);
         reader.start();
     }
