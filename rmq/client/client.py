@@ -242,8 +242,11 @@ class Client(Life):
                 default = await self.route(DEFAULT_TOPIC)
             except NoRoute:
                 raise error from None
-            self._offered.add(topic)
-            return offered(topic, default)
+            made = self.routes.get(topic)  # by another send, meanwhile
+            if made is None:
+                self._offered.add(topic)
+                return offered(topic, default)
+            found = made
         if not found.writable:
             raise NoRoute(topic, self.name_servers, "no broker of it takes messages")
         return found

@@ -16,7 +16,7 @@ from rmq._fastpath.client_messages import SendResult
 from rmq.client.client import Client
 from rmq.client.core.choice import QueueChoice, index_of_key
 from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
-from rmq.client.core.routes import MessageQueue, Route
+from rmq.client.core.routes import MAX_QUEUES, MessageQueue, Route
 from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout
 from rmq.client.namespaces import wrap
 from rmq.client.packing import Packed
@@ -38,9 +38,9 @@ class Target(NamedTuple):
 class Publishing:
     """The targets of a topic, as long as its route stays the same."""
 
-    def __init__(self, route: Route, group: str, namespace: str) -> None:
+    def __init__(self, route: Route, group: str, namespace: str, first: int) -> None:
         self.route = route
-        self.choice = QueueChoice(route.writable, random.Random())
+        self.choice = QueueChoice(route.writable, first)
         topic = wrap(namespace, route.topic)
         self.targets = []
         for queue in route.writable:
@@ -120,13 +120,19 @@ class Sender:
     async def publishing(self, topic: str) -> Publishing:
         """Return the targets of a topic; NoRoute if there are none."""
         found = self._publishings.get(topic)
-        if found is None:
-            route = await self._client.route_to_send(topic)
-            found = self._publishings.get(topic)
-            if found is None or found.route != route:  # else another send was faster
-                found = Publishing(route, self._group, self._client.namespace)
-                self._publishings[topic] = found
-        return found
+        if found is not None:
+            return found
+        route = await self._client.route_to_send(topic)
+        # another send may have been faster
+        return self._publishings.get(topic) or self._publish(route)
+
+    def _publish(self, route: Route) -> Publishing:
+        """Make the targets of a route; what was sent before keeps its turn."""
+        before = self._publishings.get(route.topic)
+        first = before.choice.following if before else random.randrange(MAX_QUEUES)
+        made = Publishing(route, self._group, self._client.namespace, first)
+        self._publishings[route.topic] = made
+        return made
 
     def ready(self, topic: str) -> tuple[Target, Connection] | None:
         """Return the next target if it can be sent to at once."""
@@ -140,8 +146,12 @@ class Sender:
         return target, connection
 
     def on_route(self, route: Route) -> None:
-        """Forget the targets of a route that has changed."""
-        self._publishings.pop(route.topic, None)
+        """Take the targets of a route that has changed."""
+        if route.topic in self._publishings:
+            if route.writable:
+                self._publish(route)
+            else:
+                del self._publishings[route.topic]
 
     async def send(
         self,

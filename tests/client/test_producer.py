@@ -47,6 +47,23 @@ def test_a_send_gives_the_place(broker, loop):
     )
 
 
+def test_the_route_of_a_new_topic_changes_no_turn(broker, loop):
+    """The first send knows only where its topic would be made."""
+    topics = [f"turn-{loop.name}-{number}" for number in range(8)]
+
+    async def scenario():
+        async with Producer(broker.name_server) as producer:
+            return [await four_with_a_refresh(producer, topic) for topic in topics]
+
+    async def four_with_a_refresh(producer, topic):
+        first = await producer.send(Message(topic, b"x"))
+        await producer.client.refresh(topic)
+        more = [await producer.send(Message(topic, b"x")) for _ in range(3)]
+        return sorted(each.queue.queue_id for each in [first, *more])
+
+    assert loop(scenario) == [[0, 1, 2, 3]] * 8
+
+
 def test_many_sends_go_to_all_queues(broker, loop):
     topic = f"queues-{loop.name}"
     broker.create_topic(topic, 4)

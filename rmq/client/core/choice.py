@@ -4,7 +4,6 @@ After a failure another broker is chosen if there is one, as by Java's clients.
 """
 
 from collections.abc import Sequence
-from random import Random
 
 from rmq._fastpath import java_hash
 from rmq.client.core.routes import MessageQueue
@@ -19,18 +18,22 @@ def index_of_key(key: str, count: int) -> int:
 
 
 class QueueChoice:
-    """One queue after another, from any one on."""
+    """One queue after another, from the place `first` on, of any size.
 
-    def __init__(self, queues: Sequence[MessageQueue], random: Random) -> None:
+    `following` is the place of the next one: what the choice of a changed route begins
+    with, so that the change itself sends nothing to one queue twice.
+    """
+
+    def __init__(self, queues: Sequence[MessageQueue], first: int) -> None:
         assert queues, "nothing to choose from"
         self._queues = queues
-        self._next = random.randrange(len(queues))
+        self.following = first % len(queues)
 
     def next(self, avoid: str | None = None) -> int:
         """Return the place of the next queue; not on the broker `avoid` if possible."""
         for _ in self._queues:
-            index = self._next
-            self._next = (index + 1) % len(self._queues)
+            index = self.following
+            self.following = (index + 1) % len(self._queues)
             if self._queues[index].broker != avoid:
                 return index
         return self.next()
