@@ -21,7 +21,7 @@ from rmq.broker.role import Role
 from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
-from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
 from rmq.broker.tables.topics import TopicTable
 from rmq.broker.watch.watch import Watch
 from rmq.clock import Clock
@@ -125,12 +125,21 @@ def _clip(offsets: OffsetTable, store: MessageStore) -> None:
         )
 
 
+def _forget_lost(offsets: OffsetTable, store: MessageStore) -> None:
+    """Keep no committed offset of messages that a slave has given up."""
+    if not store.log.is_empty:
+        _clip(offsets, store)
+        return
+    for topic in {topic for topic, _ in offsets.pairs(MAX_ENTRIES)}:
+        offsets.remove_topic(topic)
+
+
 def _follow_master(context: BrokerContext) -> None:
     """Let a slave copy log and tables from its master."""
     context.replication.become_replica(
         context.store_service,
         context.arrivals.flush,
-        partial(_clip, context.offsets, context.store),
+        partial(_forget_lost, context.offsets, context.store),
     )
 
     def copy_topics(body: bytes) -> None:

@@ -1,9 +1,11 @@
 """CopiedTables: what a slave copies from its master beside the log.
 
 Topics, groups and offsets are the broker's own; a plugin adds its tables with
-`Register.copied`.  Each is asked for as soon as a master is known, and then again and
-again, after a pause of 20 times what it took: so a large table costs the master a
-twentieth of its time at most.  A table that fails is logged once, and the others go on.
+`Register.copied`.  Each is asked for as soon as the log is proven to be a copy of the
+master's, because the topics that a master of another group lacks would be deleted here;
+then again and again, after a pause of 20 times what it took: so a large table costs the
+master a twentieth of its time at most.  A table that fails is logged once, and the
+others go on.
 Known in Java as `SlaveSynchronize`, which begins after a minute.
 """
 
@@ -49,10 +51,13 @@ class CopiedTables:
 
     def __init__(self, role: Role, ask: Ask) -> None:
         self.tables: list[CopiedTable] = []
+        self.is_copy: Callable[[], bool] = lambda: False
+        """Whether the log is a copy of the master's."""
+
         self._role = role
         self._ask = ask
         self._changed = trio.Event()
-        role.on_change.append(self._note_change)
+        role.on_change.append(self.note_change)
 
     def add(
         self, name: str, code: int, apply: Apply, least_pause_s: float = LEAST_PAUSE_S
@@ -60,7 +65,8 @@ class CopiedTables:
         """Copy what the master answers to `code`."""
         self.tables.append(CopiedTable(name, int(code), apply, least_pause_s))
 
-    def _note_change(self) -> None:
+    def note_change(self) -> None:
+        """Copy soon: there is another master, or the log has been proven."""
         self._changed.set()
         self._changed = trio.Event()
 
@@ -72,7 +78,7 @@ class CopiedTables:
 
     async def _copy_regularly(self, table: CopiedTable) -> None:
         while True:
-            if not self._role.master_address:
+            while not (self._role.master_address and self.is_copy()):
                 await self._changed.wait()
             began = trio.current_time()
             await self.copy(table)

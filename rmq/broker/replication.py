@@ -84,24 +84,27 @@ class Replication:
     ) -> None:
         """Have `run` follow the master; `on_append` wakes those who wait for messages.
 
-        The store is open; `on_cut` is called when its log has become shorter.
+        The store is open; `on_cut` is called when its log has become shorter or empty.
         """
         # imported on use: a master follows nobody
         from rmq.broker.upstream import MasterUpstream
         from rmq.replication.replica import Replica
+        from rmq.store.aside import Aside
         from rmq.store.replica_writer import ReplicaWriter
 
         is_sync = self._store.config.is_sync_flush
         writer = ReplicaWriter(self._store)
 
         async def cut(end: int) -> Sequence[object]:
+            aside = Aside(self._store.directory)
+            steps = writer.cut_steps(end) if end else writer.begin_anew_steps(aside)
             with trio.CancelScope(shield=True):
                 async with service.paused():
-                    for step in writer.cut_steps(end):
+                    for step in steps:
                         await in_thread(step)
             self.primary.leave_all()
             on_cut()
-            return writer.cuts
+            return writer.cuts if end else [aside]
 
         self.replica = Replica(
             self.config,
@@ -111,6 +114,8 @@ class Replication:
             durable=self._store.durability.durable if is_sync else None,
             cut=cut,
         )
+        self.replica.on_follow = self.tables.note_change
+        self.tables.is_copy = lambda: self.replica is not None and self.replica.is_copy
 
     async def _members(self) -> Collection[str]:
         """Return the addresses of the other brokers of the group."""

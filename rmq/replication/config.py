@@ -109,6 +109,13 @@ class ReplicationConfig(Configuration):
         doc="a slave cuts messages, too, that may have been acknowledged, and keeps "
         "them in cut/: set it for one start, when you have decided",
     )
+    may_reseed: bool = option(
+        False,
+        key="rmq.replicaReseed",
+        doc="a slave whose log has nothing in common with its master's, or ends before "
+        "that begins, sets it aside in aside/ and gets the master's: once, and for one "
+        "start, when you have decided",
+    )
     recover_from_replicas: RecoverFromReplicas = option(
         RecoverFromReplicas.ON,
         key="rmq.recoverFromReplicas",

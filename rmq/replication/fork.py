@@ -12,7 +12,9 @@ A replica cuts what its master does not have only if nobody was promised that it
 * the logs went on differently, and the master waits for nobody: whoever made this
   broker's master the master has decided.  Cut, unless it is very much.
 
-`rmq.replicaMayDiscard` allows the first two.  What is cut stays in a file.
+`rmq.replicaMayDiscard` allows the first two.  What is cut stays in a file.  Without an
+equal record there is nothing to cut to: `rmq.replicaReseed` allows to set the whole log
+aside, and to begin with an empty one; with a master that has less, only both together.
 No I/O.
 """
 
@@ -22,6 +24,7 @@ from typing import NamedTuple
 from rmq.replication.upstream import Bounds
 
 KEY = "rmq.replicaMayDiscard=true"
+RESEED_KEY = "rmq.replicaReseed=true"
 
 
 def equal_count(count: int) -> Generator[int, bool, int]:
@@ -59,22 +62,37 @@ class Fork(NamedTuple):
             not was_ahead and bounds.end > self.offset >= bounds.oldest
         )
 
+    @property
+    def has_nothing_equal(self) -> bool:
+        """Whether no end is known at which this log could go on as the master's."""
+        return self.end < self.bounds.oldest or self.offset < 0
+
+    def begins_anew(self, *, may_reseed: bool, may_discard: bool) -> bool:
+        """Whether the replica sets its whole log aside.
+
+        A master that ends before it may have lost its disk: then this log is the last.
+        """
+        is_shorter = self.bounds.end < self.end
+        return self.has_nothing_equal and may_reseed and (may_discard or not is_shorter)
+
     def refusal(self, *, is_promised: bool, may_discard: bool) -> str:
         """Return why nothing is cut; empty if the replica cuts at `offset`.
 
         `is_promised`: the master acknowledges what replicas have.
         """
         master, extra = self.bounds.end, self.end - self.offset
+        keys = f"{KEY} and {RESEED_KEY}" if master < self.end else RESEED_KEY
+        advice = f"set {keys} here for one start, which keeps this log in aside/"
         if self.end < self.bounds.oldest:
             return (
                 f"this log ends at {self.end}, the oldest message of the master is at "
-                f"{self.bounds.oldest}: begin with an empty log here"
+                f"{self.bounds.oldest}: begin with an empty log here; {advice}"
             )
         if self.offset < 0:
             return (
                 f"the last {self.searched} bytes have no record of the master's log, "
-                f"which ends at {master}: keep this directory, and begin with an empty "
-                "log here"
+                f"which ends at {master}: keep this log, and begin with an empty one "
+                f"here; {advice}"
             )
         if may_discard:
             return ""

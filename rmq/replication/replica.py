@@ -4,7 +4,7 @@ connect, prove that the own log is the beginning of the master's (`prefix.py`), 
 receive, append, report.  Under SYNC_FLUSH a report is what the disk has confirmed: the
 master then answers senders for two disks.  A report is always a whole record, checked.
 Every end of a connection is a sentence in `state`, for tools and the log; a log that
-cannot follow is tried again later, but nothing of it is cut.
+cannot follow is tried again later, and `fork.py` has the rules for what is given up.
 Known in Java as `DefaultHAClient`.
 """
 
@@ -40,7 +40,10 @@ FIRST_RETRY_S = 0.1
 
 
 Cut = Callable[[int], Awaitable[Sequence[object]]]
-"""Ends the log at an offset; returns a sentence for each copy of what was there."""
+"""Ends the log at an offset, at NO_RECORD by setting all of it aside; returns a
+sentence for each copy of what was there."""
+
+NO_RECORD = 0
 
 
 class Ended(PeerError):
@@ -85,6 +88,9 @@ class Replica:
         """Whether nothing is known that speaks against the log: a slave whose master is
         away serves readers."""
 
+        self.on_follow: Callable[[], None] = lambda: None
+        """Called when `is_following` begins."""
+
         self.master = ""
         self.last_read_ms = 0
         self.last_write_ms = 0
@@ -97,6 +103,7 @@ class Replica:
         self._durable = durable
         self._reported = -1
         self._fork_found: Fork | None = None
+        self._has_begun_anew = False
         self._unsent = b""
 
     @property
@@ -197,6 +204,7 @@ class Replica:
 
     def _begin_to_follow(self) -> None:
         self.is_following = self.is_copy = True
+        self.on_follow()
         self.state = f"following {self.master}"
         logger.info("following the master %s from %d", self.master, self.end_offset)
 
@@ -284,7 +292,12 @@ class Replica:
         except PeerError:
             is_promised = True  # who knows
         may_discard = self._config.may_discard
+        may_reseed = self._config.may_reseed and not self._has_begun_anew
         refusal = fork.refusal(is_promised=is_promised, may_discard=may_discard)
+        begins_anew = fork.begins_anew(may_reseed=may_reseed, may_discard=may_discard)
+        if begins_anew and self._cut is not None:
+            await self._begin_anew(fork, self._cut)
+            return
         if refusal or self._cut is None:
             text = refusal or f"the logs part at {fork.offset}, and this one is not cut"
             raise Parted(fork.offset, text)
@@ -298,6 +311,22 @@ class Replica:
         self._fork_found = None
         for sentence in await self._cut(fork.offset):
             logger.warning("%s", sentence)
+
+    async def _begin_anew(self, fork: Fork, cut: Cut) -> None:
+        """Set the whole log aside: once in a run, as each time costs a whole log."""
+        self._fork_found, self.is_copy = None, False
+        logger.warning(
+            "this log, which ends at %d, has nothing in common with that of master %s, "
+            "%d to %d: it is set aside, and this broker begins with an empty one",
+            fork.end,
+            Foreign(self.master),
+            fork.bounds.oldest,
+            fork.bounds.end,
+        )
+        self.state = "setting this log aside, to begin with an empty one"
+        for sentence in await cut(NO_RECORD):
+            logger.warning("%s", sentence)
+        self._has_begun_anew = True
 
     async def _fork(self) -> Fork:
         """Compare records with the master's, from file to file by halves."""

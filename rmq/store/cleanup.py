@@ -147,6 +147,10 @@ class Cleaner:
             assert file.writable, file.path
             with suppress(FileNotFoundError):
                 file.unlink()
+        self.release(files)
+
+    def release(self, files: list[MappedFile]) -> None:
+        """Unmap each of the files, and of those before, when no transfer holds it."""
         self._unclosed += files
         for file in list(self._unclosed):
             with suppress(BufferError):

@@ -67,11 +67,12 @@ class CommitLog(LogTail):
         return self.files.min_offset
 
     def open_end(self) -> None:
-        """Continue at the end that recovery found.
+        """Continue at the end that recovery found, or in a new folder.
 
         The folder stays open, so that making the name of a new file durable cannot fail
         for lack of a descriptor.
         """
+        self._close_folder()
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         self._folder_descriptor = os.open(self.files.folder, flags)
         self.file = self.files.files[-1] if self.files.files else None
@@ -236,6 +237,9 @@ class CommitLog(LogTail):
         if self.writer is not None:
             self.writer.close_file()
         self.files.close()
+        self._close_folder()
+
+    def _close_folder(self) -> None:
         if self._folder_descriptor >= 0:
             os.close(self._folder_descriptor)
             self._folder_descriptor = -1

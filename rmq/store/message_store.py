@@ -19,6 +19,7 @@ from rmq.clock import Clock
 from rmq.errors import DiskFull, LogFailed, StoreError
 from rmq.protocol.topics import is_system_topic
 from rmq.store.allocate import FileAllocator
+from rmq.store.aside import Aside
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
@@ -124,7 +125,12 @@ class MessageStore:
 
     def _load(self) -> None:
         notes: list[str] = []
-        mark = CutMark(self.directory.root)
+        mark, aside = CutMark(self.directory.root), Aside(self.directory)
+        if aside.has_begun():
+            aside.move()
+            mark.clear()
+            aside.end()
+            notes.append(f"an earlier run began with an empty log: {aside}")
         cut_at = mark.load()
         was_clean = not self.directory.abort.is_set and cut_at is None
         left = None if was_clean else LeftRing.find(self.directory, notes)

@@ -18,6 +18,7 @@ from functools import partial
 from rmq._fastpath import MappedFile, RecordStatus, RecordView, walk_log
 from rmq.errors import DiskFull, Diverged
 from rmq.files import sync_directory
+from rmq.store.aside import Aside
 from rmq.store.consume_queues import Step
 from rmq.store.cut import (
     Cut,
@@ -269,6 +270,33 @@ class ReplicaWriter:
         yield partial(lower, end, store_ms, *parts)
         yield mark.clear
         self.received_offset = end
+        self._dispatch.learn()
+
+    def begin_anew_steps(self, aside: Aside) -> Iterator[Step]:
+        """Set the whole log aside, with its queues; the next byte may be of any log.
+
+        As with `cut_steps`, nobody else works on the store, and what blocks is yielded.
+        """
+        store = self._store
+        self.rewind()
+        yield from store.flush_steps(thorough=True)
+        yield aside.begin
+        yield aside.move
+        taken = take_files_after(self._files, 0)
+        topics = store.queues.topics()
+        for topic in topics:
+            store.queues.delete_topic(topic)
+            yield _nothing  # others run between
+        yield partial(store.queues.remove_deleted, set(topics))
+        taken += store.index.cut(0)
+        store.durability.durable.reset(0)
+        self._log.last_store_ms = store.durability.durable_ms = 0
+        yield partial(store.cleaner.release, taken)
+        self._log.open_end()
+        parts = store.checkpoint, store.directory, store.deleted_topics
+        yield partial(lower, 0, 0, *parts)
+        yield aside.end
+        self.received_offset = 0
         self._dispatch.learn()
 
     def _set_aside(self, end: int) -> None:

@@ -13,6 +13,7 @@ from rmq.replication.config import ReplicationConfig
 from rmq.replication.primary import Primary
 from rmq.replication.replica import Replica
 from rmq.replication.upstream import Bounds
+from rmq.store.aside import Aside
 from rmq.store.config import BrokerRole, StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
@@ -188,9 +189,10 @@ async def following(
     writer = ReplicaWriter(store)
 
     async def cut(end):
-        for step in writer.cut_steps(end):
+        aside = Aside(store.directory)
+        for step in writer.cut_steps(end) if end else writer.begin_anew_steps(aside):
             step()
-        return writer.cuts
+        return writer.cuts if end else [aside]
 
     replica = Replica(
         ReplicationConfig(**keys),

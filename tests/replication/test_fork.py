@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.replication.fork import Fork, equal_count
+from rmq.replication.fork import KEY, RESEED_KEY, Fork, equal_count
 from rmq.replication.upstream import Bounds
 
 LIMIT = 1 << 20
@@ -58,6 +58,29 @@ def test_the_operator_may_discard_both():
 def test_nobody_may_discard_a_log_with_nothing_in_common():
     for bounds in (Bounds(0, 700), Bounds(2_000, 3_000)):
         assert refusal(-1, 900, bounds, may_discard=True)
+
+
+@pytest.mark.parametrize(
+    ("offset", "bounds", "keys"),
+    [
+        (-1, Bounds(0, 900), {"may_reseed"}),
+        (-1, Bounds(0, 899), {"may_reseed", "may_discard"}),
+        (-1, Bounds(901, 2_000), {"may_reseed"}),
+        (500, Bounds(901, 2_000), {"may_reseed"}),
+        (500, Bounds(0, 900), None),
+        (500, Bounds(0, 500), None),
+    ],
+)
+def test_a_log_is_set_aside_if_all_keys_allow_it(offset, bounds, keys):
+    fork = Fork(offset, 900, bounds, LIMIT)
+    for named in ({"may_reseed"}, {"may_discard"}, {"may_reseed", "may_discard"}):
+        allowed = {name: name in named for name in ("may_reseed", "may_discard")}
+        is_wanted = keys is not None and keys <= named
+        assert fork.begins_anew(**allowed) == is_wanted, named
+    sentence = fork.refusal(is_promised=False, may_discard=False)
+    for name, key in (("may_reseed", RESEED_KEY), ("may_discard", KEY)):
+        if keys is not None:
+            assert (key in sentence) == (name in keys)
 
 
 def test_it_stays_while_the_master_only_grows():

@@ -347,6 +347,46 @@ def test_an_old_master_comes_back_as_a_slave_without_what_it_alone_had(
         assert context_of(master).store.recovery.was_clean
 
 
+@pytest.mark.slow
+def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplog):
+    with BrokerThread(tmp_path / "b", QUICK) as other:
+        for number in range(10):
+            other.send("Other", b"of another group %d" % number)
+        context_of(other).offsets.commit("test", "cluster", "Other", 0, 3)
+    with BrokerThread(tmp_path / "a", QUICK) as master:
+        for number in range(30):
+            master.send("T", b"%d" % number, queue_id=number % 4)
+        end = context_of(master).store.log.end_offset
+        slave = QUICK | {
+            "brokerRole": "SLAVE", "brokerId": "1", "namesrvAddr": master.name_server,
+        }  # fmt: skip
+        with BrokerThread(tmp_path / "b", slave) as copy:
+            replica = context_of(copy).replication.replica
+            until(lambda: "rmq.replicaReseed=true" in replica.state)
+            answer = ask(copy, RequestCode.GET_BROKER_HA_STATUS)
+            link = json.loads(answer.body)["haClientRuntimeInfo"]
+            assert "rmq.replicaReseed=true" in link["masterAddr"]
+            with AdminClient([master.name_server], Identity()) as admin:
+                found = list(group_findings(admin, admin.brokers()))
+            assert any("rmq.replicaReseed=true" in each.text for each in found)
+        with BrokerThread(
+            tmp_path / "b", slave | {"rmq.replicaReseed": "true"}
+        ) as copy:
+            until(lambda: context_of(copy).store.log.end_offset == end, 20)
+            assert context_of(copy).replication.replica.is_following
+            assert len(copy.messages("T")) == 30
+            assert context_of(copy).store.queues.get("Other", 0) is None
+            assert context_of(copy).offsets.query("cluster", "Other", 0) == -1
+        with BrokerThread(tmp_path / "b", slave) as copy:
+            until(lambda: context_of(copy).replication.replica.is_following)
+    assert log_of(tmp_path / "b", end) == log_of(tmp_path / "a", end)
+    assert "the log of before is in " in caplog.text
+    [kept] = (tmp_path / "b" / "aside").iterdir()
+    with BrokerThread(kept, QUICK) as other:
+        assert len(other.messages("Other")) == 10
+        assert context_of(other).offsets.query("cluster", "Other", 0) == 3
+
+
 def test_doctor_checks_both_ends(tmp_path):
     settings = SYNC | {"inSyncReplicas": "3", "slaveReadEnable": "true"}
     with BrokerThread(tmp_path / "master", settings) as master:

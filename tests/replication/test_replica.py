@@ -299,6 +299,64 @@ async def test_a_log_older_than_the_oldest_file_is_explained(store, slave_store)
         assert not copy.is_following
 
 
+@pytest.mark.parametrize("is_too_old", [False, True])
+async def test_the_operator_may_decide_to_begin_anew(
+    store, slave_store, open_store, caplog, is_too_old
+):
+    if is_too_old:
+        put(store, 20)
+        ReplicaWriter(slave_store).append(0, bytes_of(store))
+        put(store, 800)
+        for _ in range(2):
+            file = store.log.files.files.pop(0)
+            file.unlink()
+            file.close()
+    else:
+        forked(store, slave_store, 0)
+    before = bytes_of(slave_store)
+    start, end = store.log.min_offset, store.log.end_offset
+    async with serving(store) as (primary, port):
+        keys = {"cuts": True, "may_reseed": True}
+        async with following(slave_store, port, bounds_of(store), **keys) as copy:
+            await until(lambda: copy.is_following and copy.end_offset == end)
+            await until(lambda: primary.acks.in_sync(end, 1) == 1)
+    assert bytes_of(slave_store, start) == bytes_of(store, start)
+    assert "has nothing in common with that of master" in caplog.text
+    assert "the log of before is in " in caplog.text
+    [kept] = (slave_store.directory.root / "aside").iterdir()
+    assert bytes_of(open_store(kept)) == before
+
+
+async def test_it_begins_anew_once_in_a_run(store, slave_store, open_store):
+    forked(store, slave_store, 0)
+    other = open_store("other")
+    put(other, 200, seed="other")
+    master = store
+    upstream = FixedUpstream(0, lambda: bounds_of(master)())
+    async with following(
+        slave_store, 0, upstream=upstream, cuts=True, may_reseed=True
+    ) as copy:
+        async with serving(store) as (_, upstream._port):
+            end = store.log.end_offset
+            await until(lambda: copy.is_following and copy.end_offset == end)
+        master, before = other, bytes_of(slave_store)
+        async with serving(other) as (_, upstream._port):
+            await until(lambda: "begin with an empty one here" in copy.state)
+    assert bytes_of(slave_store) == before
+    assert len(list((slave_store.directory.root / "aside").iterdir())) == 1
+
+
+async def test_a_shorter_log_does_not_replace_the_own_one(store, slave_store):
+    forked(store, slave_store, 0, 5)
+    before = bytes_of(slave_store)
+    async with serving(store) as (_, port):
+        keys = {"cuts": True, "may_reseed": True}
+        async with following(slave_store, port, bounds_of(store), **keys) as copy:
+            await until(lambda: "rmq.replicaMayDiscard=true and " in copy.state)
+            assert not copy.is_following
+    assert bytes_of(slave_store) == before
+
+
 # -- masters that send what they should not
 
 

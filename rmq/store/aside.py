@@ -1,0 +1,140 @@
+"""Aside: a whole log that a slave gives up, kept as a store of its own.
+
+A log that has nothing in common with the master's, or that ends before the master's
+begins, cannot be cut to a part that both have: the slave begins with an empty one.  The
+old one may be most of the disk, so it is renamed, not copied.
+
+Layout: `aside/<time>/` is a data directory, for `rmq store` or a broker: log, queues,
+index and timers are moved there, tables and checkpoint are copied.  A log outside the
+root (`storePathCommitLog`) becomes `<its folder>.<time>` instead.  Nobody deletes it.
+`setAside`, a file with <time>: the moves have begun, and must be finished.
+Crash contract: the copies are durable before that file, and that file before the first
+move.  With the file, a start moves the rest before it reads anything; without it,
+nothing was moved.  It is removed last, when the store is an empty one.
+"""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from rmq.errors import StoreError
+from rmq.files import replace_file, sync_directory
+from rmq.store.data_dir import DataDirectory
+
+_MOVED = ("consumequeue", "consumequeue_ext", "index", "timerlog", "timerwheel")
+_COPIED = ("config", "checkpoint", "abort")
+_OF_THE_LOG = (
+    "consumerOffset.json",
+    "consumerOffset.json.bak",
+    "deletedTopics.json",
+    "queueEnds.json",
+    "timercheck",
+)
+"""Files of `config/` that say nothing about another log."""
+
+
+class Aside:
+    """The place of a log that is given up; everything here blocks, but `folder`."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+        self._mark = directory.root / "setAside"
+        self._name = ""
+
+    @property
+    def folder(self) -> Path:
+        """The data directory that has the old log."""
+        return self._directory.root / "aside" / self._name
+
+    @property
+    def _log_folder(self) -> Path:
+        log = self._directory.commit_log
+        if log.parent == self._directory.root:
+            return self.folder / log.name
+        return log.with_name(f"{log.name}.{self._name}")
+
+    def has_begun(self) -> bool:
+        """Whether an earlier run has begun to move, and did not finish."""
+        try:
+            self._name = self._mark.read_text()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def begin(self) -> None:
+        """Copy the tables, and begin; durable at the return.
+
+        OSError, and nothing is changed, if they cannot be copied.
+        """
+        self._name = time.strftime("%Y%m%d%H%M%S")
+        self.folder.mkdir(parents=True)
+        try:
+            self._copy_tables()
+            replace_file(self._mark, self._name.encode())
+        except OSError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _copy_tables(self) -> None:
+        drafts = shutil.ignore_patterns("*.tmp")
+        for name in _COPIED:
+            source = self._directory.root / name
+            if source.is_dir():
+                shutil.copytree(source, self.folder / name, ignore=drafts)
+            elif source.exists():
+                shutil.copy2(source, self.folder / name)
+        for path in [*self.folder.rglob("*"), self.folder, self.folder.parent]:
+            _sync(path)
+        sync_directory(self._directory.root)
+
+    def move(self) -> None:
+        """Move what is still here, and leave an empty store.
+
+        StoreError, and nothing is changed, if the log cannot be renamed.
+        """
+        root, log = self._directory.root, self._directory.commit_log
+        try:
+            _move(log, self._log_folder)
+        except OSError as error:
+            self.end()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise StoreError(
+                f"cannot rename {log} to {self._log_folder}: {error.strerror}"
+            ) from error
+        for name in _MOVED:
+            _move(root / name, self.folder / name)
+        for name in _OF_THE_LOG:
+            (self._directory.config / name).unlink(missing_ok=True)
+        self._directory.checkpoint.unlink(missing_ok=True)
+        for folder in (log, self._directory.consume_queue):
+            folder.mkdir(exist_ok=True)
+        for folder in (root, log.parent, self._directory.config):
+            sync_directory(folder)
+
+    def end(self) -> None:
+        """The store is an empty one; durable at the return."""
+        self._mark.unlink(missing_ok=True)
+        sync_directory(self._directory.root)
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        text = f"the log of before is in {self.folder}"
+        if self._log_folder.parent != self.folder:
+            text += f", its records in {self._log_folder}"
+        return f"{text}; nobody deletes it"
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename a folder or file; one that has its new name already stays there."""
+    if source.exists() and not target.exists():
+        source.rename(target)
+        sync_directory(target.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
