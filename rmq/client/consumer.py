@@ -200,14 +200,11 @@ class Consumer(GivenQueues):
                 elif not is_cancelled and not self.ordered:
                     await message.nack()
         with anyio.move_on_after(CLOSE_STEP_S):
-            held = list(self.member.held.values())
             if self._is_assigned:
-                for each in held:
+                for each in self.member.held.values():
                     each.revoke()
-            elif held:
-                for each in held:
-                    each.is_busy = False
-                await self.member.give_up(held)
+            else:
+                await self.member.leave()
         if not self._silent:
             with anyio.move_on_after(CLOSE_STEP_S):
                 await self._unregister(consumer_group=self.member.group)

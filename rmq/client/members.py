@@ -4,11 +4,13 @@ It asks for the members, computes its own share as every other member does their
 gives up and takes queues: commit and unlock; lock, read the position, pull. Without a
 list of members nothing moves. Locks of ordered groups are renewed every 20 s, and
 believed for 30 s.
+
+Invariant: nothing is locked after `leave`. A broker keeps a lock that was left behind
+for 60 s, and nobody gets the queue in that time.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal
 
@@ -19,22 +21,17 @@ from rmq.client.core.allocate import Allocate, java_order, sorted_queues
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientError, NoRoute, SubscriptionRefused
 from rmq.client.held_queue import HeldQueue
-from rmq.client.namespaces import unwrap, wrap
+from rmq.client.namespaces import wrap
 from rmq.client.offsets import OffsetStore
 from rmq.client.puller import Puller
+from rmq.client.queue_locks import QueueLocks
 from rmq.client.subscription import Start, Subscription
 from rmq.errors import RmqError
 from rmq.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
-from rmq.protocol.bodies.common import MessageQueue as QueueName
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
-)
-from rmq.protocol.bodies.queues import (
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    UnlockBatchRequestBody,
 )
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -63,6 +60,9 @@ RETRY_LOOKS: Final = 5
 
 LOCK_INTERVAL_S: Final = 20.0
 LOCK_BELIEVED_MS: Final = 30_000
+GIVE_UP_LIMIT_S: Final = 5.0
+"""How long brokers may take for commits and unlocks that a cancellation waits for."""
+
 FOREVER_MS: Final = 1 << 50
 
 
@@ -99,6 +99,11 @@ class GroupMember:
         self._wants_again = False
         self._retry_looks = 0
         self._lock = anyio.Lock()
+        self._locks = QueueLocks(client, self.group)
+        self._finishing: set[HeldQueue] = set()
+        """Given up while a handler works on one of their messages."""
+
+        self._has_left = False
 
     @property
     def held(self) -> dict[tuple[str, str, int], HeldQueue]:
@@ -145,6 +150,8 @@ class GroupMember:
     async def share(self) -> None:
         """Take and give up queues, as the members are now."""
         async with self._lock:
+            if self._has_left:
+                return
             self._wants_again = False
             lost: list[HeldQueue] = []
             gained: list[MessageQueue] = []
@@ -209,7 +216,10 @@ class GroupMember:
 
     async def _take(self, queues: Sequence[MessageQueue]) -> None:
         if self.needs_locks:
-            locked = await self.lock(queues)
+            finishing = {each.queue for each in self._finishing}
+            locked = await self._locks.take(
+                [each for each in queues if each not in finishing]
+            )
             self._wants_again |= len(locked) < len(queues)
             queues = [each for each in queues if each in locked]
         taken = []
@@ -244,86 +254,54 @@ class GroupMember:
         for each in queues:
             each.revoke()
             del self.held[each.queue]
-        await self.commit(queues)
+        with anyio.move_on_after(GIVE_UP_LIMIT_S, shield=True):
+            await self.commit(queues)
+            if self.needs_locks:
+                await self._locks.give_back(
+                    [each.queue for each in queues if not each.is_busy]
+                )
         if self.needs_locks:
-            idle = [each.queue for each in queues if not each.is_busy]
-            if idle:
-                await self.unlock(idle)
             for each in queues:
                 if each.is_busy:
+                    self._finishing.add(each)
                     self._client.spawn(self._unlock_later, each)
 
     async def _unlock_later(self, held: HeldQueue) -> None:
         """Unlock a queue when its running handler has ended."""
         while held.is_busy:  # noqa: ASYNC110 - seldom, and not for long
             await anyio.sleep(0.05)
-        await self.unlock([held.queue])
+        if held in self._finishing:
+            await self._locks.give_back([held.queue])
+            self._finishing.discard(held)
+
+    async def leave(self) -> None:
+        """Give up all queues, and take none from now on; its handlers have ended."""
+        async with self._lock:
+            self._has_left = True
+            self._finishing.clear()
+            held = list(self.held.values())
+            for each in held:
+                each.is_busy = False
+            try:
+                if held:
+                    await self.give_up(held)
+            finally:
+                await self._locks.give_back(list(self._locks.taken))
 
     # -- locks
 
-    async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Return those that are locked for us now."""
-        locked: set[MessageQueue] = set()
-        for address, part in self._by_master(queues).items():
-            body = LockBatchRequestBody(
-                consumer_group=self.group,
-                client_id=self._client.client_id,
-                mq_set=self._names(part),
-            )
-            request = Command.request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
-            with suppress(RmqError):
-                answer = await self._client.ask(address, request)
-                if answer.code == ResponseCode.SUCCESS:
-                    found = LockBatchResponseBody.decode(answer.body)
-                    locked |= {self._queue(each) for each in found.locked}
-        return locked
-
-    async def unlock(self, queues: Sequence[MessageQueue]) -> None:
-        """Let others have queues at once."""
-        for address, part in self._by_master(queues).items():
-            body = UnlockBatchRequestBody(
-                consumer_group=self.group,
-                client_id=self._client.client_id,
-                mq_set=self._names(part),
-            )
-            request = Command.request(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())
-            with suppress(RmqError):
-                await self._client.ask(address, request)
-
     async def renew_locks(self) -> None:
-        """Renew the locks every 20 s."""
+        """Renew the locks every 20 s; not while queues are given up."""
         while True:
             await anyio.sleep(LOCK_INTERVAL_S)
-            queues = [each.queue for each in self.held.values()]
-            believed_ms = steady_ms() + LOCK_BELIEVED_MS
-            for queue in await self.lock(queues):
-                held = self.held.get(queue)
-                if held is not None:
-                    held.locked_until_ms = believed_ms
-                    self._puller.pull(held)
-
-    def _by_master(
-        self, queues: Sequence[MessageQueue]
-    ) -> dict[str, list[MessageQueue]]:
-        found: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
-            route = self._client.routes.get(queue.topic)
-            address = route.master(queue.broker) if route else None
-            if address is not None:
-                found.setdefault(address, []).append(queue)
-        return found
-
-    def _names(self, queues: Sequence[MessageQueue]) -> list[QueueName]:
-        return [self.name(each) for each in queues]
-
-    def name(self, queue: MessageQueue) -> QueueName:
-        """Return a queue as it is named on the wire."""
-        topic = wrap(self._client.namespace, queue.topic)
-        return QueueName(topic=topic, broker_name=queue.broker, queue_id=queue.queue_id)
-
-    def _queue(self, name: QueueName) -> MessageQueue:
-        topic = unwrap(self._client.namespace, name.topic)
-        return MessageQueue(topic, name.broker_name, name.queue_id)
+            async with self._lock:
+                queues = [each.queue for each in self.held.values()]
+                believed_ms = steady_ms() + LOCK_BELIEVED_MS
+                for queue in await self._locks.take(queues):
+                    held = self.held.get(queue)
+                    if held is not None:
+                        held.locked_until_ms = believed_ms
+                        self._puller.pull(held)
 
     # -- offsets
 
@@ -434,13 +412,17 @@ class GroupMember:
             for each in changed:
                 each.committed = each.state.committable
             return
-        for each in changed:
-            try:
-                await self._commit(each, oneway=oneway)
-            except RmqError as error:
-                logger.info("no commit of %s: %s", each.queue, Foreign(error))
-                if isinstance(error, OffsetRefused):
-                    self._puller.on_refused(error)
+        async with anyio.create_task_group() as tasks:
+            for each in changed:
+                tasks.start_soon(self._try_to_commit, each, oneway)
+
+    async def _try_to_commit(self, held: HeldQueue, oneway: bool) -> None:
+        try:
+            await self._commit(held, oneway=oneway)
+        except RmqError as error:
+            logger.info("no commit of %s: %s", held.queue, Foreign(error))
+            if isinstance(error, OffsetRefused):
+                self._puller.on_refused(error)
 
     async def _commit(self, held: HeldQueue, *, oneway: bool) -> None:
         offset = held.state.committable

@@ -4,6 +4,8 @@
 Known in Java as `NamespaceUtil`.
 """
 
+from rmq.client.core.routes import MessageQueue
+from rmq.protocol.bodies.common import MessageQueue as QueueName
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
 
@@ -24,6 +26,17 @@ def unwrap(namespace: str, name: str) -> str:
         return name
     kind = _kind(name)
     return kind + name.removeprefix(kind).removeprefix(f"{namespace}%")
+
+
+def named(namespace: str, queue: MessageQueue) -> QueueName:
+    """Return a queue as it is named on the wire."""
+    topic = wrap(namespace, queue.topic)
+    return QueueName(topic=topic, broker_name=queue.broker, queue_id=queue.queue_id)
+
+
+def queue_of(namespace: str, name: QueueName) -> MessageQueue:
+    """Return the queue of a name on the wire."""
+    return MessageQueue(unwrap(namespace, name.topic), name.broker_name, name.queue_id)
 
 
 def _kind(name: str) -> str:

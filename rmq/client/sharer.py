@@ -70,13 +70,17 @@ class Sharer(Life):
     async def _unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        """Leave a group on all brokers that we know; an answer shows that it is so."""
+        """Leave a group on all brokers that we know; an answer shows that it is so.
+
+        No heartbeat that says otherwise follows.
+        """
+        brokers = self.client.brokers()
+        self._leave()
         header = UnregisterClientRequestHeader(
             client_id=self.client.client_id,
             producer_group=producer_group,
             consumer_group=consumer_group,
         )
-        brokers = self.client.brokers()
         for address, connection in list(self.client.connections.items()):
             if address in brokers:
                 request = Command.request(RequestCode.UNREGISTER_CLIENT, header)

@@ -13,7 +13,7 @@ from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
 from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.held_queue import HeldQueue
-from rmq.client.namespaces import unwrap
+from rmq.client.namespaces import named, queue_of, unwrap
 from rmq.errors import RmqError
 from rmq.outgoing.connection import steady_ms
 from rmq.protocol import fastjson
@@ -71,8 +71,7 @@ async def _reset(consumer: "Consumer", body: ResetOffsetBody) -> None:
     """Go on at the offsets of a tool."""
     moved = []
     for name, offset in body.offset_table.items():
-        topic = unwrap(consumer.client.namespace, name.topic)
-        queue = MessageQueue(topic, name.broker_name, name.queue_id)
+        queue = queue_of(consumer.client.namespace, name)
         held = consumer.member.held.get(queue)
         if held is not None:
             held.reset(offset)
@@ -85,7 +84,7 @@ async def _reset(consumer: "Consumer", body: ResetOffsetBody) -> None:
 def _status(consumer: "Consumer", topic: str) -> bytes:
     """Return how far each queue of a topic is consumed."""
     table = {
-        consumer.member.name(each.queue): each.state.committable
+        named(consumer.client.namespace, each.queue): each.state.committable
         for each in consumer.member.held.values()
         if each.subscription.topic == topic
     }
@@ -102,7 +101,8 @@ def running_info(consumer: "Consumer") -> bytes:
     return fastjson.dumps(
         {
             "mqTable": {
-                consumer.member.name(each.queue): _queue_info(each) for each in held
+                named(consumer.client.namespace, each.queue): _queue_info(each)
+                for each in held
             },
             "mqPopTable": {},
             "properties": {

@@ -69,6 +69,29 @@ def test_members_come_and_go(broker, loop, ordered):
             assert firsts == sorted(firsts)
 
 
+def test_a_member_that_is_cancelled_while_it_joins_leaves_no_locks(broker, loop):
+    topic = f"left-{loop.name}"
+    broker.create_topic(topic, QUEUES)
+    locks = broker.node.broker.context.queue_locks
+
+    async def join():
+        options = {"start": "first", "ordered": True}
+        async with Consumer(broker.name_server, topic, topic, **options) as consumer:
+            mine = [each for each in consumer.assignment() if each.topic == topic]
+            assert len(mine) == QUEUES
+
+    async def scenario():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(join)
+            while not locks.is_orderly(topic):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        assert not locks.is_orderly(topic)
+        await join()
+
+    loop(scenario)
+
+
 def test_an_ordered_consumer_of_given_queues_needs_no_locks(broker, loop, monkeypatch):
     topic = f"unlocked-{loop.name}"
     broker.create_topic(topic, 1)
