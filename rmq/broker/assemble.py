@@ -10,6 +10,7 @@ from functools import partial
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.commits_here import CommitsHere
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.nameservers import NameServers
@@ -78,6 +79,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         arrivals=Arrivals(store),
         topics=topics,
         offsets=offsets,
+        commits_here=CommitsHere(folder, clock),
         groups=groups,
         audit=audit,
         filters=filters,
@@ -97,8 +99,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
         watch=Watch(clock),
     )
-    if not role.is_master:
-        _follow_master(context)
+    _follow_master(context)
     return _connected(server, context)
 
 
@@ -135,7 +136,12 @@ def _forget_lost(offsets: OffsetTable, store: MessageStore) -> None:
 
 
 def _follow_master(context: BrokerContext) -> None:
-    """Let a slave copy log and tables from its master."""
+    """Let a slave copy log and tables from its master, and give back commits."""
+    if context.role.is_master:
+        context.commits_here.remove()
+        return
+    context.commits_here.load()
+    context.offsets.commits_here = context.commits_here
     context.replication.become_replica(
         context.store_service,
         context.arrivals.flush,
@@ -154,7 +160,13 @@ def _follow_master(context: BrokerContext) -> None:
     groups = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     copied.add("groups", groups, context.groups.copy)
     offsets = RequestCode.GET_ALL_CONSUMER_OFFSET
-    copied.add("offsets", offsets, context.offsets.copy, OFFSETS_PAUSE_S)
+    copied.add(
+        "offsets",
+        offsets,
+        context.offsets.copy,
+        OFFSETS_PAUSE_S,
+        context.commits_here.give,
+    )
 
 
 def _connected(server: RemotingServer | None, context: BrokerContext) -> BrokerContext:

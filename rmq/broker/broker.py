@@ -115,7 +115,7 @@ async def open_broker(
             ha_port = ports.replicas.getsockname()[1]
             context.name_servers.ha_address = f"{config.broker_ip2 or host}:{ha_port}"
             saved += context.topics, context.groups, context.filters, context.offsets
-            saved.append(context.audit)
+            saved += context.audit, context.commits_here
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
             yield Broker(context, server, ports, tables)
@@ -263,6 +263,7 @@ class Broker:
             (context.audit, housekeeping.SAVE_INTERVAL_S),
             (context.filters, housekeeping.SAVE_INTERVAL_S),
             (context.offsets, config.flush_consumer_offset_interval_ms / 1000),
+            (context.commits_here, config.flush_consumer_offset_interval_ms / 1000),
             *context.registered.tables,
         ):
             nursery.start_soon(housekeeping.save_changes, table, interval_s)

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
+from rmq.broker.commits_here import CommitsHere
 from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
@@ -52,6 +53,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     arrivals: Arrivals
     topics: TopicTable
     offsets: OffsetTable
+    commits_here: CommitsHere
     groups: GroupTable
     audit: AuditTable
     filters: FilterTable

@@ -10,7 +10,7 @@ Known in Java as `SlaveSynchronize`, which begins after a minute.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import trio
@@ -32,6 +32,9 @@ COST_FACTOR = 20
 Apply = Callable[[bytes], object]
 """Takes the body of the master's answer; RequestRejected if it is none of its kind."""
 
+GiveBack = Callable[[Ask, str], Awaitable[None]]
+"""Gives the master at an address what it lacks; PeerError if it does not answer."""
+
 
 class CopiedTable(msgspec.Struct):
     """A table of the master, by the request that asks for it."""
@@ -40,6 +43,7 @@ class CopiedTable(msgspec.Struct):
     code: int
     apply: Apply
     least_pause_s: float = LEAST_PAUSE_S
+    give_back: GiveBack | None = None
     error: str = ""
     """Why the last attempt failed; empty after a success."""
 
@@ -60,10 +64,16 @@ class CopiedTables:
         role.on_change.append(self.note_change)
 
     def add(
-        self, name: str, code: int, apply: Apply, least_pause_s: float = LEAST_PAUSE_S
+        self,
+        name: str,
+        code: int,
+        apply: Apply,
+        least_pause_s: float = LEAST_PAUSE_S,
+        give_back: GiveBack | None = None,
     ) -> None:
-        """Copy what the master answers to `code`."""
-        self.tables.append(CopiedTable(name, int(code), apply, least_pause_s))
+        """Copy what the master answers to `code`; then call `give_back`."""
+        table = CopiedTable(name, int(code), apply, least_pause_s, give_back)
+        self.tables.append(table)
 
     def note_change(self) -> None:
         """Copy soon: there is another master, or the log has been proven."""
@@ -98,6 +108,8 @@ class CopiedTables:
                 error = f"it answers {answer.code}: {answer.remark}"
             else:
                 table.apply(answer.body)
+                if table.give_back is not None:
+                    await table.give_back(self._ask, master)
                 table.copies += 1
         except RmqError as failure:
             error = str(failure)

@@ -25,6 +25,7 @@ from rmq.store.data_dir import DataDirectory
 _MOVED = ("consumequeue", "consumequeue_ext", "index", "timerlog", "timerwheel")
 _COPIED = ("config", "checkpoint", "abort")
 _OF_THE_LOG = (
+    "commitsHere.json",
     "consumerOffset.json",
     "consumerOffset.json.bak",
     "deletedTopics.json",

@@ -23,6 +23,7 @@ from . import wire
 from .conftest import prepared
 from .drivers import driving, eventually, send
 from .interchange import (
+    GROUP,
     LOG_FILE_SIZE,
     TOPICS,
     Line,
@@ -291,6 +292,51 @@ def test_a_master_takes_back_what_its_slave_has(tmp_path, group, master, slave):
     acknowledged(group, 1)
     records = wire.pull(group.address("master"), "SwapTx", queues=4)
     assert len(records) == 251
+
+
+@pytest.mark.parametrize(("master", "slave"), [("Java", "rmq"), ("rmq", "rmq")])
+def test_a_returning_master_gets_what_was_committed_at_its_slave(group, master, slave):
+    group.start("master", "ASYNC_MASTER")
+    make_topics(group.address("master"))
+    group.start("slave", "SLAVE")
+    acknowledged(group, 40)
+    code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": GROUP}
+    answer = wire.call(group.address("master"), code, {}, json.dumps(body).encode())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    catch_up(group)
+    assert committed(group.address("master"), 2) == 2
+    eventually(
+        lambda: offset_at(group.address("slave")) == 2, "the slave has the offset", 120
+    )
+    saved = group.store("master") / "config" / "consumerOffset.json"
+    eventually(lambda: saved_offset(saved) == "2", "the master has saved it", 30)
+    group.kill("master")
+    assert committed(group.address("slave"), 7) == 7
+    group.start("master", "ASYNC_MASTER")
+    assert offset_at(group.address("master")) in (2, 7)
+    eventually(lambda: offset_at(group.address("master")) == 7, "the master has it", 60)
+
+
+def committed(address, offset):
+    fields = {"consumerGroup": GROUP, "topic": "SwapTx", "queueId": 0}
+    answer = wire.call(
+        address, RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": offset}
+    )
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return offset_at(address)
+
+
+def saved_offset(path):
+    """What Java's JSON, which has numbers as names, says about the group."""
+    text = path.read_text() if path.exists() else ""
+    found = re.search(rf'"SwapTx@{GROUP}":\s*{{\s*"?0"?:\s*(\d+)', text)
+    return found and found[1]
+
+
+def offset_at(address):
+    fields = {"consumerGroup": GROUP, "topic": "SwapTx", "queueId": 0}
+    answer = wire.call(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+    return int(answer.ext_fields["offset"]) if answer.code == 0 else -1
 
 
 def acknowledged(group, count):

@@ -347,6 +347,56 @@ def test_an_old_master_comes_back_as_a_slave_without_what_it_alone_had(
         assert context_of(master).store.recovery.was_clean
 
 
+def commit(broker, offset, queue_id=0, group="Group"):
+    fields = {
+        "consumerGroup": group, "topic": "T", "queueId": queue_id,
+        "commitOffset": offset,
+    }  # fmt: skip
+    return ask(broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields).code
+
+
+@pytest.mark.slow
+def test_a_returning_master_gets_what_was_committed_at_its_slave(tmp_path, caplog):
+    with NameServerThread(tmp_path / "namesrv") as namesrv:
+        settings = QUICK | {"namesrvAddr": namesrv.address}
+        slave = settings | {"brokerRole": "SLAVE", "brokerId": "1"}
+        with BrokerThread(tmp_path / "a", settings) as master:
+            for name in ("Group", "Other"):
+                code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+                assert (
+                    ask(master, code, {}, b'{"groupName":"%s"}' % name.encode()).code
+                    == 0
+                )
+            for number in range(40):
+                master.send("T", b"%d" % number, queue_id=number % 4)
+            for queue_id in range(3):
+                assert commit(master, 5, queue_id) == 0
+            with BrokerThread(tmp_path / "b", slave) as copy:
+                replica = context_of(copy).replication.replica
+                until(lambda: replica.is_following)
+                offsets = context_of(copy).offsets
+                until(lambda: offsets.queues("Group", "T") == {0: 5, 1: 5, 2: 5})
+        with BrokerThread(tmp_path / "b", slave) as copy:  # alone
+            assert commit(copy, 9, 0) == commit(copy, 2, 1) == 0
+            assert commit(copy, 7, 3, "Other") == 0
+        assert (tmp_path / "b" / "config" / "commitsHere.json").exists()
+        with (
+            BrokerThread(tmp_path / "b", slave) as copy,  # again
+            BrokerThread(tmp_path / "a", settings) as master,
+        ):
+            theirs = context_of(master).offsets
+            until(lambda: "2 offsets that consumers committed here" in caplog.text, 20)
+            assert theirs.queues("Other", "T") == {3: 7}
+            assert theirs.queues("Group", "T") == {0: 9, 1: 5, 2: 5}
+            assert commit(master, 4, 0) == 0  # a consumer that goes back
+            copy_now(copy)
+            ours = context_of(copy).offsets
+            assert ours.queues("Group", "T") == {0: 4, 1: 5, 2: 5}
+            assert theirs.queues("Group", "T") == {0: 4, 1: 5, 2: 5}
+    with BrokerThread(tmp_path / "b", QUICK):
+        assert not (tmp_path / "b" / "config" / "commitsHere.json").exists()
+
+
 @pytest.mark.slow
 def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplog):
     with BrokerThread(tmp_path / "b", QUICK) as other:

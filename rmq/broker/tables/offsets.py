@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from rmq.broker.commits_here import CommitsHere
 from rmq.broker.quota import NamedQuota, Quota, host_of
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
@@ -51,8 +52,8 @@ class OffsetTable(JsonTable):
 
         self.compiled = CommitTable(self._commit_all)
         self._version_step = version_step
-        self._copied: dict[str, dict[int, int]] = {}
-        """What the master had at the last copy."""
+        self.commits_here: CommitsHere | None = None
+        """Of a slave: what its master may not have."""
 
         self._commits = 0
         self._quota = NamedQuota(
@@ -90,6 +91,11 @@ class OffsetTable(JsonTable):
     ) -> None:
         """Set an offset, which may be lower than before; `client` is for the log."""
         key = f"{topic}{SEPARATOR}{group}"
+        self._set(client, key, queue_id, offset)
+        if self.commits_here is not None:
+            self.commits_here.note(key, queue_id, offset)
+
+    def _set(self, client: str, key: str, queue_id: int, offset: int) -> None:
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:
             queues = self._make_room(key, host_of(client))
@@ -190,22 +196,20 @@ class OffsetTable(JsonTable):
     def copy(self, body: bytes) -> None:
         """Take the offsets that a master answered; RequestRejected if these are none.
 
-        An offset that was committed here since the last copy, and is larger, stays:
-        consumers came here while the master was away.  What the master lacks stays,
-        too, as in Java.
+        An offset that was committed here, and is larger, stays: consumers came here
+        while the master was away.  What the master lacks stays, too, as in Java.
         """
         document = ConsumerOffsetSerializeWrapper.decode(body)
-        copied, self._copied = self._copied, document.offset_table
+        here = self.commits_here
         has_changed = False
         for key, queues in document.offset_table.items():
-            topic, _, group = key.partition(SEPARATOR)
-            ours, last = self._offsets.get(key, {}), copied.get(key, {})
+            ours = self._offsets.get(key, {})
             for queue_id, offset in queues.items():
-                own = ours.get(queue_id, -1)
-                was_committed = own != last.get(queue_id, own)
-                if own == offset or (was_committed and own > offset):
+                if here is not None and here.drop_up_to(key, queue_id, offset):
                     continue
-                self.commit("the master", group, topic, queue_id, offset)
+                if ours.get(queue_id, -1) == offset:
+                    continue
+                self._set("the master", key, queue_id, offset)
                 has_changed = True
         if has_changed:
             self.compiled.forget_all()
@@ -228,6 +232,8 @@ class OffsetTable(JsonTable):
             if beyond:
                 queues |= beyond
                 self._texts.put(key, queues)
+                if self.commits_here is not None:
+                    self.commits_here.forget([key])
                 count += len(beyond)
         if count:
             self.compiled.forget_all()
@@ -263,6 +269,10 @@ class OffsetTable(JsonTable):
 
     def _remove(self, pairs: list[tuple[str, str]]) -> None:
         self.compiled.forget_all()
+        if self.commits_here is not None:
+            self.commits_here.forget(
+                [f"{topic}{SEPARATOR}{group}" for topic, group in pairs]
+            )
         for topic, group in pairs:
             key = f"{topic}{SEPARATOR}{group}"
             queues = self._offsets.pop(key)
