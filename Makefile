@@ -68,6 +68,9 @@ console-test: $(VENV)/.browser  ## the console in Debian's Chromium: states, loo
 console-pictures: $(VENV)/.browser  ## the pictures of docs/console.md, from a broker with a fixed seed
 	$(BIN)/python tests/console/pictures.py
 
+incidents: $(VENV)/.dev  ## ten incidents by Java's and Go's clients: named in 15 s by console, top and doctor; 10 minutes
+	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/console/test_incidents.py
+
 interop-smoke: $(VENV)/.dev  ## the Java and the pip client against a real broker
 	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 tests/interop/test_smoke.py
 

@@ -17,10 +17,15 @@ CLOCK_TOLERANCE_MS: Final = 2_000
 FORECAST_HOURS: Final = 72
 """A disk that will be full later is no problem yet."""
 
+SOON_HOURS: Final = 1
+"""How far the growth of some seconds is believed."""
+
 MIN_GROWTH: Final = 1 << 20
 """Bytes an hour below which a forecast says nothing."""
 
 OPEN_TRANSACTION_MS: Final = 60_000
+"""A sender may rightly not know the outcome for some time."""
+
 REPLICA_LAG: Final = 64 << 20
 NEARLY_FULL: Final = 0.9
 MAX_PROBLEMS: Final = 200
@@ -58,6 +63,9 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
     refuse_ratio: float
     growth_per_hour: float | None = None
+    lately_per_hour: float | None = None
+    """The same from the last seconds."""
+
     kept_ms: int | None = None
     """Age of the oldest message."""
 
@@ -72,7 +80,12 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def hours_left(self) -> float | None:
         """Hours until old files are deleted early; None: never, or not known."""
-        growth = self.growth_per_hour
+        soon = self._hours_at(self.lately_per_hour)
+        if soon is not None and soon < SOON_HOURS:
+            return soon
+        return self._hours_at(self.growth_per_hour)
+
+    def _hours_at(self, growth: float | None) -> float | None:
         if growth is None or growth < MIN_GROWTH or self.ratio >= self.early_ratio:
             return None
         if self.kept_ms is not None and self.kept_ms >= self.reserved_ms:
@@ -212,12 +225,12 @@ def _clocks(picture: Picture) -> Iterator[Problem]:
 
 def _transactions(picture: Picture) -> Iterator[Problem]:
     oldest = picture.oldest_transaction_ms
-    if not picture.open_transactions or oldest is None or oldest < OPEN_TRANSACTION_MS:
+    if not picture.open_transactions or oldest is None:
         return
     number = picture.open_transactions
     noun = "transaction is" if number == 1 else "transactions are"
     yield Problem(
-        level="warn",
+        level="warn" if oldest >= OPEN_TRANSACTION_MS else "note",
         kind="transactions",
         place=picture.broker,
         say=f"{number:,} {noun} open although the sender was asked; the oldest for "

@@ -24,6 +24,12 @@ NOBODY_MS: Final = 4_000
 STILL_MS: Final = 60_000
 """A client that has messages in hand and finishes none for this long is blocked."""
 
+EARLY_MS: Final = 7_000
+"""A message that waits so long has a reason, though its group is not behind yet.
+
+Clients commit every 5 s what they have finished.
+"""
+
 SLOW_FACTOR: Final = 8
 """A client that is so many times slower than the median of the others is slow."""
 
@@ -231,17 +237,21 @@ def _unowned(group: GroupFacts) -> Reason | None:
 
 
 def _blocked(group: GroupFacts) -> Reason | None:
-    stuck = [q for q in group.queues if q.in_hand and q.still_ms >= STILL_MS]
+    """Name it early as a note: a message may rightly take some seconds."""
+    stuck = [q for q in group.queues if q.in_hand and q.still_ms >= EARLY_MS]
     if not group.clients or not stuck:
         return None
     who = sorted({queue.owner for queue in stuck if queue.owner})
     for_ms = max(queue.still_ms for queue in stuck)
+    is_sure = for_ms >= STILL_MS
     name = names_text(who) or "A client"
+    late: Level = "bad" if group.is_behind else "warn"
     return Reason(
-        level="bad" if group.is_behind else "warn",
+        level=late if is_sure else "note",
         kind="blocked",
         say=f"{name} finished nothing for {span(for_ms)}, with "
-        f"{count(sum(q.in_hand for q in stuck))} in hand: a blocked handler.",
+        f"{count(sum(q.in_hand for q in stuck))} in hand: a "
+        f"{'' if is_sure else 'slow or '}blocked handler.",
         more=(f"It has {queues_text(stuck)}.",),
         do="Look at the threads of this client; restart it if it does not go on.",
         command=_status_command(group, who),
@@ -256,9 +266,10 @@ def _median(rates: list[float]) -> float:
 
 
 def _slow_client(group: GroupFacts) -> Reason | None:
-    if not group.is_behind or len(group.clients) < 2:
+    late = [q for q in group.queues if q.lag and q.waits_ms >= EARLY_MS]
+    if len(group.clients) < 2:
         return None
-    behind = {queue.owner for queue in group.queues if queue.lag and queue.owner}
+    behind = {queue.owner for queue in late if queue.owner}
     rates = {c.id: c.done_per_s for c in group.clients if c.done_per_s is not None}
     for client in sorted(behind & rates.keys(), key=lambda each: rates[each]):
         others = [rate for name, rate in rates.items() if name != client]
@@ -268,7 +279,7 @@ def _slow_client(group: GroupFacts) -> Reason | None:
         own = [queue for queue in group.queues if queue.owner == client]
         share = 100 * sum(queue.lag for queue in own) // max(1, group.lag)
         return Reason(
-            level="bad",
+            level="bad" if group.is_behind else "warn",
             kind="slow-client",
             say=f"One of {members(len(group.clients))} is slow. {client} finishes "
             f"{rate_text(rates[client])}, the others {rate_text(usual)}.",
@@ -303,13 +314,13 @@ def _fails(group: GroupFacts) -> Reason | None:
 
 
 def _hot_queue(group: GroupFacts) -> Reason | None:
-    if not group.is_behind:
-        return None
     for topic in sorted({queue.topic for queue in group.queues}):
         own = [queue for queue in group.queues if queue.topic == topic]
         total = sum(queue.arriving_per_s for queue in own)
         hot = max(own, key=lambda queue: queue.arriving_per_s)
-        if len(own) <= HOT_FACTOR or total < LEAST_RATE or not hot.lag:
+        if len(own) <= HOT_FACTOR or total < LEAST_RATE:
+            continue
+        if not hot.lag or hot.waits_ms < EARLY_MS:
             continue
         if hot.arriving_per_s <= HOT_FACTOR * total / len(own):
             continue

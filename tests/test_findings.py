@@ -66,6 +66,17 @@ def test_the_disk_will_be_full(changes, say):
     assert problem.level == ("warn" if "10 h" in say else "note")
 
 
+def test_the_disk_will_be_full_soon():
+    """The growth of some seconds is believed if the end is near."""
+    fast = {"growth_per_hour": None, "used": 700 << 30}
+    problem = only(disk=disk(**fast, lately_per_hour=float(100 << 30)))
+    assert problem.level == "warn"
+    assert problem.say.startswith("The disk reaches 75% in 30 min")
+    assert found(disk=disk(**fast, lately_per_hour=float(50 << 30))) == []
+    both = disk(used=740 << 30, lately_per_hour=float(1 << 20))
+    assert only(disk=both).say.startswith("The disk reaches 75% in 10 h 0 min")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -89,7 +100,9 @@ def test_a_forgotten_transaction():
     assert problem.say == (
         "1 transaction is open although the sender was asked; the oldest for 4 min."
     )
-    assert found(open_transactions=9, oldest_transaction_ms=9_000) == []
+    assert problem.level == "warn"
+    assert only(open_transactions=9, oldest_transaction_ms=9_000).level == "note"
+    assert found(open_transactions=0, oldest_transaction_ms=None) == []
 
 
 def test_dead_letters_grow():

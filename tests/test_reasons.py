@@ -107,6 +107,33 @@ def test_a_blocked_handler():
     assert "consumerStatus -g G -i c0" in reason.command
 
 
+def test_a_handler_may_be_blocked():
+    """A message may rightly take seconds: a note, until a minute has passed."""
+    early = {"lag": 50, "in_hand": 32, "done_per_s": 0.0, "waits_ms": 9_000}
+    reason = why(group(queue(**early, still_ms=8_000), queue(1, owner="c1")))
+    assert (reason.level, reason.kind) == ("note", "blocked")
+    assert reason.say == (
+        "c0 finished nothing for 8.0 s, with 32 messages in hand: a slow or blocked "
+        "handler."
+    )
+    assert why(group(queue(**early, still_ms=6_900))).level == "ok"
+    late = early | {"waits_ms": 61_000}
+    assert why(group(queue(**late, still_ms=8_000))).level == "note"
+    assert why(group(queue(**late, still_ms=60_000))).level == "bad"
+
+
+def test_one_slow_client_and_a_hot_queue_are_warnings_within_the_first_minute():
+    slow = Client("c0", done_per_s=2.0), Client("c1", done_per_s=50.0)
+    for waits_ms, kind in ((6_900, "keeps-up"), (7_000, "slow-client")):
+        reason = why(group(queue(lag=50, waits_ms=waits_ms), clients=slow))
+        assert reason.kind == kind
+    assert reason.level == "warn"
+    rest = [queue(n, arriving_per_s=1.0) for n in range(1, 5)]
+    for waits_ms, kind in ((6_900, "keeps-up"), (7_000, "hot-queue")):
+        hot = queue(0, lag=50, waits_ms=waits_ms, arriving_per_s=50.0)
+        assert why(group(hot, *rest)).kind == kind
+
+
 def test_one_slow_client():
     slow = Client("c0", done_per_s=94.0)
     others = [Client(f"c{n}", done_per_s=1_600.0) for n in (1, 2, 3)]

@@ -75,7 +75,7 @@ def _show(findings: list[Finding], seconds: float, *, as_json: bool) -> None:
         return
     width = max((len(each.subject) for each in findings), default=0)
     for each in findings:
-        mark = "PROBLEM" if each.is_problem else "ok"
+        mark = "PROBLEM" if each.is_problem else "note" if each.remedy else "ok"
         click.echo(f"{mark:7}  {each.subject:{width}}  {escaped(each.text)}")
         if each.remedy:
             click.echo(f"         -> {each.remedy}")

@@ -7,15 +7,19 @@ queue, offset), failed or warned (error), or done (count).
 
 send: messages `first` … first + COUNT - 1; `mode` sync, async, oneway, batch (tens) or
 orderly (number modulo `queues`); `size` of the bodies; `vip` uses the fast port.
-`delay` is a level. Java and Go have the mode transaction: numbers divisible by 3 are
-committed, the next rolled back, of the third the outcome is told when asked. Java also
-has the mode request.
-Both take a `namespace`; Java takes `binary` headers and heartbeats of form `v2`.
+`delay` is a level. Java and Go wait `pause` ms after each (sync, Go also orderly).
+Java and Go have the mode transaction: numbers divisible by 3 are committed, the next
+rolled back, of the third the outcome is told when asked. Java also has the mode
+request. Both take a `namespace`; Java takes `binary` headers and heartbeats of form
+`v2`.
 push: until standard input ends; `group`, `instance`, `tags`, `model`, `order`,
 `heartbeat` interval in ms (Java); the first `fail` times of each message fail, of `max`
-in all. Java and Go have `sql`, Java `reply`. With `timed` (Java, Go, pip) no
-message is reported: bodies begin with the sender's monotonic clock, and `done` has
-count, p50 and p99 of how much later messages came, the first `timed` of them left out.
+in all. With Java and Go `pace` names a file: while it is there and empty, handlers wait
+and checks of transactions answer that nobody knows; with a number in it each message
+takes so many ms, in `threads` at once. Java and Go have `sql`, Java `reply`. With
+`timed` (Java, Go, pip) no message is reported: bodies begin with the sender's monotonic
+clock, and `done` has count, p50 and p99 of how much later messages came, the first
+`timed` of them left out.
 pull: COUNT messages from `offset` on in each of `queues` queues of `broker`; Java reads
 the `total` before it seeks.
 """

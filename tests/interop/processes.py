@@ -17,11 +17,16 @@ READY = re.compile(r"ready (?:(?:broker=(\S+) address|container)=(\S+) )?namesrv
 
 
 class Server:
-    """`python -m rmq broker` or `namesrv`; ready when this object exists."""
+    """`python -m rmq broker` or `namesrv`; ready when this object exists.
 
-    def __init__(self, *arguments: str, timeout_s: float = 20) -> None:
+    `inside`: a command that starts it.
+    """
+
+    def __init__(
+        self, *arguments: str, timeout_s: float = 20, inside: tuple[str, ...] = ()
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rmq", *arguments],
+            [*inside, sys.executable, "-m", "rmq", *arguments],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,8 +71,8 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Server]:
-    server = Server(*arguments)
+def serving(*arguments: str, inside: tuple[str, ...] = ()) -> Iterator[Server]:
+    server = Server(*arguments, inside=inside)
     try:
         yield server
     finally:

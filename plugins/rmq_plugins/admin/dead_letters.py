@@ -61,6 +61,7 @@ class DeadLetterHandler:
         perm = PERM_READ | PERM_WRITE
         self._broker.topics.ensure(retry, queues=settings.retry_queue_nums, perm=perm)
         counts = {"resent": 0, "looked": 0, "skipped": 0}
+        resent: set[int] = set()
         for offset in self._chosen(fields, dead):
             if counts["looked"] % MESSAGES_OF_A_TURN == 0:
                 self._broker.arrivals.flush()
@@ -80,7 +81,9 @@ class DeadLetterHandler:
                     f"{counts['resent']} were sent again, then {status.name}"
                 )
             counts["resent"] += 1
+            resent.add(offset)
         self._broker.arrivals.flush()
+        self._broker.watch.dead.settle(group, resent)
         return request.reply(body=msgspec.json.encode(counts))
 
     def _chosen(self, fields: dict[str, str], dead: str) -> Iterable[int]:

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rmq.broker.statistics import QUEUE_PUT_NUMS, SNDBCK_PUT_NUMS
-from rmq.broker.watch.progress import QueueProgress
+from rmq.broker.watch.progress import LEAST_RATE_MS, QueueProgress
 from rmq.findings import Picture
 from rmq.protocol.codes import LanguageCode
 from rmq.protocol.flags import PERM_READ
@@ -82,7 +82,10 @@ def _queues(
                     arriving_per_s=arriving, done_per_s=arriving,
                 )  # fmt: skip
                 continue
-            rate = known.arriving_per_s
+            rate, done = known.arriving_per_s, known.done_per_s
+            waits_ms = known.waits_ms(now_ms)
+            if done is None and waits_ms < LEAST_RATE_MS:
+                done = arriving  # nothing waited a moment ago
             yield QueueFacts(
                 topic=topic,
                 queue_id=queue_id,
@@ -92,9 +95,9 @@ def _queues(
                 in_hand=max(0, min(given, known.end) - known.offset),
                 owner=owner,
                 arriving_per_s=arriving if rate is None else rate,
-                done_per_s=known.done_per_s,
+                done_per_s=done,
                 still_ms=max(0, now_ms - known.still_since_ms) if known.lag else 0,
-                waits_ms=known.waits_ms(now_ms),
+                waits_ms=waits_ms,
             )
 
 
@@ -167,7 +170,7 @@ def take_picture(broker: "BrokerContext", watch: "Watch") -> Picture:
         now_ms=now_ms,
         refusal="" if refusal is None else refusal.text,
         disk=watch.growth.disk(broker, now_ms),
-        skews=watch.clocks.skews(),
+        skews=watch.clocks.skews(now_ms),
         open_transactions=asked,
         oldest_transaction_ms=max(0, now_ms - oldest_ms) if oldest_ms > 0 else None,
         dead_letters=watch.dead.of_hour(now_ms),

@@ -25,8 +25,8 @@ MAX_QUEUES: Final = 20_000
 PAIRS_AT_ONCE: Final = 256
 """Pairs that are passed over before the caller may pause: 0.1 ms."""
 
-LEAST_RATE_MS: Final = 8_000
-"""A rate is over this time at least."""
+LEAST_RATE_MS: Final = 6_000
+"""A rate is over this time at least: clients commit every 5 s."""
 
 MAX_MARKS: Final = 6
 

@@ -29,7 +29,7 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
     watch.growth.sample(broker, now_ms)
     watch.clocks.sample(broker, touched)
     yield
-    watch.dead.sample(touched, now_ms)
+    watch.dead.sample(broker, touched, now_ms)
     yield
     topics = {topic for topic, _ in touched}
     yield

@@ -68,6 +68,9 @@ class Watch:
         self.connection_count: Callable[[], int] = lambda: 0
         self._broker: BrokerContext | None = None
         self._since: dict[tuple[str, str], int] = {}
+        self._urgent: set[tuple[str, str]] = set()
+        """Problems of the last list that were more than notes."""
+
         self._set_by: dict[str, str] = {}
         self._looked_ms = -LOOKED_AT_MS
         self._wanted = trio.Event()
@@ -168,9 +171,15 @@ class Watch:
     def keep(self, found: "list[Problem]", now_ms: int) -> None:
         """Replace the list; each problem keeps the time when it was first seen."""
         keys = [(each.place, each.kind) for each in found[:MAX_SINCE]]
-        for each, key in zip(found, keys, strict=False):
-            if key not in self._since:
+        urgent = {
+            key: each
+            for each, key in zip(found, keys, strict=False)
+            if each.level != "note"
+        }
+        for key, each in urgent.items():
+            if key not in self._urgent:
                 self.events.problem(each)
+        self._urgent = set(urgent)
         self._since = {key: self._since.get(key, now_ms) for key in keys}
         self.problems = [
             msgspec.structs.replace(each, since_ms=self._since[each.place, each.kind])

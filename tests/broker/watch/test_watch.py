@@ -236,12 +236,77 @@ async def test_a_clock_that_is_ahead(incident):
     assert problem.say.endswith(" ahead.")
 
 
+async def test_a_clock_of_a_sender_that_is_gone_is_forgotten(incident):
+    incident.clock.ms -= 60_000
+    for _ in range(2):
+        await incident.send(1)
+        incident.watch.sample()
+    incident.pass_time(590)
+    assert "clock" in [each.kind for each in incident.watch.problems]
+    incident.pass_time(20)
+    assert "clock" not in [each.kind for each in incident.watch.problems]
+
+
+async def test_the_log_grows_lately(incident):
+    """Forecasts of minutes need seconds, forecasts of days ten minutes."""
+    body = bytes(100_000)
+    incident.broker.topics.ensure("T", queues=1, perm=6)
+    for _ in range(2):
+        for _ in range(10):
+            incident.broker.publish("T", body, queue_id=0)
+        incident.pass_time(10)
+    disk = incident.watch.growth.disk(incident.broker, incident.clock.now_ms())
+    assert disk.growth_per_hour is None
+    assert disk.lately_per_hour == pytest.approx(360 * 1_000_000, rel=0.1)
+    incident.pass_time(40)
+    disk = incident.watch.growth.disk(incident.broker, incident.clock.now_ms())
+    assert disk.lately_per_hour == 0
+
+
+async def test_a_note_is_no_event_until_it_is_more(incident):
+    client = await incident.client()
+    await incident.send(4)
+    await incident.pull(client, 0)
+    incident.commit(0)
+    incident.pass_time(20)
+    assert incident.kinds() == ["blocked"]
+    events = incident.watch.events.since(0)
+    assert "problem" not in [each.kind for each in events]
+    incident.pass_time(60)
+    (event,) = [e for e in incident.watch.events.since(0) if e.kind == "problem"]
+    assert "blocked handler" in event.say
+
+
+async def test_dead_letters_that_are_sent_again_are_no_problem(incident):
+    incident.broker.topics.ensure("%DLQ%G", queues=1, perm=6)
+    for number in range(6):
+        if number == 2:
+            incident.clock.ms += 3_700_000  # two of them are older than an hour
+        incident.broker.publish("%DLQ%G", b"x", queue_id=0)
+    incident.pass_time(10)
+    dead = incident.watch.dead
+    assert dead.of_hour(incident.clock.now_ms()) == [("G", 4)]
+    dead.settle("G", {0, 3})  # the oldest that counts is 2
+    assert dead.of_hour(incident.clock.now_ms()) == [("G", 4)]
+    dead.settle("G", {2, 3, 4})
+    assert dead.of_hour(incident.clock.now_ms()) == [("G", 1)]
+    dead.settle("G", {2, 3, 4, 5})
+    incident.pass_time(10)
+    assert incident.kinds() == []
+    incident.broker.publish("%DLQ%G", b"x", queue_id=0)
+    incident.pass_time(10)
+    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    assert problem.say == "1 message became dead letters in the last hour."
+
+
 async def test_dead_letters_of_an_hour(incident):
     incident.broker.topics.ensure("%DLQ%G", queues=1, perm=6)
     for _ in range(3):
         incident.broker.publish("%DLQ%G", b"x", queue_id=0)
     incident.pass_time(10)
     assert incident.kinds() == ["dead-letters"]
+    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    assert problem.say.startswith("3 messages became")
     incident.pass_time(3_700)
     assert incident.kinds() == []
 

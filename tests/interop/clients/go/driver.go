@@ -138,8 +138,31 @@ func digestOf(message *primitive.Message) string {
 	return hex.EncodeToString(digest.Sum(nil))
 }
 
+// pace is the number in the file of the option pace: 0 without the file, -1 if it is empty.
+func pace() int {
+	content, err := os.ReadFile(text("pace", ""))
+	if err != nil {
+		return 0
+	}
+	trimmed := strings.TrimSpace(string(content))
+	if trimmed == "" {
+		return -1
+	}
+	value, err := strconv.Atoi(trimmed)
+	check(err)
+	return value
+}
+
+func work() {
+	for pace() < 0 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	time.Sleep(time.Duration(pace()) * time.Millisecond)
+}
+
 // receive reports a message, or keeps how long after its sender's clock it came.
 func receive(message *primitive.MessageExt) {
+	work()
 	if text("timed", "") == "" {
 		sayReceived(message)
 		return
@@ -181,6 +204,9 @@ func (transactions) ExecuteLocalTransaction(message *primitive.Message) primitiv
 func (transactions) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
 	i := numberOf(&message.Message)
 	say(report{Event: "checked", Number: i})
+	if pace() < 0 {
+		return primitive.UnknowState
+	}
 	if i%3 == 1 {
 		return primitive.RollbackMessageState
 	}
@@ -233,6 +259,7 @@ func send() {
 	case "sync":
 		for i := first; i < first+count; i++ {
 			note(p, &sent, message(i))
+			time.Sleep(time.Duration(number("pause", 0)) * time.Millisecond)
 		}
 	case "async":
 		var waiting sync.WaitGroup
@@ -268,6 +295,7 @@ func send() {
 			made.Queue = &primitive.MessageQueue{Topic: topic, BrokerName: text("broker", ""),
 				QueueId: i % number("queues", 4)}
 			note(p, &sent, made)
+			time.Sleep(time.Duration(number("pause", 0)) * time.Millisecond)
 		}
 	}
 	check(p.Shutdown())
@@ -298,6 +326,7 @@ func push() {
 		consumer.WithConsumerOrder(isOrdered),
 		consumer.WithMaxReconsumeTimes(int32(number("max", -1))),
 		consumer.WithSuspendCurrentQueueTimeMillis(100*time.Millisecond),
+		consumer.WithConsumeGoroutineNums(number("threads", 20)),
 	)
 	check(err)
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tags", "*")}

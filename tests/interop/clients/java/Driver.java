@@ -1,6 +1,9 @@
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -91,8 +94,37 @@ public class Driver {
         say("{\"event\":\"failed\",\"error\":\"" + text + "\"}");
     }
 
+    /** Returns whether the file of the option `pace` is there without a number in it. */
+    static boolean isHeld() {
+        return OPTIONS.containsKey("pace") && pace() < 0;
+    }
+
+    /** The number in the file: 0 without the file, -1 if it is empty. */
+    static int pace() {
+        try {
+            String text = Files.readString(Path.of(option("pace", ""))).trim();
+            return text.isEmpty() ? -1 : Integer.parseInt(text);
+        } catch (NoSuchFileException gone) {
+            return 0;
+        } catch (Exception error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    static void work() {
+        try {
+            while (isHeld()) {
+                Thread.sleep(50);
+            }
+            Thread.sleep(OPTIONS.containsKey("pace") ? pace() : 0);
+        } catch (InterruptedException end) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     /** Reports a message, or keeps how long after its sender's clock it came. */
     static void receive(MessageExt message) {
+        work();
         if (!OPTIONS.containsKey("timed")) {
             sayReceived(message);
             return;
@@ -156,6 +188,7 @@ public class Driver {
             case "sync":
                 for (int i = first; i < first + count; i++) {
                     note(producer.send(message(i)), 1, sent);
+                    Thread.sleep(number("pause", 0));
                 }
                 break;
             case "async":
@@ -246,6 +279,8 @@ public class Driver {
             consumer.subscribe(topic, option("tags", "*"));
         }
         consumer.setMaxReconsumeTimes(number("max", -1));
+        consumer.setConsumeThreadMin(number("threads", 20));
+        consumer.setConsumeThreadMax(number("threads", 20));
         int failures = number("fail", 0);
         DefaultMQProducer replier = option("reply", "false").equals("true") ? replier() : null;
         if (option("order", "false").equals("true")) {
