@@ -30,12 +30,13 @@ from rmq_spark.exporter import (
     SparkRunner,
     find_end,
 )
+from rmq_spark.folder import folder_of
 from rmq_spark.follow import Follower, serve
-from rmq_spark.manifest import ExportLog, Manifest, Settings
+from rmq_spark.manifest import ExportLog, Manifest, Settings, escaped
 from rmq_spark.option_values import parse_bytes
 from rmq_spark.schema import EXPORTED
 from rmq_spark.session import start_session
-from rmq_spark.upkeep import status, vacuum
+from rmq_spark.upkeep import only_broker, status, vacuum
 
 FAILED: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)(ms|s|m|h)?")
@@ -62,12 +63,18 @@ def _seconds(value: str) -> float:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rmq-spark")
 def main() -> None:
-    """Export the log of a RocketMQ store to tables, each message exactly once."""
+    """Export the log of RocketMQ stores to tables, each message exactly once."""
 
 
 def _folder(_: click.Context, parameter: click.Parameter, value: str) -> str:
     if not value:
         raise click.BadParameter("give the path of a folder", param=parameter)
+    return value
+
+
+def _broker_name(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value in ("", ".", ".."):
+        raise click.BadParameter("give the name of a broker", param=parameter)
     return value
 
 
@@ -78,7 +85,7 @@ def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
             required=True,
             metavar="DIR",
             callback=_folder,
-            help="Folder of the export.",
+            help="Folder of the export, or s3://BUCKET/PREFIX.",
         ),
         click.option(
             "--store",
@@ -111,7 +118,8 @@ _EXPORTED = (
         "--broker-name",
         default="broker-a",
         show_default=True,
-        help="In names of files and in brokerName.",
+        callback=_broker_name,
+        help="Broker of the store: in names of files and in brokerName.",
     ),
     click.option("--columns", default=",".join(EXPORTED), help="Columns of the table."),
     click.option(
@@ -143,6 +151,14 @@ _EXPORTED = (
         "--allow-loss", is_flag=True, help="Continue if segments are missing."
     ),
     click.option("--skip-corrupt", is_flag=True, help="Skip damaged records."),
+    click.option(
+        "--single-writer",
+        is_flag=True,
+        help="Export to an object store without conditional writes.",
+    ),
+)
+_which_broker = click.option(
+    "--broker-name", help="Which broker of a table that has several."
 )
 
 
@@ -181,6 +197,11 @@ def _limits(given: dict[str, Any]) -> Limits:
         raise click.UsageError(
             "--report-as needs --broker, the broker that gets the reports"
         )
+    if given["single_writer"] and given["table_format"] == "delta":
+        raise click.UsageError(
+            "a Delta table needs a store with conditional writes, so --single-writer "
+            "is of no use"
+        )
     return Limits(
         given["batch_bytes"],
         given["split_bytes"],
@@ -188,6 +209,7 @@ def _limits(given: dict[str, Any]) -> Limits:
         given["broker"],
         given["allow_loss"],
         given["skip_corrupt"],
+        given["single_writer"],
     )
 
 
@@ -288,7 +310,7 @@ def follow_store(
     with _sentences():
         address = host_and_port(listen) if listen else None
         exporter = _exporter(given, limits)
-        with exporter.log.following():
+        with folder_of(given["out"]).following(escaped(given["broker_name"])):
             follower = Follower(
                 exporter,
                 interval_s=interval,
@@ -303,13 +325,19 @@ def follow_store(
 @_folders
 @_broker
 @_confirm_offset
+@_which_broker
 def show_status(
-    store: str, out: str, confirm_offset: int | None, broker: str | None
+    store: str,
+    out: str,
+    confirm_offset: int | None,
+    broker: str | None,
+    broker_name: str | None,
 ) -> None:
     """Show how far an export has come: lag in bytes, rows and seconds, as JSON."""
     with _sentences():
         limits = Limits(confirm_offset=confirm_offset, broker=broker)
-        click.echo(json.dumps(status(store, out, limits), indent=2))
+        seen = status(store, out, limits, broker_name)
+        click.echo(json.dumps(seen, indent=2))
 
 
 @main.command()
@@ -331,7 +359,7 @@ def forget(broker: str, report_as: str) -> None:
     required=True,
     metavar="DIR",
     callback=_folder,
-    help="Folder of the export.",
+    help="Folder of the export, or s3://BUCKET/PREFIX.",
 )
 @click.option(
     "--older-than-hours",
@@ -351,14 +379,16 @@ def remove_orphans(out: str, older_than_hours: float) -> None:
 
 @main.command()
 @_folders
-def optimize(store: str, out: str) -> None:
+@_which_broker
+def optimize(store: str, out: str, broker_name: str | None) -> None:
     """Merge the small files of past days.
 
     Until the next vacuum a plain reader of the folder sees both old and new files; a
     reader of the manifests sees each row once.
     """
     with _sentences():
-        last = ExportLog(out).last()
+        folder = folder_of(out)
+        last = ExportLog(folder, only_broker(folder, broker_name) or "").last()
         if last is None:
             click.echo(f"{out} has no export", err=True)
             return

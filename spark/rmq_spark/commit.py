@@ -4,26 +4,30 @@ rmq's own manifest is the position of every export.  A committer for a table for
 before the manifest is written and under its lock, and does nothing for a batch that it
 has already committed: a kill between the two leads to the same batch again.
 
-The lock holds on one host.  Exporters on two hosts can have the same plan, so a commit
-names the state of the table in which it has not found its batch, and fails if another
-one came between.  Then the committer looks again before it repeats anything.
+The lock holds on one host.  Exporters on two hosts can have the same plan, and several
+brokers may fill one table, so a commit names the state of the table in which it has not
+found its batch, and fails if another one came between.  Then the committer looks again
+before it repeats anything.  A table knows the newest batch of each broker: Delta as the
+application `rmq-follow:<broker>`, Iceberg in its property `rmq.<broker>.seq`.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from rmq.errors import ConfigError, StoreError
-from rmq_spark.manifest import FOLDER, DataFile, Manifest
+from rmq_spark.folder import MANIFESTS, Folder
+from rmq_spark.manifest import DataFile, Manifest, Settings
+from rmq_spark.pauses import pause_s
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
-_APP: Final = "rmq-export"
-_SEQ: Final = "rmq.seq"
+_S3: Final = "s3://"
+_CATALOG: Final = "rmq"
 _END: Final = "rmq.end"
 _RETRIES: Final = "commit.retry.num-retries"
 MAX_ATTEMPTS: Final = 10
@@ -54,16 +58,20 @@ def _commit_once(
         except lost as error:
             if not left:
                 raise StoreError(
-                    f"other writers of the table were faster {MAX_ATTEMPTS} times: "
-                    f"{error}; the batch is not part of the table, run the export again"
+                    f"other writers of the table were faster {MAX_ATTEMPTS} times, or "
+                    f"its catalog does not answer: {error}; the batch is not part of "
+                    "the table, run the export again"
                 ) from error
+            # several brokers that meet again and again would use up their attempts
+            time.sleep(pause_s(MAX_ATTEMPTS - left))
 
 
 class DeltaCommitter:
     """Registers the files with deltalake; the batch is an application transaction."""
 
-    def __init__(self, out: str | Path, schema: pa.Schema) -> None:
-        self._out = str(out)
+    def __init__(self, folder: Folder, broker_name: str, schema: pa.Schema) -> None:
+        self._url = folder.url
+        self._app = f"rmq-follow:{broker_name}"
         fields = [field for field in schema if field.name != "topic"]
         self._schema = pa.schema(
             [*fields, pa.field("topic", pa.string()), pa.field("dt", pa.string())]
@@ -79,7 +87,7 @@ class DeltaCommitter:
         from deltalake import CommitProperties, Transaction
 
         table = self._table()
-        done = table.transaction_version(_APP)
+        done = table.transaction_version(self._app)
         if not manifest.added or (done is not None and done >= manifest.seq):
             return
         table.create_write_transaction(
@@ -89,7 +97,7 @@ class DeltaCommitter:
             partition_by=["topic", "dt"],
             commit_properties=CommitProperties(
                 custom_metadata={_END: str(manifest.end)},
-                app_transactions=[Transaction(_APP, manifest.seq)],
+                app_transactions=[Transaction(self._app, manifest.seq)],
             ),
         )
 
@@ -97,7 +105,7 @@ class DeltaCommitter:
         from deltalake import DeltaTable
 
         return DeltaTable.create(
-            self._out, self._schema, partition_by=["topic", "dt"], mode="ignore"
+            self._url, self._schema, partition_by=["topic", "dt"], mode="ignore"
         )
 
 
@@ -121,14 +129,21 @@ def _add_action(file: DataFile) -> Any:  # noqa: ANN401 - of an extra
 
 
 class IcebergCommitter:
-    """Adds the files with pyiceberg, in a catalog beside the data."""
+    """Adds the files with pyiceberg.
 
-    def __init__(self, out: str | Path, schema: pa.Schema) -> None:
-        self._out = Path(out).resolve()
+    On a disk the catalog is beside the data.  A catalog in an object store is not
+    possible: there pyiceberg's own configuration says where the catalog `rmq` is.
+    """
+
+    def __init__(self, folder: Folder, broker_name: str, schema: pa.Schema) -> None:
+        is_url = folder.url.startswith(_S3)
+        self._location = folder.url if is_url else f"file://{folder.url}"
+        self._database = None if is_url else f"{folder.url}/{MANIFESTS}/iceberg.db"
+        self._seq = f"rmq.{broker_name}.seq"
         self._schema = schema
 
     def commit(self, manifest: Manifest) -> None:
-        """Add the files in one snapshot, unless the table has this one already."""
+        """Add the files in one snapshot, unless the table has them already."""
         from pyiceberg.exceptions import CommitFailedException
         from sqlalchemy.exc import DBAPIError
 
@@ -138,31 +153,28 @@ class IcebergCommitter:
 
     def _attempt(self, manifest: Manifest) -> None:
         table = self._table()
-        done = [
-            int(snapshot.summary.additional_properties.get(_SEQ, -1))
-            for snapshot in table.snapshots()
-            if snapshot.summary is not None
-        ]
-        if not manifest.added or max(done, default=-1) >= manifest.seq:
+        done = int(table.properties.get(self._seq, -1))
+        if not manifest.added or done >= manifest.seq:
             return
-        table.add_files(
-            [f"file://{self._out / file.path}" for file in manifest.added],
-            snapshot_properties={_SEQ: str(manifest.seq), _END: str(manifest.end)},
-        )
+        # an older snapshot may be expired by others, a property is not
+        with table.transaction() as transaction:
+            transaction.add_files(
+                [f"{self._location}/{file.path}" for file in manifest.added],
+                snapshot_properties={
+                    self._seq: str(manifest.seq),
+                    _END: str(manifest.end),
+                },
+                check_duplicate_files=False,
+            )
+            transaction.set_properties({self._seq: str(manifest.seq)})
 
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        catalog = SqlCatalog(
-            "rmq",
-            uri=f"sqlite:///{self._out / FOLDER / 'iceberg.db'}",
-            warehouse=f"file://{self._out}",
-        )
+        catalog = self._catalog()
         catalog.create_namespace_if_not_exists("rmq")
         table = catalog.create_table_if_not_exists(
             "rmq.messages",
             self._schema,
-            location=f"file://{self._out}",
+            location=self._location,
             properties={_RETRIES: "0"},
         )
         if table.properties.get(_RETRIES) != "0":
@@ -171,9 +183,34 @@ class IcebergCommitter:
                 transaction.set_properties({_RETRIES: "0"})
         return table
 
+    def _catalog(self) -> Any:  # noqa: ANN401 - of an extra
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.catalog.sql import SqlCatalog
 
-def committer_of(table_format: str, out: str | Path, schema: pa.Schema) -> Committer:
+        if self._database is not None:
+            return SqlCatalog(
+                _CATALOG,
+                uri=f"sqlite:///{self._database}",
+                warehouse=self._location,
+            )
+        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+        try:
+            return load_catalog(
+                _CATALOG,
+                warehouse=self._location,
+                **({"s3.endpoint": endpoint} if endpoint else {}),
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"an Iceberg table in {self._location} needs a catalog: tell pyiceberg "
+                f"where the one called {_CATALOG} is, for example by "
+                "PYICEBERG_CATALOG__RMQ__URI=sqlite:////var/lib/rmq/iceberg.db"
+            ) from error
+
+
+def committer_of(settings: Settings, folder: Folder, schema: pa.Schema) -> Committer:
     """The committer of a format; a sentence says which extra is missing."""
+    table_format = settings.table_format
     if table_format == "parquet":
         return ParquetCommitter()
     package = {"delta": "deltalake", "iceberg": "pyiceberg"}.get(table_format)
@@ -186,7 +223,7 @@ def committer_of(table_format: str, out: str | Path, schema: pa.Schema) -> Commi
             f"format {table_format} needs {package}: pip install 'rmq[{table_format}]'"
         ) from error
     kind = DeltaCommitter if table_format == "delta" else IcebergCommitter
-    return kind(out, schema)
+    return kind(folder, settings.broker_name, schema)
 
 
 def check_mergeable(table_format: str, files: Sequence[DataFile]) -> None:

@@ -1,22 +1,18 @@
 """The worker's side of an export: one range of the log becomes files.
 
 A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`, named after a
-range of a log that never changes: a second writer writes the same rows.  It is
-written under a hidden name of its own, synced, linked to its name, and its folder
-synced.  Nothing replaces a file: tables know its size.  The writer that comes second
-takes the file that is there if it has the same rows, and refuses another one.
+range of a log that never changes: a second writer writes the same rows.  Nothing
+replaces a file: tables know its size.  The writer that comes second takes the file that
+is there if it has the same rows, and refuses another one.
 """
 
 import contextlib
-import filecmp
 import os
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,9 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmq.errors import StoreError
-from rmq.files import sync_directory
 from rmq_spark.commit_log import LostData
-from rmq_spark.manifest import DataFile, Settings, link_once, writer_name
+from rmq_spark.folder import Draft, Folder, folder_of
+from rmq_spark.manifest import DataFile, Settings, escaped
 from rmq_spark.options import Options
 from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import columns_of
@@ -38,7 +34,6 @@ MAX_OPEN_FILES: Final = 512
 """Topics and days that one range may have; more need more descriptors."""
 _MAX_NAME: Final = 255
 _EPOCH: Final = date(1970, 1, 1).toordinal()
-_ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
 _NEEDED: Final = ("topic", "storeTimestamp", "physicalOffset", "queueId", "queueOffset")
 _PLAIN: Final = frozenset({"body", "keys", "msgId", "offsetMsgId", "properties"})
 """Columns whose values hardly repeat: a dictionary would only cost."""
@@ -52,6 +47,12 @@ class ExportJob:
     settings: Settings
     skip_corrupt: bool = False
     allow_loss: bool = False
+    single_writer: bool = False
+
+    @property
+    def folder(self) -> Folder:
+        """The folder, as the process of a worker has it."""
+        return folder_of(self.out, single_writer=self.single_writer)
 
     @property
     def reading(self) -> Reading:
@@ -109,7 +110,7 @@ def export_range(job: ExportJob, part: SegmentRange) -> Exported:
     except LostData:
         if not job.allow_loss:
             raise
-        return Exported(_adopt(job, name), (part.start, part.end))
+        return Exported(adopted(job.folder, {name}), (part.start, part.end))
     except OSError as error:
         raise StoreError(
             f"cannot write {error.filename or job.out}: {error.strerror or error}; "
@@ -137,7 +138,7 @@ def _count(
 
 def range_name(broker_name: str, start: int, end: int) -> str:
     """The name of the files of a range."""
-    return f"{_escaped(broker_name)}-{start:020d}-{end:020d}.parquet"
+    return f"{escaped(broker_name)}-{start:020d}-{end:020d}.parquet"
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
@@ -171,19 +172,17 @@ def _day(number: int) -> str:
 
 
 class _FileWriter:
-    """One file under its hidden name."""
+    """One file, a draft until it is finished."""
 
     def __init__(self, job: ExportJob, topic: str, day: str, name: str) -> None:
-        folder = f"topic={_escaped(topic)}/dt={day}"
-        self._file = DataFile(f"{folder}/{name}", topic, day, 0, 0, -1, -1, -1, -1, {})
-        self._out = Path(job.out)
-        self._folder = self._out / folder
-        self._final = self._folder / name
-        self._draft = self._folder / f".{name}.{writer_name()}.tmp"
+        path = f"topic={escaped(topic)}/dt={day}/{name}"
+        self._file = DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {})
+        self._folder = job.folder
+        self._draft: Draft | None = None
         self._keeps_topic = job.keeps_topic
         self._writer: pq.ParquetWriter | None = None
         self._summary = _Summary()
-        if len(os.fsencode(f"topic={_escaped(topic)}")) > _MAX_NAME:
+        if len(os.fsencode(f"topic={escaped(topic)}")) > _MAX_NAME:
             raise StoreError(f"topic {topic[:40]}... is too long for a folder name")
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -191,19 +190,18 @@ class _FileWriter:
         if not self._keeps_topic:
             rows = rows.drop_columns(["topic"])
         if self._writer is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._writer = _parquet_writer(self._draft, rows.schema)
+            self._draft = self._folder.draft(self._file.path)
+            self._writer = _parquet_writer(self._draft.target, rows.schema)
         self._writer.write_batch(rows)
 
     def finish(self) -> DataFile:
-        """Close, sync, and give the file its name."""
-        assert self._writer is not None, "a file is made by its first rows"
+        """Close the draft, and give it its name."""
+        assert self._draft is not None, "a file is made by its first rows"
+        assert self._writer is not None, "it is finished once"
         self._writer.close()
         self._writer = None
-        _create(self._draft, self._final)
-        for folder in (self._folder, self._folder.parent, self._out):
-            sync_directory(folder)
-        return self._summary.of(self._file, self._final.stat().st_size)
+        _create(self._folder, self._draft, self._file.path)
+        return self._summary.of(self._file, self._folder.size(self._file.path))
 
     def abandon(self) -> None:
         """Remove what was not finished."""
@@ -211,7 +209,8 @@ class _FileWriter:
             # the error that led here is the one to tell
             with contextlib.suppress(OSError):
                 self._writer.close()
-        self._draft.unlink(missing_ok=True)
+        if self._draft is not None:
+            self._draft.discard()
 
 
 class _Summary:
@@ -253,18 +252,23 @@ class _Summary:
         )
 
 
-def describe(out: str, path: str) -> DataFile:
+def describe(folder: Folder, path: str) -> DataFile:
     """The entry of an existing file, from its rows."""
     topic, day = (unquote(part.partition("=")[2]) for part in path.split("/")[:2])
     summary = _Summary()
     columns = ["storeTimestamp", "physicalOffset", "queueId", "queueOffset"]
-    full = Path(out) / path
-    with pq.ParquetFile(full) as file:
+    with pq.ParquetFile(folder.open(path)) as file:
         for batch in file.iter_batches(columns=columns):
             summary.add(batch)
     return summary.of(
-        DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {}), full.stat().st_size
+        DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {}), folder.size(path)
     )
+
+
+def adopted(folder: Folder, names: Collection[str]) -> list[DataFile]:
+    """The entries of the files of these names, in any topic and day."""
+    paths = [found.path for found in folder.data_files()]
+    return [describe(folder, p) for p in paths if p.rpartition("/")[2] in names]
 
 
 def merged_name(paths: list[str]) -> str:
@@ -275,40 +279,35 @@ def merged_name(paths: list[str]) -> str:
     return f"{folder}/{start}-{end}"
 
 
-def merge_files(out: str, target: str, sources: list[str]) -> DataFile:
+def merge_files(folder: Folder, target: str, sources: list[str]) -> DataFile:
     """Write the rows of files of one topic and day to one file."""
-    root = Path(out)
-    final = root / target
-    draft = final.with_name(f".{final.name}.{writer_name()}.tmp")
+    draft = folder.draft(target)
     try:
-        with pq.ParquetFile(root / sources[0]) as first:
+        with pq.ParquetFile(folder.open(sources[0])) as first:
             schema = first.schema_arrow
-        with _parquet_writer(draft, schema) as writer:
+        with _parquet_writer(draft.target, schema) as writer:
             for source in sources:
-                with pq.ParquetFile(root / source) as file:
+                with pq.ParquetFile(folder.open(source)) as file:
                     for batch in file.iter_batches(BATCH_ROWS):
                         writer.write_batch(batch)
-        _create(draft, final)
-        sync_directory(final.parent)
+        _create(folder, draft, target)
     finally:
-        draft.unlink(missing_ok=True)
-    return describe(out, target)
+        draft.discard()
+    return describe(folder, target)
 
 
-def _create(draft: Path, final: Path) -> None:
+def _create(folder: Folder, draft: Draft, path: str) -> None:
     """Give a draft its name, unless a file with the same rows has it."""
-    if not link_once(draft, final) and not _has_same_rows(draft, final):
+    if not draft.publish() and not _has_same_rows(draft.open(), folder.open(path)):
         raise StoreError(
-            f"{final} exists and has other rows than the log: it is of another store, "
-            "or was changed; remove it, or export to another folder"
+            f"{folder.name}/{path} exists and has other rows than the log: it is of "
+            "another store, or was changed; remove it, or export to another folder"
         )
-    draft.unlink()
+    draft.discard()
 
 
-def _has_same_rows(draft: Path, final: Path) -> bool:
-    """Compare the bytes, then the columns: other versions of pyarrow write others."""
-    if filecmp.cmp(draft, final, shallow=False):
-        return True
+def _has_same_rows(draft: Any, final: Any) -> bool:  # noqa: ANN401 - paths or files
+    """Compare the columns: other versions of pyarrow write other bytes."""
     try:
         with pq.ParquetFile(draft) as ours, pq.ParquetFile(final) as theirs:
             return ours.schema_arrow.equals(theirs.schema_arrow) and all(
@@ -319,19 +318,16 @@ def _has_same_rows(draft: Path, final: Path) -> bool:
         return False
 
 
-def _parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def _parquet_writer(
+    target: Any,  # noqa: ANN401 - a path or a file
+    schema: pa.Schema,
+) -> pq.ParquetWriter:
     return pq.ParquetWriter(
-        str(path),
+        target,
         schema,
         compression="snappy",
         use_dictionary=[n for n in schema.names if n not in _PLAIN],
     )
-
-
-def _adopt(job: ExportJob, name: str) -> list[DataFile]:
-    """Files of a removed range, written by an earlier run."""
-    found = sorted(Path(job.out).glob(f"topic=*/dt=*/{name}"))
-    return [describe(job.out, p.relative_to(job.out).as_posix()) for p in found]
 
 
 def _ends(values: pa.Array) -> list[int]:
@@ -345,8 +341,3 @@ def _check_count(count: int, part: SegmentRange) -> None:
             f"the log from {part.start} to {part.end} has more than {MAX_OPEN_FILES} "
             "topics and days: export with a smaller --split-bytes"
         )
-
-
-def _escaped(name: str) -> str:
-    """As Hive does, so that any reader of partitioned folders finds the name again."""
-    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", name)

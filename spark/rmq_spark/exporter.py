@@ -27,12 +27,13 @@ from rmq_spark.commit_log import LostData, Segment
 from rmq_spark.export import (
     Exported,
     ExportJob,
-    describe,
+    adopted,
     export_range,
     merge_files,
     merged_name,
     range_name,
 )
+from rmq_spark.folder import folder_of
 from rmq_spark.manifest import (
     DataFile,
     ExportLog,
@@ -43,6 +44,7 @@ from rmq_spark.manifest import (
     MergePlan,
     Plan,
     Settings,
+    brokers_of,
     differences,
 )
 from rmq_spark.plan import SegmentRange
@@ -99,13 +101,15 @@ class Limits:
     broker: str | None = None
     allow_loss: bool = False
     skip_corrupt: bool = False
+    single_writer: bool = False
+    """Nobody else writes to an object store without conditional writes."""
 
 
 DEFAULT_LIMITS: Final = Limits()
 
 
 class Exporter:
-    """Exports one store to one folder."""
+    """Exports one store to one folder; other brokers may fill the same table."""
 
     def __init__(
         self,
@@ -115,9 +119,9 @@ class Exporter:
         runner: Runner,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self.log = ExportLog(out)
+        self._folder = folder_of(out, single_writer=limits.single_writer)
+        self.log = ExportLog(self._folder, settings.broker_name)
         self._store = Path(store).resolve()
-        self._out = Path(out).resolve()
         self._settings = settings
         self._runner = runner
         self._limits = limits
@@ -156,7 +160,7 @@ class Exporter:
             return None
         if self.log.pending() is not None:
             raise StoreError(
-                f"a batch of {self._out} is not finished: run the export first"
+                f"a batch of {self._folder.name} is not finished: run the export first"
             )
         files = self.log.files()
         check_mergeable(last.settings.table_format, list(files.values()))
@@ -174,12 +178,14 @@ class Exporter:
             merges=merges,
         )
         if not self.log.write_plan(plan):
-            raise StoreError(f"another exporter has begun a batch of {self._out}")
+            raise StoreError(
+                f"another exporter has begun a batch of {self._folder.name}"
+            )
         return self._run(plan)
 
     def _run(self, plan: Plan) -> Manifest:
         manifest = self._run_export(plan) if isinstance(plan, ExportPlan) else None
-        with self.log.committing():
+        with self._folder.committing():
             last = self.log.last()
             if last is not None and last.seq >= plan.seq:
                 return last
@@ -188,7 +194,7 @@ class Exporter:
                 manifest = self._run_merge(plan)
             assert manifest is not None, plan
             schema = arrow_schema(self._job(plan.settings).reading.columns)
-            committer_of(plan.settings.table_format, self._out, schema).commit(manifest)
+            committer_of(plan.settings, self._folder, schema).commit(manifest)
             self.log.write_manifest(manifest)
         return manifest
 
@@ -214,23 +220,17 @@ class Exporter:
     def _adopted(self, plan: ExportPlan, parts: list[SegmentRange]) -> list[DataFile]:
         """Files of removed ranges, written by a run that was killed."""
         there = {(part.start, part.end) for part in parts}
-        names = [
+        names = {
             range_name(plan.settings.broker_name, part.start, part.end)
             for part in plan.ranges
             if (part.start, part.end) not in there
-        ]
-        paths = chain.from_iterable(
-            self._out.glob(f"topic=*/dt=*/{name}") for name in names
-        )
-        return [
-            describe(str(self._out), path.relative_to(self._out).as_posix())
-            for path in sorted(paths)
-        ]
+        }
+        return adopted(self._folder, names) if names else []
 
     def _run_merge(self, plan: MergePlan) -> Manifest:
         added, removed = [], []
         for target, *sources in plan.merges:
-            added.append(merge_files(str(self._out), target, sources))
+            added.append(merge_files(self._folder, target, sources))
             removed += sources
         known = self.log.files()
         before = sum(known[path].rows for path in removed)
@@ -321,19 +321,29 @@ class Exporter:
                 )
 
     def _check_settings(self, last: Manifest | None) -> None:
-        if last is not None and last.settings != self._settings:
-            changed = differences(last.settings, self._settings)
+        begun = last.settings if last is not None else self._settings_of_others()
+        if begun is not None and begun != self._settings:
+            changed = differences(begun, self._settings)
             raise StoreError(
-                f"{self._out} was begun with {changed}: use the same options, or "
-                "another folder"
+                f"{self._folder.name} was begun with {changed}: use the same options, "
+                "or another folder"
             )
+
+    def _settings_of_others(self) -> Settings | None:
+        """What other brokers have filled the table with, as if it was this one."""
+        ours = self._settings.broker_name
+        for broker in brokers_of(self._folder):
+            other = ExportLog(self._folder, broker).last()
+            if other is not None:
+                return msgspec.structs.replace(other.settings, broker_name=ours)
+        return None
 
     def _check_end(self, start: int, end: int, exported: str) -> None:
         if end < start:
             raise StoreError(
-                f"the log of {self._store} ends at {end}, the export {self._out} has "
-                f"come to {start} in {exported}: the store was cut back, or is another "
-                "one"
+                f"the log of {self._store} ends at {end}, the export "
+                f"{self._folder.name} has come to {start} in {exported}: the store was "
+                "cut back, or is another one"
             )
 
     def _check_continues(self, made: Plan | Manifest, last: LastRecord | None) -> None:
@@ -344,14 +354,18 @@ class Exporter:
         data = commit_log.read_bytes(segments, last.offset, last.size)
         if data is None or zlib.crc32(data) != last.crc:
             raise StoreError(
-                f"the store {self._store} does not continue the export {self._out}: "
-                f"its record at {last.offset} is not the one seen in {made.store}; "
-                "the store was cut back, or is another one"
+                f"the store {self._store} does not continue the export "
+                f"{self._folder.name}: its record at {last.offset} is not the one "
+                f"seen in {made.store}; the store was cut back, or is another one"
             )
 
     def _job(self, settings: Settings) -> ExportJob:
         return ExportJob(
-            str(self._out), settings, self._limits.skip_corrupt, self._limits.allow_loss
+            self._folder.url,
+            settings,
+            self._limits.skip_corrupt,
+            self._limits.allow_loss,
+            self._limits.single_writer,
         )
 
 

@@ -1,9 +1,10 @@
-"""The log of an export: a folder of plans and manifests that only grows.
+"""The log of an export: plans and manifests of one broker, which only grow in number.
 
-`_rmq_manifest/<seq20>.plan` describes what batch `seq` will do, `<seq20>.json` what it
-has done.  Both are JSON of one object with a CRC of the rest in `crc`.  A file gets its
-name by `link`, which fails if the name is taken: the first of two exporters wins.
-Contents and folder are synced before and after.
+`_rmq_manifest/<broker>/<seq20>.plan` describes what batch `seq` will do, `<seq20>.json`
+what it has done.  Both are JSON of one object with a CRC of the rest in `crc`.  Of two
+exporters that create the same one the first wins.  Each broker of a table has a folder,
+so nobody waits for another broker.  `hint` has the number of an old manifest, from
+which a reader begins to list.
 
 Crash contract: a file under its final name is whole.  A plan without its manifest is
 run again, with the same ranges and names, by the next exporter; so a batch leaves
@@ -11,28 +12,27 @@ either only files of its plan, or its manifest.  Manifests follow one another:
 each one starts where the previous one ended.
 """
 
-import contextlib
-import fcntl
 import json
-import os
-import socket
-import uuid
+import re
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
 from rmq.errors import StoreError
-from rmq.files import sync_directory
+from rmq_spark.folder import MANIFESTS, Folder
 
-FOLDER: Final = "_rmq_manifest"
 FORMAT: Final = 1
 _PLAN: Final = ".plan"
 _DONE: Final = ".json"
-_MAX_NAME: Final = 100
-"""Characters of the name of a process in a file."""
+_HINT: Final = "hint"
+HINT_EVERY: Final = 64
+"""Batches: a listing from the hint on is one request."""
+READERS: Final = 16
+"""Manifests that are read at once: in an object store each takes a while."""
+_ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
 
 B = TypeVar("B", bound="Batch")
 
@@ -133,54 +133,71 @@ class Manifest(Batch, frozen=True, kw_only=True):
 
 
 class ExportLog:
-    """Plans and manifests of one output folder."""
+    """Plans and manifests of one broker in the folder of a table."""
 
-    def __init__(self, out: str | Path) -> None:
-        self.out = Path(out)
-        self._folder = self.out / FOLDER
+    def __init__(self, folder: Folder, broker_name: str) -> None:
+        self.folder = folder
+        self._chain = f"{MANIFESTS}/{escaped(broker_name)}"
+        self._known = ""
+        """The newest manifest that was seen: listings begin there."""
+        self._last: tuple[str, Manifest] | None = None
+        """It never changes, and each batch asks for it several times."""
 
     def prepare(self) -> None:
         """Make the folder; refuse one with other contents."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        names = os.listdir(self.out)
-        if names and FOLDER not in names:
+        self.folder.prepare()
+        old = [name for name in self.folder.names(MANIFESTS) if name.endswith(_DONE)]
+        if old:
             raise StoreError(
-                f"{self.out} is neither empty nor an export of rmq-spark: choose a "
-                "folder of its own"
+                f"{self.folder.name} was begun by an older rmq-spark: move the plans "
+                f"and manifests of {MANIFESTS} to {self._chain}, or choose another "
+                "folder"
             )
-        self._folder.mkdir(exist_ok=True)
-        sync_directory(self.out)
 
     def last(self) -> Manifest | None:
         """The newest manifest."""
-        done = self._numbers(_DONE)
-        return self._manifest(done[-1]) if done else None
+        name = self._last_name()
+        if not name:
+            return None
+        if self._last is None or self._last[0] != name:
+            self._last = name, self._read(name, Manifest)
+        return self._last[1]
 
     def pending(self) -> Plan | None:
         """The plan that has no manifest yet."""
-        plans, done = self._numbers(_PLAN), self._numbers(_DONE)
-        number = done[-1] + 1 if done else 0
-        if number not in plans:
+        done = self._last_name()
+        name = _name(_number(done) + 1 if done else 0, _PLAN)
+        if not self.folder.has(f"{self._chain}/{name}"):
             return None
         # mypy knows no union as a type
-        return self._read(number, _PLAN, Plan)  # type: ignore[arg-type]
+        return self._read(name, Plan)  # type: ignore[arg-type]
 
-    def manifests(self) -> list[Manifest]:
-        """All manifests; a missing one, or one that does not follow, is an error."""
-        found = [self._manifest(number) for number in self._numbers(_DONE)]
+    def manifests(self, last: int | None = None) -> list[Manifest]:
+        """All manifests, or those up to `last`.
+
+        A missing one, or one that does not follow, is an error.
+        """
+        names = [n for n in self.folder.names(self._chain) if _is(n, _DONE)]
+        if last is not None:
+            names = [name for name in names if _number(name) <= last]
+        with ThreadPoolExecutor(READERS) as pool:
+            found = list(pool.map(lambda name: self._read(name, Manifest), names))
         for index, manifest in enumerate(found):
             before = found[index - 1].end if index else manifest.start
             if manifest.seq != index or manifest.start != before:
                 raise StoreError(
-                    f"{self._path(manifest.seq, _DONE)} does not follow the previous "
-                    "one: a manifest was removed or changed"
+                    f"{self._path(_name(manifest.seq, _DONE))} does not follow the "
+                    "previous one: a manifest was removed or changed"
                 )
         return found
 
-    def files(self) -> dict[str, DataFile]:
-        """The files that are part of the table, by path."""
+    def files(self, last: int | None = None) -> dict[str, DataFile]:
+        """The files of this broker that are part of the table, by path.
+
+        With `last`: that were part of it after that batch.
+        """
         files: dict[str, DataFile] = {}
-        for manifest in self.manifests():
+        for manifest in self.manifests(last):
             for path in manifest.removed:
                 files.pop(path, None)
             files.update((file.path, file) for file in manifest.added)
@@ -188,56 +205,42 @@ class ExportLog:
 
     def write_plan(self, plan: Plan) -> bool:
         """Publish a plan; False if somebody else has taken its number."""
-        return self._publish(plan.seq, _PLAN, plan)
+        return self._publish(_name(plan.seq, _PLAN), plan)
 
     def write_manifest(self, manifest: Manifest) -> bool:
         """Publish a manifest; False if somebody else has taken its number."""
-        return self._publish(manifest.seq, _DONE, manifest)
+        name = _name(manifest.seq, _DONE)
+        if not self._publish(name, manifest):
+            return False
+        if manifest.seq % HINT_EVERY == HINT_EVERY - 1:
+            self.folder.replace(f"{self._chain}/{_HINT}", name.encode())
+        return True
 
-    @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
-        """Held while a batch becomes part of the table; one exporter at a time."""
-        with (self._folder / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def _last_name(self) -> str:
+        """The name of the newest manifest; empty if there is none."""
+        known = self._known or self._hint()
+        for name in self.folder.names(self._chain, known):
+            if _is(name, _DONE):
+                known = name
+        self._known = known
+        return known
 
-    @contextlib.contextmanager
-    def following(self) -> Iterator[None]:
-        """Held by a service that fills the table; one at a time on this host."""
-        self.prepare()
-        with (self._folder / "follower").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                raise StoreError(
-                    f"{self.out} is filled by another rmq-spark follow, process "
-                    f"{file.read(_MAX_NAME)}: stop that one, or choose another folder"
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
-
-    def _manifest(self, number: int) -> Manifest:
-        return self._read(number, _DONE, Manifest)
-
-    def _numbers(self, suffix: str) -> list[int]:
-        if not self._folder.is_dir():
-            return []
-        return sorted(
-            int(path.stem)
-            for path in self._folder.iterdir()
-            if path.suffix == suffix and path.stem.isdecimal()
-        )
-
-    def _path(self, number: int, suffix: str) -> Path:
-        return self._folder / f"{number:020d}{suffix}"
-
-    def _read(self, number: int, suffix: str, kind: type[B]) -> B:
-        path = self._path(number, suffix)
+    def _hint(self) -> str:
         try:
-            values: dict[str, Any] = json.loads(path.read_text())
+            name = self.folder.read(f"{self._chain}/{_HINT}").decode("ascii", "replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        is_there = _is(name, _DONE) and self.folder.has(f"{self._chain}/{name}")
+        return name if is_there else ""
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder.name}/{self._chain}/{name}"
+
+    def _read(self, name: str, kind: type[B]) -> B:
+        path = self._path(name)
+        try:
+            text = self.folder.read(f"{self._chain}/{name}")
+            values: dict[str, Any] = json.loads(text)
             crc, version = values.pop("crc"), values.pop("format")
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise StoreError(f"{path} cannot be read: {error}") from error
@@ -248,35 +251,42 @@ class ExportLog:
             )
         return msgspec.convert(values, kind)
 
-    def _publish(self, number: int, suffix: str, batch: Batch) -> bool:
+    def _publish(self, name: str, batch: Batch) -> bool:
         values = msgspec.to_builtins(batch)
         text = json.dumps(
             values | {"format": FORMAT, "crc": _crc(values)}, ensure_ascii=False
         )
-        final = self._path(number, suffix)
-        draft = final.with_name(f"{final.name}.{writer_name()}.tmp")
-        try:
-            draft.write_text(text)
-            return link_once(draft, final)
-        finally:
-            draft.unlink(missing_ok=True)
-            sync_directory(self._folder)
+        return self.folder.create(f"{self._chain}/{name}", text.encode())
 
 
-def link_once(draft: Path, final: Path) -> bool:
-    """Sync a draft and give it a second name; False if that name is taken."""
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, final)
-    except FileExistsError:
-        return False
-    return True
+def brokers_of(folder: Folder) -> list[str]:
+    """The brokers that a table has messages from."""
+    return [unquote(name) for name in folder.folders(MANIFESTS)]
 
 
-def writer_name() -> str:
-    """A name that no other writer uses, for drafts."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+def table_files(folder: Folder) -> dict[str, DataFile]:
+    """The files that are part of a table, of all its brokers, by path."""
+    files: dict[str, DataFile] = {}
+    for broker in brokers_of(folder):
+        files |= ExportLog(folder, broker).files()
+    return files
+
+
+def escaped(name: str) -> str:
+    """As Hive does, so that any reader of partitioned folders finds the name again."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", name)
+
+
+def _name(number: int, suffix: str) -> str:
+    return f"{number:020d}{suffix}"
+
+
+def _number(name: str) -> int:
+    return int(name[:20])
+
+
+def _is(name: str, suffix: str) -> bool:
+    return name[:20].isdecimal() and name[20:] == suffix
 
 
 def _crc(values: dict[str, Any]) -> int:

@@ -10,41 +10,68 @@ from rmq_spark import commit_log
 from rmq_spark.commit_log import Segment
 from rmq_spark.export import range_name
 from rmq_spark.exporter import DEFAULT_LIMITS, Limits, find_end
-from rmq_spark.manifest import FOLDER, ExportLog, ExportPlan, MergePlan
+from rmq_spark.folder import Folder, folder_of
+from rmq_spark.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
 
 _HOUR_S: Final = 3600
 
 
 def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]:
     """Remove files that no manifest and no plan has; return what was removed."""
-    log, root = ExportLog(out), Path(out)
-    if not (root / FOLDER).is_dir():
-        raise StoreError(f"{root} has no export")
-    kept = set(log.files())
-    plan = log.pending()
-    names = set()
-    if isinstance(plan, MergePlan):
-        kept.update(merge[0] for merge in plan.merges)
-    if isinstance(plan, ExportPlan):
-        broker = plan.settings.broker_name
-        names = {range_name(broker, part.start, part.end) for part in plan.ranges}
+    folder = folder_of(out)
+    kept: set[str] = set()
+    names: set[str] = set()
+    brokers = brokers_of(folder)
+    if not brokers:
+        raise StoreError(f"{folder.name} has no export")
+    for broker in brokers:
+        log = ExportLog(folder, broker)
+        # the plan first: its manifest may appear between the two
+        plan = log.pending()
+        kept.update(log.files())
+        if isinstance(plan, MergePlan):
+            kept.update(merge[0] for merge in plan.merges)
+        if isinstance(plan, ExportPlan):
+            names.update(
+                range_name(broker, part.start, part.end) for part in plan.ranges
+            )
     removed = []
-    for path in sorted(root.glob("topic=*/dt=*/*")):
-        relative = path.relative_to(root).as_posix()
-        is_ours = path.name.endswith((".parquet", ".tmp"))
-        if not is_ours or relative in kept or path.name in names:
+    for path, changed_s in folder.data_files():
+        name = path.rpartition("/")[2]
+        is_ours = name.endswith((".parquet", ".tmp"))
+        if not is_ours or path in kept or name in names:
             continue
-        if path.stat().st_mtime < now - older_than_hours * _HOUR_S:
-            path.unlink()
-            removed.append(relative)
+        if changed_s < now - older_than_hours * _HOUR_S:
+            folder.remove(path)
+            removed.append(path)
     return removed
 
 
+def only_broker(folder: Folder, broker_name: str | None) -> str | None:
+    """The broker that is meant: the named one, or the only one; None: there is none."""
+    brokers = brokers_of(folder)
+    if broker_name is None and len(brokers) > 1:
+        raise StoreError(
+            f"{folder.name} has messages of {', '.join(brokers)}: say which one, "
+            "--broker-name"
+        )
+    if broker_name is not None and broker_name not in brokers:
+        told = ", ".join(brokers) or "no broker"
+        raise StoreError(
+            f"{folder.name} has no messages of {broker_name}, but of {told}"
+        )
+    return brokers[0] if broker_name is None and brokers else broker_name
+
+
 def status(
-    store: str | Path, out: str | Path, limits: Limits = DEFAULT_LIMITS
+    store: str | Path,
+    out: str | Path,
+    limits: Limits = DEFAULT_LIMITS,
+    broker_name: str | None = None,
 ) -> dict[str, Any]:
-    """The progress of an export, and its lag."""
-    log = ExportLog(out)
+    """The progress of the export of one broker, and its lag."""
+    folder = folder_of(out)
+    log = ExportLog(folder, only_broker(folder, broker_name) or "")
     manifests = log.manifests()
     segments = commit_log.find_segments(store)
     end = find_end(store, limits)

@@ -9,12 +9,14 @@ import pytest
 
 from rmq.errors import StoreError
 from rmq_spark import commit
-from rmq_spark.manifest import FOLDER, ExportLog
+from rmq_spark.folder import MANIFESTS, DiskFolder
+from rmq_spark.manifest import ExportLog
 from tests.spark.exports import (
     Killed,
     export_all,
     exporter,
     killing,
+    log_of,
     settings_of,
 )
 from tests.spark.stores import Sent, orders
@@ -31,7 +33,7 @@ def delta_table(out):
 
 def iceberg_table(out):
     sql = pytest.importorskip("pyiceberg.catalog.sql")
-    catalog = sql.SqlCatalog("rmq", uri=f"sqlite:///{out}/{FOLDER}/iceberg.db")
+    catalog = sql.SqlCatalog("rmq", uri=f"sqlite:///{out}/{MANIFESTS}/iceberg.db")
     return catalog.load_table("rmq.messages")
 
 
@@ -91,7 +93,7 @@ def test_two_hosts_with_one_plan_add_its_rows_once(
 ):
     """The second looks at the table before the first commits, and commits after it."""
     # flock holds on one host only
-    monkeypatch.setattr(ExportLog, "committing", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(DiskFolder, "committing", lambda _: contextlib.nullcontext())
     settings = settings_of(table_format)
     writer.append(orders(300))
     export_all(exporter(writer, out, settings=settings))
@@ -105,13 +107,13 @@ def test_two_hosts_with_one_plan_add_its_rows_once(
     manifest = exporter(writer, out, settings=settings).run_batch()
     assert done == [manifest]
     assert keys_of(table_format, out) == expected(600)
-    assert ExportLog(out).last() == manifest
+    assert log_of(out).last() == manifest
 
 
 @pytest.mark.slow
 def test_two_hosts_that_make_a_catalog_at_once(writer, out, monkeypatch):
     sql = pytest.importorskip("pyiceberg.catalog.sql")
-    monkeypatch.setattr(ExportLog, "committing", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(DiskFolder, "committing", lambda _: contextlib.nullcontext())
     writer.append(orders(300))
     real, waiting = sql.SqlCatalog.namespace_exists, [True]
 
@@ -208,7 +210,7 @@ def test_a_delta_table_is_read_by_its_own_library(writer, out, monkeypatch):
             exporter(writer, out, settings=settings).run_batch()
     export_all(exporter(writer, out, settings=settings))
     table = delta_table(out)
-    assert table.transaction_version("rmq-export") == ExportLog(out).last().seq
+    assert table.transaction_version("rmq-follow:broker-a") == log_of(out).last().seq
     rows = table.to_pyarrow_table()
     assert Counter(rows["keys"].to_pylist()) == expected(901)
     assert "odd%|x" in rows.column("topic").to_pylist()

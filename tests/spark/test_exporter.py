@@ -14,6 +14,7 @@ from rmq_spark import commit_log, export, plan
 from rmq_spark.commit_log import LostData
 from rmq_spark.export import split_batch
 from rmq_spark.exporter import Limits
+from rmq_spark.folder import folder_of
 from rmq_spark.manifest import ExportLog, Settings
 from rmq_spark.schema import EXPORTED
 from rmq_spark.upkeep import status, vacuum
@@ -25,6 +26,7 @@ from tests.spark.exports import (
     folder_files,
     keys_in,
     killing,
+    log_of,
 )
 from tests.spark.stores import START_MS, Sent, StoreWriter, orders
 
@@ -56,7 +58,7 @@ def test_what_is_new_is_added(writer, out):
 def test_manifest_entries_describe_their_files(writer, out):
     writer.append(orders(1_000))
     export_all(exporter(writer, out))
-    for path, file in ExportLog(out).files().items():
+    for path, file in log_of(out).files().items():
         table = pq.read_table(out / path)
         offsets = table["physicalOffset"].to_pylist()
         assert offsets == sorted(offsets)
@@ -72,7 +74,7 @@ def test_manifest_entries_describe_their_files(writer, out):
                 if row["queueId"] == int(queue)
             ]
             assert (min(found), max(found)) == (first, last)
-        assert export.describe(str(out), path) == file
+        assert export.describe(folder_of(out), path) == file
 
 
 def test_rows_are_parted_by_topic_and_day(writer, out, read):
@@ -90,7 +92,7 @@ def test_rows_are_parted_by_topic_and_day(writer, out, read):
     days = {0: "1970-01-01", START_MS: "2025-11-13", START_MS + DAY_MS: "2025-11-14"}
     days |= {-1: "1969-12-31", 1 << 60: "9999-12-31"}
     found = []
-    for path, file in ExportLog(out).files().items():
+    for path, file in log_of(out).files().items():
         folder = path.split("/")[0]
         assert folder == f"topic={file.topic.replace('%', '%25')}"
         bodies = pq.read_table(out / path, columns=["body"])["body"].to_pylist()
@@ -144,7 +146,7 @@ def test_a_plan_is_run_again_though_the_log_has_grown(writer, out, monkeypatch):
         patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             exporter(writer, out).run_batch()
-    planned = ExportLog(out).pending()
+    planned = log_of(out).pending()
     before = set(folder_files(out))
     writer.append(orders(300, start=300))
     manifest = exporter(writer, out).run_batch()
@@ -184,12 +186,18 @@ def published_by_another(writer, out, monkeypatch):
     return sorted(out / path for path in folder_files(out))
 
 
+def identity_of(path):
+    """What a reader does not change."""
+    seen = path.stat()
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
 def test_a_file_that_is_there_is_never_replaced(writer, out, monkeypatch):
     paths = published_by_another(writer, out, monkeypatch)
     pq.write_table(pq.read_table(paths[0]), paths[0], compression="zstd")
-    before = [path.stat() for path in paths]
+    before = [identity_of(path) for path in paths]
     manifest = exporter(writer, out).run_batch()
-    assert [path.stat() for path in paths] == before
+    assert [identity_of(path) for path in paths] == before
     sizes = {out / file.path: file.bytes for file in manifest.added}
     assert sizes == {path: path.stat().st_size for path in paths}
     assert not list(out.glob("topic=*/dt=*/.*"))
@@ -210,13 +218,13 @@ def test_a_file_with_other_rows_is_refused(writer, out, monkeypatch, change):
         path.write_bytes(b"a log line")
     with pytest.raises(StoreError, match=f"{path} exists and has other rows"):
         exporter(writer, out).run_batch()
-    assert ExportLog(out).last() is None
+    assert log_of(out).last() is None
 
 
 def test_segments_removed_before_they_were_exported(writer, out):
     writer.append(orders(2_000))
     exporter(writer, out).run_batch()
-    done = ExportLog(out).last().end
+    done = log_of(out).last().end
     writer.delete_before(400_000)
     with pytest.raises(LostData, match=f"has come to {done} only.*--allow-loss"):
         exporter(writer, out).run_batch()
@@ -224,7 +232,7 @@ def test_segments_removed_before_they_were_exported(writer, out):
     batches = export_all(exporter(writer, out, lenient))
     assert batches[0].lost == [(done, 400_000)]
     assert sum(len(batch.lost) for batch in batches) == 1
-    counts = keys_in(out, ExportLog(out).files())
+    counts = keys_in(out, log_of(out).files())
     assert set(counts.values()) == {1}
     assert status(writer.root, out)["lost"] == [(done, 400_000)]
 
@@ -246,7 +254,7 @@ def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
         writer, out, Limits(1 << 30, 40_000, allow_loss=True)
     ).run_batch()
     assert manifest.lost == [(0, 300_000)]
-    files = ExportLog(out).files()
+    files = log_of(out).files()
     assert sorted(folder_files(out)) == sorted(files)
     counts = keys_in(out, files)
     assert set(counts.values()) == {1}
@@ -287,13 +295,13 @@ def test_a_store_cut_back_under_a_plan_is_refused(writer, out, monkeypatch):
         )
     with pytest.raises(StoreError, match="does not continue"):
         exporter(writer, out).run_batch()
-    assert keys_in(out, ExportLog(out).files()) == Counter(f"k{i}" for i in range(900))
+    assert keys_in(out, log_of(out).files()) == Counter(f"k{i}" for i in range(900))
 
 
 def test_other_settings_are_refused(writer, out):
     writer.append(orders(100))
     export_all(exporter(writer, out))
-    other = Settings("broker-b", "parquet", list(EXPORTED), "map", False)
+    other = Settings("broker-a", "delta", list(EXPORTED), "map", False)
     with pytest.raises(StoreError, match="use the same options"):
         exporter(writer, out, settings=other).run_batch()
     few = Settings("broker-a", "parquet", ["topic", "body"], "map", False)
@@ -311,7 +319,7 @@ def test_a_full_disk_commits_nothing(writer, out, monkeypatch):
         patch.setattr(pq.ParquetWriter, "write_batch", full)
         with pytest.raises(StoreError, match=r"No space left.*nothing of this batch"):
             exporter(writer, out).run_batch()
-    assert ExportLog(out).last() is None
+    assert log_of(out).last() is None
     assert not list(out.glob("topic=*/dt=*/*"))
     export_all(exporter(writer, out))
     check_exact(out, 900)
@@ -329,7 +337,7 @@ def test_corrupt_records_are_refused_or_passed_over(writer, out):
         export_all(exporter(writer, out, Limits(1 << 30, 1 << 30, end)))
     lenient = Limits(1 << 30, 1 << 30, end, skip_corrupt=True)
     export_all(exporter(writer, out, lenient))
-    assert len(keys_in(out, ExportLog(out).files())) == 899
+    assert len(keys_in(out, log_of(out).files())) == 899
 
 
 def test_the_log_is_synced_before_it_is_planned(writer, out, monkeypatch):
@@ -377,16 +385,14 @@ def test_vacuum_keeps_the_files_of_a_plan(writer, out, monkeypatch):
 def test_optimize_merges_the_files_of_days_that_are_over(writer, out):
     writer.append(orders(2_000))
     export_all(exporter(writer, out))
-    before = ExportLog(out).files()
+    before = log_of(out).files()
     one = exporter(writer, out)
     assert one.optimize(now=datetime(2025, 11, 13, tzinfo=UTC)) is None
     manifest = one.optimize()
     assert len(manifest.added) == 4
     assert len(manifest.removed) == len(before)
-    assert keys_in(out, ExportLog(out).files()) == Counter(
-        f"k{i}" for i in range(2_000)
-    )
-    for path in ExportLog(out).files():
+    assert keys_in(out, log_of(out).files()) == Counter(f"k{i}" for i in range(2_000))
+    for path in log_of(out).files():
         offsets = pq.read_table(out / path)["physicalOffset"].to_pylist()
         assert offsets == sorted(offsets)
     assert vacuum(out, older_than_hours=0, now=4e9) == sorted(before)
@@ -432,7 +438,7 @@ def test_a_merge_that_another_one_has_finished_is_left(writer, out, monkeypatch)
 
     monkeypatch.setattr(ExportLog, "pending", overtaken)
     manifest = exporter(writer, out).run_batch()
-    assert manifest == ExportLog(out).last()
+    assert manifest == log_of(out).last()
     check_exact(out, 600)
 
 
@@ -454,5 +460,5 @@ def test_status_counts_what_is_left(writer, out):
 def test_packed_bodies_are_plain_in_the_files(writer, out):
     writer.append([Sent(b"T", body=zlib.compress(b"plain"), sys_flag=0x301)])
     export_all(exporter(writer, out))
-    (path,) = ExportLog(out).files()
+    (path,) = log_of(out).files()
     assert pq.read_table(out / path)["body"].to_pylist() == [b"plain"]

@@ -17,9 +17,16 @@ from rmq.errors import ConnectFailed, StoreError
 from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.exporter import Exporter, LocalRunner
+from rmq_spark.folder import folder_of
 from rmq_spark.follow import QUIET_MS, Follower, pages
-from rmq_spark.manifest import ExportLog
-from tests.spark.exports import SETTINGS, SMALL, check_exact, export_all, exporter
+from tests.spark.exports import (
+    SETTINGS,
+    SMALL,
+    check_exact,
+    export_all,
+    exporter,
+    log_of,
+)
 from tests.spark.stores import orders
 
 WAIT_S = 60
@@ -80,7 +87,7 @@ async def test_a_round_ends_where_the_log_ended_when_it_began(writer, out):
 
     def grow(position):
         if position:
-            writer.append(orders(1, start=ExportLog(out).last().seq + 100))
+            writer.append(orders(1, start=log_of(out).last().seq + 100))
 
     told = Told()
     await following(exporter(writer, out), told, grow).run()
@@ -109,7 +116,7 @@ async def test_a_stop_waits_for_the_batch_and_no_longer(writer, out):
     await following(exporter(writer, out), told, stop).run()
     assert told.lines[0]["batches"] == 1
     assert told.lines[0]["lag_bytes"] > 0
-    assert ExportLog(out).pending() is None
+    assert log_of(out).pending() is None
     export_all(exporter(writer, out))
     check_exact(out, 2_000)
 
@@ -118,7 +125,7 @@ async def test_the_first_round_shows_a_wrong_option(writer, out):
     writer.append(orders(100))
     export_all(exporter(writer, out))
     writer.append(orders(1, start=100))
-    other = replace(SETTINGS, broker_name="b")
+    other = replace(SETTINGS, properties_format="none")
     wrong = Exporter(writer.root, out, other, LocalRunner(), SMALL)
     told = Told()
     with pytest.raises(StoreError, match="use the same options"):
@@ -195,7 +202,7 @@ def run(*arguments, code=0):
 
 def test_a_second_follower_is_refused(writer, out):
     writer.append(orders(10))
-    with ExportLog(out).following():
+    with folder_of(out).following("broker-a"):
         words = "--store", str(writer.root), "--out", str(out)
         result = run(*words, code=1)
     assert result.stderr == (
@@ -263,6 +270,6 @@ def test_a_service_runs_until_sigterm(writer, out, tmp_path):
         process.send_signal(signal.SIGTERM)
         _, problem = process.communicate(timeout=WAIT_S)
     assert (process.returncode, problem) == (0, "")
-    assert ExportLog(out).last().settings.properties_format == "string"
+    assert log_of(out).last().settings.properties_format == "string"
     assert Counter(line["problem"] for line in lines) == {None: len(lines)}
     check_exact(out, 1_500)

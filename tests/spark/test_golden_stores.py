@@ -6,9 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmq_spark.exporter import Exporter, Limits, LocalRunner
-from rmq_spark.manifest import ExportLog, Settings
+from rmq_spark.manifest import Settings
 from rmq_spark.schema import EXPORTED
 from tests.golden.recordings import copy_store, read_rows
+from tests.spark.exports import log_of
 
 SETTINGS = Settings("broker-a", "parquet", list(EXPORTED), "map", True)
 SMALL = Limits(batch_bytes=200_000, split_bytes=50_000)
@@ -66,7 +67,7 @@ def test_exported_row_for_row(store, tmp_path):
         pass
     rows = [
         row | {"topic": file.topic}
-        for path, file in ExportLog(out).files().items()
+        for path, file in log_of(out).files().items()
         for row in pq.read_table(out / path, partitioning=None).to_pylist()
         if not row["sysFlag"] & INNER_BATCH
     ]

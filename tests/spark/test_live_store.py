@@ -15,12 +15,13 @@ import pytest
 
 from rmq_spark import commit_log, plan
 from rmq_spark.broker import ask_end, report_offset
-from rmq_spark.manifest import FOLDER, ExportLog
+from rmq_spark.folder import MANIFESTS
 from rmq_spark.options import Options
 from rmq_spark.schema import columns_of
 from rmq_spark.segments import read_range, reading_of
 from rmq_spark.session import missing
 from tests.crash.laboratory import Load, broker, dice, number_of
+from tests.spark.exports import log_of
 
 KILLS_PER_STEP = 5
 STEPS = ("plan", "write", "link", "table", "manifest")
@@ -200,10 +201,10 @@ def files_of(table_format, out):
     if table_format == "iceberg":
         from pyiceberg.catalog.sql import SqlCatalog
 
-        catalog = SqlCatalog("rmq", uri=f"sqlite:///{out}/{FOLDER}/iceberg.db")
+        catalog = SqlCatalog("rmq", uri=f"sqlite:///{out}/{MANIFESTS}/iceberg.db")
         paths = catalog.load_table("rmq.messages").inspect.files()["file_path"]
         return sorted(path.removeprefix(f"file://{out}/") for path in paths.to_pylist())
-    return sorted(ExportLog(out).files())
+    return sorted(log_of(out).files())
 
 
 def rows_in(out, paths):
@@ -258,7 +259,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master, table_format):
     sent = sending.load.acknowledged
     assert not sending.load.refused
 
-    files = ExportLog(out).files()
+    files = log_of(out).files()
     seen = [
         p.relative_to(out).as_posix() for p in out.glob("topic=*/dt=*/[!.]*.parquet")
     ]
@@ -266,7 +267,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master, table_format):
     assert files_of(table_format, out) == sorted(files)
     assert rows_in(out, files) == {n: s.physical_offset for n, s in sent.items()}
     assert sum(file.rows for file in files.values()) == len(sent)
-    assert ExportLog(out).last().end == end
+    assert log_of(out).last().end == end
     told = f"{master} {table_format}: {dict(kills)}, {len(sent)} rows"
     print(f"{told}, log {first} to {end}")  # noqa: T201
 
