@@ -17,6 +17,7 @@ import click
 from rmq.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
+    from rmq_spark.sql.archive import Archive
     from rmq_spark.sql.database import Database
     from rmq_spark.sql.dataset import Limits
 
@@ -46,6 +47,11 @@ class Output(NamedTuple):
     multiple=True,
     metavar="[NAME=]DIR",
     help="Folder of a store, ~/store by default; NAME is its broker. May be repeated.",
+)
+@click.option(
+    "--archive",
+    metavar="DIR",
+    help="Folder of an export of rmq-spark, or s3://BUCKET/PREFIX.",
 )
 @click.option(
     "-f",
@@ -79,6 +85,12 @@ class Output(NamedTuple):
     type=click.IntRange(1, 64),
     default=lambda: len(os.sched_getaffinity(0)),
     help="Threads, all cores by default.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End a statement that takes longer.",
 )
 @click.option("--skip-corrupt", is_flag=True, help="Pass over damaged records.")
 @click.option("--allow-loss", is_flag=True, help="Continue if segments are missing.")
@@ -139,16 +151,24 @@ def _open(stores: Sequence[str], given: dict[str, Any]) -> "Database":
     logs = named_logs(stores or [DEFAULT_STORE], fails_on_loss=not allow_loss)
     with ThreadPoolExecutor(len(logs)) as pool:
         walks = [pool.submit(log.freeze) for log in logs]
-        database, limits = _libraries()
+        database, limits, archive_of = _libraries()
     for walk in walks:
         walk.result()
     chosen = limits(given["threads"], given["skip_corrupt"], allow_loss)
-    return database(logs, chosen, given["memory_limit"])
+    archive = given["archive"]
+    return database(
+        logs,
+        chosen,
+        given["memory_limit"],
+        timeout_s=given["timeout"],
+        archive=None if archive is None else archive_of(archive),
+    )
 
 
-def _libraries() -> "tuple[type[Database], type[Limits]]":
+def _libraries() -> "tuple[type[Database], type[Limits], type[Archive]]":
     """Import what needs DuckDB and Arrow."""
     try:
+        from rmq_spark.sql.archive import Archive
         from rmq_spark.sql.database import Database
         from rmq_spark.sql.dataset import Limits
     except ModuleNotFoundError as error:
@@ -157,7 +177,7 @@ def _libraries() -> "tuple[type[Database], type[Limits]]":
         raise ConfigError(
             f"rmq sql needs {error.name}: pip install 'duckdb>=2' 'pyarrow>=18'"
         ) from error
-    return Database, Limits
+    return Database, Limits, Archive
 
 
 def _read(file: Any) -> str:  # noqa: ANN401 - a file

@@ -2,7 +2,8 @@
 
 Tables: `messages`; `all_messages`, with topics of the system; `queues`; `segments`; and
 one for each topic, which is made when the topic is among the first or when a statement
-names it.
+names it.  With an archive, `archive` has the exported messages, `after_archive` those
+of the logs that come after them, and `everything` both.
 
 SQL may come from anybody.  It reads neither files nor Python's variables, reaches no
 network, loads no extension, and changes no setting; its memory is limited, and nothing
@@ -14,8 +15,9 @@ import difflib
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +27,7 @@ import pyarrow.compute as pc
 
 from rmq.errors import RmqError
 from rmq_spark.schema import BROKER_NAME
+from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.dataset import Limits, LogDataset, Source
 from rmq_spark.sql.frozen import Log
 
@@ -53,6 +56,7 @@ _QUEUES: Final = """
     FROM all_messages GROUP BY ALL ORDER BY ALL
 """
 _OWN: Final = ("messages", "all_messages", "queues", "segments")
+_ARCHIVED: Final = ("archive", "after_archive", "everything")
 _GIVES_ROWS: Final = [duckdb.ExpectedResultType.QUERY_RESULT]
 _REPORTS: Final = (["Count"], ["Success"])
 """The only column of what CREATE, INSERT or SET answer."""
@@ -74,8 +78,20 @@ class Result(NamedTuple):
 class Database:
     """The tables of some stores; each statement sees all logs as they were at once."""
 
-    def __init__(self, logs: Sequence[Log], limits: Limits, memory: str) -> None:
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        limits: Limits,
+        memory: str,
+        *,
+        timeout_s: float | None = None,
+        archive: Archive | None = None,
+    ) -> None:
         self._logs = logs
+        self._archive = archive
+        self._timeout_s = timeout_s
+        self._deadline_s: float | None = None
+        self._own = _OWN + (_ARCHIVED if archive is not None else ())
         self._sources: list[Source] = []
         self._tables: set[str] = set()
         self._topics: set[str] = set()
@@ -97,6 +113,10 @@ class Database:
             self._connection.register(name, dataset)
         self._connection.register("segments", _segments([]))
         self._connection.execute(_QUEUES)
+        if archive is not None:
+            self._rest: list[Source] = []
+            self._datasets.append(LogDataset(self._rest, limits, with_system=False))
+            self._register_archive(archive)
         self._topics = self._queued_topics()
         if not self._topics:
             self._freeze()
@@ -118,6 +138,8 @@ class Database:
 
     def run(self, statement: str) -> Result | None:
         """Run one statement; None if it gives no rows, such as CREATE TABLE."""
+        if self._timeout_s is not None:
+            self._deadline_s = time.monotonic() + self._timeout_s
         self._freeze()
         with self._errors():
             parsed = self._connection.extract_statements(statement)
@@ -135,18 +157,41 @@ class Database:
         """The names of all tables."""
         self._topics = self._queued_topics() | self._recent_topics()
         topics = sorted(name for name in self._topics if not self._twins(name))
-        return [*_OWN, *topics]
+        return [*self._own, *topics]
 
     def columns(self) -> list[str]:
         """The names of the columns of messages."""
         return list(self._datasets[0].schema.names)
 
     def _freeze(self) -> None:
+        # the archive first: it must not be newer than the logs
+        archived = None if self._archive is None else self._archive.freeze()
         self._sources[:] = [Source(log.freeze(), log.broker_name) for log in self._logs]
         for dataset in self._datasets:
             dataset.failure = None
             dataset.left_out.clear()
         self._connection.register("segments", _segments(self._sources))
+        if archived is not None:
+            self._connection.register("archive", archived.dataset)
+            self._rest[:] = [
+                source.after(archived.ends[source.broker_name])
+                if source.broker_name in archived.ends
+                else source
+                for source in self._sources
+            ]
+
+    def _register_archive(self, archive: Archive) -> None:
+        """Make the table of exported messages, and the one that goes on to the end."""
+        dataset = archive.freeze().dataset
+        self._connection.register("archive", dataset)
+        self._connection.register("after_archive", self._datasets[-1])
+        ours = self._datasets[-1].schema
+        both = [field for field in dataset.schema if field in list(ours)]
+        names = ", ".join(f'"{field.name}"' for field in both)
+        self._connection.execute(
+            f"CREATE VIEW everything AS SELECT {names} FROM archive "
+            f"UNION ALL SELECT {names} FROM after_archive"
+        )
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         with self._errors():
@@ -162,13 +207,25 @@ class Database:
     def _call(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `work` has
         """Let another thread work: DuckDB would keep Ctrl-C from this one."""
         done = self._worker.submit(work)
+        deadline_s = self._deadline_s
+        left_s = None if deadline_s is None else max(0, deadline_s - time.monotonic())
         try:
-            return done.result()
+            finished, _ = wait([done], left_s)
         except KeyboardInterrupt:
-            while not done.done():
-                self._connection.interrupt()
-                wait([done], INTERRUPT_S)
+            self._interrupt(done)
             raise
+        if not finished:
+            self._interrupt(done)
+            raise SqlError(
+                f"the statement was stopped after {self._timeout_s:g} s, --timeout"
+            )
+        return done.result()
+
+    def _interrupt(self, done: Future[Any]) -> None:
+        """End a statement; DuckDB forgets what comes before a start."""
+        while not done.done():
+            self._connection.interrupt()
+            wait([done], INTERRUPT_S)
 
     def _reader(self, statement: str) -> pa.RecordBatchReader | None:
         """Bind and start a statement, after the tables of its topics have been made."""
@@ -210,7 +267,7 @@ class Database:
 
     def _twins(self, topic: str) -> bool:
         """Whether a table of another name is the same to SQL."""
-        names = [*_OWN, *self._topics]
+        names = [*self._own, *self._topics]
         return sum(each.lower() == topic.lower() for each in names) > 1
 
     def _queued_topics(self) -> set[str]:

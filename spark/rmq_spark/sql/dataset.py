@@ -43,6 +43,10 @@ class Source(NamedTuple):
     log: FrozenLog
     broker_name: str
 
+    def after(self, archived: int) -> "Source":
+        """What an archive of this log, which ends at a place, does not have."""
+        return self._replace(log=self.log.beginning_at(archived, self.broker_name))
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -3,13 +3,13 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from rmq._fastpath.columns import find_record
-from rmq.errors import ConfigError
+from rmq.errors import ConfigError, StoreError
 from rmq_spark.commit_log import (
     SETTLE_MS,
     Segment,
@@ -36,18 +36,40 @@ class FrozenLog:
     tail: list[Split]
     kept: KeptSplits
     fails_on_loss: bool
+    first: int | None = None
+    """Where the wanted part begins; None: with the first segment."""
+
+    def beginning_at(self, place: int, broker_name: str) -> "FrozenLog":
+        """The part that an archive, which ends at a place, does not have."""
+        if place > self.end:
+            raise StoreError(
+                f"the archive of {broker_name} has come to {place}, and its log ends "
+                f"at {self.end}: they are not of one store"
+            )
+        return replace(self, first=place)
 
     def parts(self) -> Iterator[tuple[Segment, list[Split] | Iterator[Split]]]:
         """Each segment with its splits, which are walked to if they are not known.
 
         A missing segment is an error, or logged.
         """
-        start = min_offset(self.segments)
-        for segment, _, _ in covered(
+        first = min_offset(self.segments)
+        start = first if self.first is None else self.first
+        for segment, at, _ in covered(
             self.segments, start, self.end, fail_on_loss=self.fails_on_loss
         ):
             is_tail = segment.base_offset == self.tail_base
-            yield segment, self.tail if is_tail else self.kept.of(segment)
+            splits = self.tail if is_tail else self.kept.of(segment)
+            yield segment, splits if at == segment.base_offset else _after(splits, at)
+
+
+def _after(splits: Iterable[Split], start: int) -> list[Split]:
+    """The splits from a record on."""
+    return [
+        split._replace(start=max(split.start, start))
+        for split in splits
+        if split.end > start
+    ]
 
 
 class Log:

@@ -26,13 +26,22 @@ def opened():
     """Open databases of stores by their broker names; they are closed at the end."""
     made = []
 
-    def call(*, threads=2, skip_corrupt=False, allow_loss=False, **stores):
+    def call(
+        *,
+        threads=2,
+        skip_corrupt=False,
+        allow_loss=False,
+        archive=None,
+        timeout_s=None,
+        **stores,
+    ):
         logs = [
             Log(folder, name, fails_on_loss=not allow_loss)
             for name, folder in stores.items()
         ]
         limits = Limits(threads, skip_corrupt, allow_loss)
-        made.append(Database(logs, limits, "500MB"))
+        given = {"archive": archive, "timeout_s": timeout_s}
+        made.append(Database(logs, limits, "500MB", **given))
         return made[-1]
 
     yield call

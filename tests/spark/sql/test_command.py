@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from rmq.cli import main
 from rmq_spark.sql import command
-from rmq_spark.sql.database import _OWN
+from rmq_spark.sql.database import _ARCHIVED, _OWN
+from tests.spark.exports import export_all, exporter
 from tests.spark.stores import orders
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
@@ -25,7 +26,7 @@ def test_options_and_tables_stand_in_the_manual():
     for parameter in command.sql.params[1:]:
         for option in parameter.opts:
             assert f"`{option}`" in text
-    for table in _OWN:
+    for table in (*_OWN, *_ARCHIVED):
         assert f"| `{table}` |" in text
 
 
@@ -208,3 +209,23 @@ def test_a_prompt_on_a_terminal(start):
     os.write(ours, b".quit\n")
     assert process.wait(20) == 0
     os.close(ours)
+
+
+def test_archive_and_log_are_asked_together(run, writer, tmp_path):
+    out = tmp_path / "out"
+    export_all(exporter(writer, out))
+    writer.append(orders(50, start=COUNT))
+    count = "SELECT count(*) AS n FROM "
+    for table, found in (("archive", COUNT), ("everything", COUNT + 50)):
+        result = run(count + table, "--archive", str(out))
+        assert result.stdout == f"n\n{found}\n"
+
+
+def test_a_folder_without_an_export_is_a_sentence(run, tmp_path):
+    result = run("SELECT 1", "--archive", str(tmp_path), code=1)
+    assert result.stderr == f"rmq: archive {tmp_path} has no finished export\n"
+
+
+def test_a_statement_has_a_time_limit(run):
+    result = run(ENDLESS, "--timeout", "0.05", code=1)
+    assert result.stderr == "rmq: the statement was stopped after 0.05 s, --timeout\n"
