@@ -114,9 +114,10 @@ cdef class QueueDispatcher:
         if (
             kind == RecordFlag.TRANSACTION_PREPARED
             or kind == RecordFlag.TRANSACTION_ROLLBACK
-            or parts.sys_flag & INNER_BATCH
         ):
             return PASSED
+        if parts.sys_flag & INNER_BATCH:
+            return LEFT
         topic = self.find(p + parts.topic_at, parts.topic_size)
         if topic is None:
             return LEFT

@@ -65,6 +65,15 @@ class QueueTail:
     def end_at(self, end: int, end_physical: int) -> None:
         """End before entry `end`; what is before it and not in memory is in files."""
 
+    def published(self, size: int, messages: int) -> None:
+        """Count a record whose entry its owner keeps, see `ends_at`."""
+
+    def ends_at(self, end: int, flushed: int, end_physical: int) -> None:
+        """End at an offset, for an owner that keeps the entries in another form.
+
+        Those before `flushed` are in files; nothing here has any.
+        """
+
     def take_counts(self, sizes: Buffer | None) -> tuple[int, int]:
         """Return (messages, bytes) published since the last call.
 

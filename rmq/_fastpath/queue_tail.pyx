@@ -7,6 +7,9 @@ entries stay for readers near the end: then first_offset < flushed_offset; a que
 entries at or after `flushed_offset` is listed in its `TailSet`, or being flushed.
 `low_offset` is the first offset if `low_physical` >= the log's start; else the owner
 has to search it.
+A queue with another form of entries (`rmq/store/batch_queue.py`) keeps these itself;
+here it has only its ends, first_offset = next_offset, so that no compiled reader finds
+an entry.
 Crash contract: a kill loses the entries that are only here; recovery makes them again
 from the log.
 Belongs to the thread that owns the store.
@@ -174,7 +177,6 @@ cdef class QueueTail:
         """Add and count the entry of a record; its queue offset."""
         cdef int64_t offset = self.next_offset
         cdef uint8_t *entry
-        cdef int i = 0
         if not self.grow(1):
             raise MemoryError("no memory for a queue entry")
         entry = self.entries + (offset - self.first_offset) * ENTRY_SIZE
@@ -185,20 +187,21 @@ cdef class QueueTail:
             self.low_physical = physical_offset
         self.end_physical = physical_offset + size
         self.next_offset = offset + 1
-        while i < SIZE_CLASSES - 1 and size > _BOUNDS[i]:
-            i += 1
-        self.new_sizes[i] += 1
-        self.new_bytes += size
-        if not self.is_listed:
-            self.tails.add(self)
-        if not self.is_uncounted:
-            self.is_uncounted = True
-            self.tails.uncounted.append(self)
-        if not self.is_unseen:
-            self.is_unseen = True
-            self.tails.unseen.append(self)
-        wake_groups(self.held_groups)
+        _count(self, size, 1)
         return offset
+
+    def published(self, int32_t size, int32_t messages):
+        """Count a record whose entry its owner keeps, see `ends_at`."""
+        _count(self, size, messages)
+
+    def ends_at(self, int64_t end, int64_t flushed, int64_t end_physical):
+        """End at an offset, for an owner that keeps the entries in another form.
+
+        Those before `flushed` are in files; nothing here has any.
+        """
+        self.first_offset = self.next_offset = end
+        self.flushed_offset = flushed
+        self.end_physical = end_physical
 
     def end_at(self, int64_t end, int64_t end_physical):
         """End before entry `end`; what is before it and not in memory is in files."""
@@ -283,6 +286,25 @@ cdef class QueueTail:
         self.entries = fewer
         self.capacity = capacity
         self.first_offset = self.next_offset - kept
+
+
+cdef inline int _count(QueueTail queue, int32_t size, int32_t messages) except -1:
+    """Count a record of so many messages, and list the queue for all who follow."""
+    cdef int i = 0
+    while i < SIZE_CLASSES - 1 and size > _BOUNDS[i]:
+        i += 1
+    queue.new_sizes[i] += messages
+    queue.new_bytes += size
+    if not queue.is_listed:
+        queue.tails.add(queue)
+    if not queue.is_uncounted:
+        queue.is_uncounted = True
+        queue.tails.uncounted.append(queue)
+    if not queue.is_unseen:
+        queue.is_unseen = True
+        queue.tails.unseen.append(queue)
+    wake_groups(queue.held_groups)
+    return 0
 
 
 cdef list _taken(list queues, int64_t limit):

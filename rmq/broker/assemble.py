@@ -28,6 +28,7 @@ from rmq.broker.watch.watch import Watch
 from rmq.clock import Clock
 from rmq.json_table import JsonTable
 from rmq.plugins import PluginSet
+from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
@@ -65,7 +66,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     filters = FilterTable(folder, clock, config)
     offsets = OffsetTable(folder, clock, config.consumer_offset_update_version_step)
     audit = AuditTable(folder, clock)
-    _load(store, offsets, topics, groups, filters, audit)
+    _load(store, topics, offsets, groups, filters, audit)
     role = Role(config, store.config)
     names = NameServers(config, role, topics, client, credentials)
     names.addresses, names.address = name_servers, address
@@ -103,9 +104,13 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     return _connected(server, context)
 
 
-def _load(store: MessageStore, offsets: OffsetTable, *tables: JsonTable) -> None:
-    for table in (offsets, *tables):
+def _load(
+    store: MessageStore, topics: TopicTable, offsets: OffsetTable, *tables: JsonTable
+) -> None:
+    for table in (offsets, topics, *tables):
         table.load()
+    for name, topic in topics.all().items():
+        _set_form(store, name, topic)
     if not store.recovery.was_clean:
         _clip(offsets, store)
 
@@ -169,8 +174,15 @@ def _follow_master(context: BrokerContext) -> None:
     )
 
 
+def _set_form(store: MessageStore, name: str, topic: TopicConfig | None) -> None:
+    """Let the store know of which type the queues of a topic are."""
+    is_batch = topic is not None and topic.has_batch_queues
+    store.queues.set_form(name, is_batch=is_batch)
+
+
 def _connected(server: RemotingServer | None, context: BrokerContext) -> BrokerContext:
     """Let the parts reach each other, and plugins what only the server knows."""
+    context.topics.on_change.append(partial(_set_form, context.store))
     context.topics.on_change.append(context.name_servers.topic_changed)
     context.watch.attach(context)
     if server is not None:

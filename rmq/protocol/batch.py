@@ -20,6 +20,11 @@ MAX_ITEMS: Final = 200_000
 """Messages of a batch: their ids, up to 57 bytes each, fit into the answer's header."""
 
 
+MAX_INNER_ITEMS: Final = 32_767
+"""Messages of an inner batch, a batch that is stored as one record: its queue entry
+counts them in 16 bits."""
+
+
 class BatchItem(NamedTuple):
     """One message of a batch; topic, queue, flags and host are those of the batch."""
 

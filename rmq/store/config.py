@@ -9,6 +9,7 @@ from rmq.config import DAY_MS, Configuration, option, shortened
 from rmq.errors import ConfigError
 
 _ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
+_BATCH_ENTRY_SIZE = 46
 USUAL_RING_SIZE = 64 << 20
 RING_PARTS = 8
 RING_PAGE = 64 << 10
@@ -73,6 +74,14 @@ class StoreConfig(Configuration):
         low=200,
         high=(1 << 31) - 1,
         doc="bytes of a consume-queue file, rounded up to whole entries of 20 bytes",
+    )
+    batch_queue_file_size: int = option(
+        13_800_000,
+        key="mapperFileSizeBatchConsumeQueue",
+        low=10 * _BATCH_ENTRY_SIZE,
+        high=(1 << 31) - 1,
+        doc="bytes of a file of a BatchCQ queue, rounded up to whole entries of 46 "
+        "bytes",
     )
     flush_interval_ms: int = option(
         500,
@@ -414,6 +423,9 @@ class StoreConfig(Configuration):
             )
         rounded = -(-self.queue_file_size // _ENTRY_SIZE) * _ENTRY_SIZE
         object.__setattr__(self, "queue_file_size", rounded)
+        rounded = -(-self.batch_queue_file_size // _BATCH_ENTRY_SIZE)
+        rounded *= _BATCH_ENTRY_SIZE
+        object.__setattr__(self, "batch_queue_file_size", rounded)
         self.delay_table()
         self.delete_hour_set()
 

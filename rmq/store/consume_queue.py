@@ -48,6 +48,10 @@ class ConsumeQueue(QueueTail):
 
     __slots__ = ("_bases", "_files", "_folder", "has_more_data", "stranded")
 
+    entry_size = ENTRY_SIZE
+    is_batch = False
+    """Whether an entry may be of several messages, see `batch_queue.py`."""
+
     def __init__(
         self,
         topic: str,
@@ -89,13 +93,9 @@ class ConsumeQueue(QueueTail):
         entries before `known_end` and those of records before `durable_offset`.
         """
         size = self._files.file_size
-        bases = self._list_files()
-        if not bases:
+        if not self._find_files():
             return
-        held = range(bases[0], bases[0] + len(bases) * size, size)
-        count = sum(base == due for base, due in zip(bases, held, strict=True))
-        self._bases, self.stranded = bases[:count], bases[count:]
-        self.low_offset = bases[0] // ENTRY_SIZE
+        self.low_offset = self._bases[0] // ENTRY_SIZE
         self.low_physical = -1
         number = self._first_doubtful(known_end, durable_offset)
         end, last, last_size = self._bases[number], -1, -1
@@ -112,6 +112,17 @@ class ConsumeQueue(QueueTail):
             return
         self.has_more_data |= base < self._bases[-1]
         self._end_at(end // ENTRY_SIZE, last, last_size)
+
+    def _find_files(self) -> bool:
+        """Take the files up to a missing one; return whether there are any."""
+        size = self._files.file_size
+        bases = self._list_files()
+        if not bases:
+            return False
+        held = range(bases[0], bases[0] + len(bases) * size, size)
+        count = sum(base == due for base, due in zip(bases, held, strict=True))
+        self._bases, self.stranded = bases[:count], bases[count:]
+        return True
 
     def _list_files(self) -> list[int]:
         """Return the start offsets of the files, and check name and length of each."""
@@ -174,7 +185,7 @@ class ConsumeQueue(QueueTail):
     def file_writes(self) -> list[FileWrite]:
         """Return what a flush has to write, with copies of the entries."""
         entries = self.unflushed_entries()
-        size, at = self._files.file_size, self.flushed_offset * ENTRY_SIZE
+        size, at = self._files.file_size, self._byte_of(self.flushed_offset)
         writes = []
         while entries:
             base = at - at % size
@@ -187,13 +198,25 @@ class ConsumeQueue(QueueTail):
     def note_flushed(self, end: int) -> None:
         """Note that the entries before `end` are durable in files."""
         size = self._files.file_size
-        first = self.flushed_offset * ENTRY_SIZE // size * size
-        for base in range(first, end * ENTRY_SIZE, size):
+        first = self._byte_of(self.flushed_offset) // size * size
+        for base in range(first, self._byte_of(end), size):
             if not self._bases or base > self._bases[-1]:
                 self._bases.append(base)
         self.flushed_to(end)
 
     # -- entries
+
+    def _byte_of(self, offset: int) -> int:
+        """Return the place in the files of the first entry at or after an offset."""
+        return offset * ENTRY_SIZE
+
+    def start_before(self, offset: int) -> int:
+        """Return the offset of the entry before `offset`."""
+        return offset - 1
+
+    def start_after(self, offset: int) -> int:
+        """Return the offset of the entry after the one at `offset`."""
+        return offset + 1
 
     def fill_to(self, queue_offset: int) -> int:
         """Add fillers before `queue_offset`: the log no longer has those records.
@@ -315,7 +338,7 @@ class ConsumeQueue(QueueTail):
         size = self._files.file_size
         for base in list(self._bases[:-1]):
             path = os.fsencode(self._path(base))
-            offset, entry_size = read_entry_at(path, size, size - ENTRY_SIZE)
+            offset, entry_size = read_entry_at(path, size, size - self.entry_size)
             if entry_size != FILLER_SIZE and not 0 <= offset + entry_size <= start:
                 return base
         return self._bases[-1]
@@ -326,10 +349,15 @@ class ConsumeQueue(QueueTail):
         del self._bases[: len(paths)]
         for path in paths:
             self._files.forget(path)
-        first = self._bases[0] // ENTRY_SIZE if self._bases else 0
+        if self._bases:
+            self._begin_at(self._bases[0])
+        return paths
+
+    def _begin_at(self, base: int) -> None:
+        """Note that the first file starts at this byte."""
+        first = base // ENTRY_SIZE
         if self.low_offset < first:
             self.low_offset, self.low_physical = first, -1
-        return paths
 
     def truncate(self, end_physical: int) -> int:
         """Drop the entries of records at or after `end_physical`; return the count."""
@@ -369,7 +397,7 @@ class ConsumeQueue(QueueTail):
         After a power cut a lost page can hide older entries after it; they must not
         become valid again when the queue has grown up to them.
         """
-        byte = self.flushed_offset * ENTRY_SIZE
+        byte = self._byte_of(self.flushed_offset)
         for base in [base for base in self._bases[1:] if base >= byte]:
             self._bases.remove(base)
             self._files.forget(self._path(base))

@@ -1,6 +1,7 @@
 """ConsumeQueues: every queue of the store, and their flush.
 
-Layout: `consumequeue/<topic>/<queue id>/`; the callers have validated the names.
+Layout: `consumequeue/<topic>/<queue id>/`, and `batchconsumequeue/…` for topics with
+`queue.type=BatchCQ`; the callers have validated the names.
 No queue keeps a file open: `QueueFlush` writes entries in groups, `QueueFiles` maps
 what is read.  So neither descriptors nor mappings bound the number of queues.
 Belongs to the trio thread; the steps of a flush and of a cleaning run in a worker.
@@ -9,14 +10,16 @@ Belongs to the trio thread; the steps of a flush and of a cleaning run in a work
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rmq._fastpath import TailSet
 from rmq.errors import RequestRejected
+from rmq.files import sync_directory
 from rmq.protocol.topics import validate_topic
+from rmq.store.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
 from rmq.store.consume_queue import ENTRY_SIZE, NO_OFFSET, ConsumeQueue
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.queue_files import QueueFiles
@@ -42,12 +45,25 @@ class ConsumeQueues:
     """The registry. Known in Java as `ConsumeQueueStore`."""
 
     def __init__(
-        self, folder: Path, file_size: int, reserve: DescriptorReserve
+        self,
+        folder: Path,
+        file_size: int,
+        reserve: DescriptorReserve,
+        *,
+        batch_file_size: int = BATCH_ENTRY_SIZE,
+        store_ms_at: Callable[[int], int] | None = None,
     ) -> None:
+        """`store_ms_at` reads the store time of a record: see `make_batch`."""
         self.files = QueueFiles(file_size, reserve)
         self.tails = TailSet()
+        self.batch_topics: set[str] = set()
+        """Topics whose queues are of type BatchCQ."""
+
+        self._batch_files = QueueFiles(batch_file_size, reserve)
+        self._store_ms_at = store_ms_at
         self._reserve = reserve
         self._folder = folder
+        self._batch_folder = folder.parent / "batchconsumequeue"
         self._count = 0
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._long: dict[ConsumeQueue, None] = {}
@@ -76,11 +92,13 @@ class ConsumeQueues:
         """
         foreign = []
         ends = ends or {}
-        for topic in sorted(os.listdir(self._folder)):
-            folder = self._folder / topic
-            if not folder.is_dir():
-                continue
-            is_topic = _is_topic(topic)
+        batches = _folders(self._batch_folder)
+        self.batch_topics.update(folder.name for folder in batches)
+        for folder in batches + _folders(self._folder):
+            topic = folder.name
+            is_topic = _is_topic(topic) and (
+                topic not in self.batch_topics or folder.parent == self._batch_folder
+            )
             with os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     queue_id = _queue_id(entry.name)
@@ -104,11 +122,57 @@ class ConsumeQueues:
             if topic not in self._topics:
                 validate_topic(topic)
             assert queue_id >= 0, f"{topic} queue {queue_id}"
-            folder = f"{self._folder}/{topic}/{queue_id}"
-            queue = ConsumeQueue(topic, queue_id, folder, self.files, self.tails)
+            if topic in self.batch_topics:
+                queue = self._new_batch(topic, queue_id)
+            else:
+                folder = f"{self._folder}/{topic}/{queue_id}"
+                queue = ConsumeQueue(topic, queue_id, folder, self.files, self.tails)
             self._topics.setdefault(topic, {})[queue_id] = queue
             self._count += 1
         return queue
+
+    def _new_batch(self, topic: str, queue_id: int) -> BatchQueue:
+        folder = f"{self._batch_folder}/{topic}/{queue_id}"
+        return BatchQueue(topic, queue_id, folder, self._batch_files, self.tails)
+
+    def set_form(self, topic: str, *, is_batch: bool) -> None:
+        """Learn of which type the queues of a topic are."""
+        if is_batch:
+            self.make_batch(topic)
+        else:
+            self.batch_topics.discard(topic)
+
+    def make_batch(self, topic: str) -> None:
+        """Let the queues of a topic be of type BatchCQ.
+
+        A start and a replica may have queues of a new topic before its attributes: they
+        are written again in the other form, durably, before the old files go.
+        """
+        if topic in self.batch_topics:
+            return
+        self.batch_topics.add(topic)
+        plain = self.of_topic(topic)
+        if not plain:
+            return
+        assert self._store_ms_at is not None, topic
+        batches: list[ConsumeQueue] = []
+        for queue in plain:
+            batch = self._new_batch(topic, queue.queue_id)
+            batch.fill_to(queue.min_offset)
+            for offset in range(queue.min_offset, queue.next_offset):
+                place = queue.entry(offset)
+                batch.add(*place, self._store_ms_at(place[0]))
+            batches.append(batch)
+        flush = self._start_flush(batches)
+        flush.write()
+        flush.settle()
+        if flush.failure is not None:
+            self.batch_topics.discard(topic)
+            raise flush.failure
+        self.delete_topic(topic)
+        self.remove_deleted({topic}, {self._folder})
+        self._topics[topic] = {batch.queue_id: batch for batch in batches}
+        self._count += len(batches)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """Return the queues of a topic."""
@@ -134,11 +198,12 @@ class ConsumeQueues:
             self._deleted.add(topic)
         return len(queues)
 
-    def remove_deleted(self, topics: set[str]) -> None:
+    def remove_deleted(self, topics: set[str], folders: Collection[Path] = ()) -> None:
         """Remove the files of deleted topics; it blocks, and any thread may call it."""
         with self._removing:
             for topic in topics & self._deleted:
-                shutil.rmtree(self._folder / topic, ignore_errors=True)
+                for folder in folders or (self._folder, self._batch_folder):
+                    shutil.rmtree(folder / topic, ignore_errors=True)
                 self._deleted.discard(topic)
 
     # -- flush
@@ -157,13 +222,14 @@ class ConsumeQueues:
                 group = [waiting.pop() for _ in range(min(GROUP_SIZE, len(waiting)))]
                 if again := {queue.topic for queue in group} & self._deleted:
                     yield partial(self.remove_deleted, again)
-                flush = self._start_flush(group)
-                try:
-                    yield flush.write
-                finally:
-                    flush.settle()
-                    self.tails.give_back(flush.failed)
-                failure = failure or flush.failure
+                for part in _by_form(group):
+                    flush = self._start_flush(part)
+                    try:
+                        yield flush.write
+                    finally:
+                        flush.settle()
+                        self.tails.give_back(flush.failed)
+                    failure = failure or flush.failure
                 for queue in group:
                     self._keep_if_long(queue)
         finally:
@@ -177,9 +243,19 @@ class ConsumeQueues:
         return self.tails.has_unflushed
 
     def _start_flush(self, group: list[ConsumeQueue]) -> QueueFlush:
+        """Start a flush of queues of one form."""
         queues = [queue for queue in group if not queue.is_deleted]
-        root = str(self._folder)
-        return QueueFlush(queues, root, self.files.file_size, self._reserve)
+        is_batch = bool(group) and group[0].is_batch
+        if not is_batch:
+            size = self.files.file_size
+            return QueueFlush(queues, str(self._folder), size, self._reserve)
+        folder = self._batch_folder
+        if not folder.exists():
+            folder.mkdir()
+            sync_directory(folder.parent)
+        return QueueFlush(
+            queues, str(folder), self._batch_files.file_size, self._reserve
+        )
 
     def flush(self, least_pages: int = 0) -> None:
         """Make entries durable, as `flush_steps`; blocks."""
@@ -219,6 +295,20 @@ class ConsumeQueues:
         self._long.clear()
         self._count = 0
         self.files.close()
+        self._batch_files.close()
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, in order; none if it does not exist."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+def _by_form(group: list[ConsumeQueue]) -> list[list[ConsumeQueue]]:
+    """Part queues by the form of their files."""
+    plain = [queue for queue in group if not queue.is_batch]
+    return [part for part in (plain, [q for q in group if q.is_batch]) if part]
 
 
 def _is_topic(name: str) -> bool:

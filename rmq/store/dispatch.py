@@ -2,12 +2,12 @@
 
 A put writes record and entry together; a start after a crash and a replica have the
 record and add the entry.  `QueueDispatcher` gives plain records theirs; `place` decides
-about the others: of a new queue, of a topic with delays, after a gap.
+about the others: of a new queue, of a topic with delays or batches, after a gap.
 Belongs to the trio thread.
 """
 
 import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from rmq._fastpath import (
     Dispatched,
@@ -17,8 +17,9 @@ from rmq._fastpath import (
 )
 from rmq.errors import RequestRejected
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
+from rmq.store.batch_queue import BatchQueue, inner_count
 from rmq.store.commit_log import CommitLog
-from rmq.store.consume_queue import NO_OFFSET, ConsumeQueue
+from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
@@ -52,19 +53,16 @@ class LogDispatch:
         tags: TagsCodes,
         *,
         deleted: Callable[[], Mapping[str, int]],
-        unqueued: Collection[str],
         note: Callable[[str], None],
         has_readers: bool = False,
     ) -> None:
-        """Records of `unqueued` topics have no entries, nor have those of `deleted`
-        topics before an offset; `note` gets a sentence about records that cannot have
-        one.
+        """Records of `deleted` topics before an offset have no entries; `note` gets a
+        sentence about records that cannot have one.
         """
         self._log = log
         self._queues = queues
         self._tags = tags
         self._deleted = deleted
-        self._unqueued = unqueued
         self._note = note
         self._readers_of = log if has_readers else None
         self._compiled = QueueDispatcher(self._readers_of)
@@ -74,13 +72,11 @@ class LogDispatch:
         self._compiled = QueueDispatcher(self._readers_of)
         for topic, end in self._deleted().items():
             self._compiled.skip(topic.encode(), end)
-        for topic in self._unqueued:
-            self._compiled.skip(topic.encode(), NO_OFFSET)
         for queue in self._queues:
             self._know(queue)
 
     def _know(self, queue: ConsumeQueue) -> None:
-        if queue.topic_bytes != SCHEDULE_TOPIC:
+        if queue.topic_bytes != SCHEDULE_TOPIC and not queue.is_batch:
             self._compiled.add(queue)
 
     def run(
@@ -95,14 +91,14 @@ class LogDispatch:
         After OVER_AGAIN and GAP nothing is changed.
         """
         flags = record.sys_flag
-        if flags & TRANSACTION_MASK in NOT_QUEUED or flags & INNER_BATCH:
+        if flags & TRANSACTION_MASK in NOT_QUEUED:
             return Placed.PASSED, None
         try:
             topic = record.topic.decode()
-            if topic in self._unqueued:
-                return Placed.PASSED, None
             if record.physical_offset < self._deleted().get(topic, 0):
                 return Placed.PASSED, None
+            if flags & INNER_BATCH:
+                self._queues.make_batch(topic)
             queue = self._queues.get_or_create(topic, record.queue_id)
             self._know(queue)
         except (UnicodeDecodeError, RequestRejected, AssertionError):
@@ -121,7 +117,11 @@ class LogDispatch:
             return Placed.BEHIND, queue
         due = self._tags.due_time(record.topic, record.store_ms, record.properties)
         code = record.tags_code if due is None else due
-        queue.publish(record.physical_offset, record.size, code)
+        if isinstance(queue, BatchQueue):
+            count = inner_count(flags, record.properties)
+            queue.add(record.physical_offset, record.size, code, record.store_ms, count)
+        else:
+            queue.publish(record.physical_offset, record.size, code)
         if self._readers_of is not None:
             self._readers_of.mark_touched(queue)
         return Placed.ADDED, queue

@@ -3,7 +3,7 @@
 Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
 `consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
 (`dledger-*`), and queues whose type differs from `config/topics.json`.  Left untouched
-and not served: topics whose queues are BatchCQ or whose clean-up is compaction.
+and not served: topics whose clean-up is compaction.
 Named: records of POP in RocksDB.  `rocksdbstore/` is in every store since
 5.5.0 and has no meaning.  Reads only.
 """
@@ -21,7 +21,9 @@ ACCESS_TABLES = ("users", "acls")
 
 
 class Foreign(msgspec.Struct):
-    """The findings; `unserved` has the reason by topic."""
+    """The findings; `unserved` has the reason by topic, `batch_topics` have queues of
+    type BatchCQ.
+    """
 
     refusals: list[str] = msgspec.field(default_factory=list)
     unserved: dict[str, str] = msgspec.field(default_factory=dict)
@@ -77,8 +79,7 @@ def find_foreign(root: Path) -> Foreign:
             )
         if is_batch:
             foreign.batch_topics.add(topic)
-            foreign.unserved[topic] = "its queues are of type BatchCQ"
-        elif "COMPACTION" in _attribute(attributes, "cleanup.policy"):
+        if "COMPACTION" in _attribute(attributes, "cleanup.policy"):
             foreign.unserved[topic] = "its clean-up policy is COMPACTION"
     _note_rocksdb_of_pop(root, foreign)
     return foreign

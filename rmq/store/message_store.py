@@ -68,7 +68,11 @@ class MessageStore:
         self.reserve = DescriptorReserve()
         self.log = log = _make_log(config, directory, self.reserve, store_host)
         self.queues = queues = ConsumeQueues(
-            directory.consume_queue, config.queue_file_size, self.reserve
+            directory.consume_queue,
+            config.queue_file_size,
+            self.reserve,
+            batch_file_size=config.batch_queue_file_size,
+            store_ms_at=log.store_ms_at,
         )
         self._counters = counters = StoreCounters()
         self.durability = durability = Durability(
@@ -147,6 +151,7 @@ class MessageStore:
         if durable > self.log.files.end_offset:
             durable = 0
         ends = QueueEnds.load(self.directory.config)
+        self.queues.batch_topics.update(self.directory.foreign.batch_topics)
         if was_clean:
             known = ends.within(self.log.files.end_offset)
             foreign = self.queues.load(known)

@@ -8,7 +8,7 @@ from the trio thread.
 
 import struct
 from collections.abc import Callable, Generator
-from typing import Final
+from typing import Final, TypedDict
 
 from rmq._fastpath import (
     CommitTable,
@@ -21,6 +21,7 @@ from rmq._fastpath import (
 from rmq.errors import RemoteProtocolError, StoreClosed
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
+from rmq.store.batch_queue import BatchQueue
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
@@ -96,15 +97,11 @@ class StoreReader:
             return _outside(offset, low, high)
         scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         max_examined = scan_bytes // ENTRY_SIZE
-        entries = queue.entries(offset, min(high - offset, max_examined))
-        if not may_wait:
-            _require_entries(queue, offset, len(entries))
         in_memory = self._is_hot(queue.entry(offset)[0])
         count, size = self._limits(in_memory)
         if max_bytes is not None:
             size = min(size, max_bytes)
-        scan = scan_queue(
-            entries,
+        limits = _Limits(
             tag_codes=tag_codes,
             max_messages=max(1, min(max_messages, count)),
             max_bytes=size,
@@ -112,6 +109,7 @@ class StoreReader:
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,
         )
+        scan = _scan(queue, offset, high, limits, may_wait=may_wait)
         if not scan.message_count:
             self._counts.get_missed += 1
             return _nothing(scan, offset, low, high)
@@ -134,12 +132,13 @@ class StoreReader:
     ) -> tuple[QueueTail, MappedFile | None] | None:
         """Return a queue with the file of its entry at `offset`; None without one.
 
-        The file is None if the entry is in memory.
+        Also None if its entries are in the form of batches.  The file is None if the
+        entry is in memory.
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return None
-        return queue, queue.file_of(offset)
+        return None if queue.is_batch else (queue, queue.file_of(offset))
 
     def tag_codes(
         self, topic: str, queue_id: int, first: QueueOffset, end: QueueOffset
@@ -151,6 +150,8 @@ class StoreReader:
             return codes
         at: int = max(first, queue.min_offset)
         stop = min(end, queue.next_offset)
+        if isinstance(queue, BatchQueue):
+            return queue.tag_codes(at, stop)
         while at < stop:
             entries = queue.entries(at, stop - at)
             codes.update(code for (code,) in _TAGS_CODE.iter_unpack(entries))
@@ -327,6 +328,29 @@ class StoreReader:
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper
         )
         return QueueOffset(found)
+
+
+class _Limits(TypedDict):
+    """What a scan takes; see `scan_queue`."""
+
+    tag_codes: tuple[int, ...] | None
+    max_messages: int
+    max_bytes: int
+    max_examined: int
+    confirm_offset: int
+    min_physical_offset: int
+
+
+def _scan(
+    queue: ConsumeQueue, offset: int, high: int, limits: _Limits, *, may_wait: bool
+) -> QueueScan:
+    """Scan the entries in [offset, high) of a queue, as far as the limits allow."""
+    if isinstance(queue, BatchQueue):
+        return queue.scan(offset, **limits)
+    entries = queue.entries(offset, min(high - offset, limits["max_examined"]))
+    if not may_wait:
+        _require_entries(queue, offset, len(entries))
+    return scan_queue(entries, **limits)
 
 
 def _nothing(

@@ -125,7 +125,6 @@ class Recovery:
             queues,
             tags,
             deleted=lambda: deleted_topics.ends,
-            unqueued=directory.foreign.batch_topics,
             note=self._note,
         )
         self._unflushed = 0
@@ -167,7 +166,7 @@ class Recovery:
                 self._drop_orphans(queue)
             if not queue.stranded:
                 continue
-            aside = self._cut_folder / "consumequeue" / queue.topic
+            aside = self._cut_folder / queue.folder.parents[1].name / queue.topic
             aside = aside / str(queue.queue_id)
             aside.mkdir(parents=True, exist_ok=True)
             for base in queue.stranded:
@@ -188,8 +187,11 @@ class Recovery:
         kept: int = queue.next_offset
         if queue.end_physical <= self._durable_offset():
             return
-        while kept > queue.low_offset and not self._names_record(queue, kept - 1):
-            kept -= 1
+        while kept > queue.low_offset:
+            start = queue.start_before(kept)
+            if self._names_record(queue, start):
+                break
+            kept = start
         if kept < queue.next_offset:
             self.report.entries_dropped += queue.cut_to(kept)
 

@@ -56,7 +56,6 @@ class ReplicaWriter:
             store.queues,
             store.tags,
             deleted=lambda: store.deleted_topics.ends,
-            unqueued=store.directory.foreign.batch_topics,
             note=logger.warning,
             has_readers=True,
         )

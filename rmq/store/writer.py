@@ -11,9 +11,10 @@ from rmq.clock import Clock
 from rmq.errors import DiskBusy, DiskFull, StoreError
 from rmq.offsets import PhysicalOffset
 from rmq.protocol.batch import BatchItem
-from rmq.protocol.flags import NOT_QUEUED, TRANSACTION_MASK
+from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.message import Message
-from rmq.protocol.properties import DELAY
+from rmq.protocol.properties import DELAY, INNER_BASE
+from rmq.store.batch_queue import BatchQueue, inner_count
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ConsumeQueue
@@ -27,6 +28,9 @@ from rmq.store.touched import TouchedQueues
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
 """Smaller messages are within every limit: the least maxMessageSize is 1 KiB."""
+
+_Part = tuple[bytes, bytes, int]
+"""Body, properties and flag of a record."""
 
 _PUT_OK = PutStatus.PUT_OK
 """Bound here, because the lookup of an enum's member costs as much as a small call."""
@@ -67,6 +71,10 @@ class StoreWriter:
             if refused is not None:
                 return PutResult(refused)
         queue = self._queues.get_or_create(topic, message.queue_id)
+        if queue.is_batch:
+            return self._put_alone(queue, message)
+        if message.sys_flag & INNER_BATCH:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
         store_ms = self._clock.now_ms()
         record = (
             queue,
@@ -112,11 +120,34 @@ class StoreWriter:
             )
         )
 
+    def _put_alone(self, queue: ConsumeQueue, message: Message) -> PutResult:
+        """Append a message or an inner batch to a queue of type BatchCQ.
+
+        `INNER_BASE` has the offset of the first message of an inner batch.
+        """
+        if message.sys_flag & INNER_BATCH:
+            message.set_property(INNER_BASE, str(queue.next_offset))
+        properties = message.stored_properties().encode()
+        refused = self._refuse(len(message.body), len(properties))
+        if refused is not None:
+            return PutResult(refused)
+        part = message.body, properties, message.flag
+        stored = self._put_parts(queue, message, [part])
+        if stored.status is not _PUT_OK:
+            return PutResult(stored.status)
+        [physical_offset] = stored.physical_offsets
+        return PutResult(
+            _PUT_OK,
+            stored.queue_offset,
+            physical_offset,
+            stored.end_offset,
+            stored.store_ms,
+        )
+
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
         """Append the items of a client batch in their order; all of them or none."""
         assert items, "a batch has at least one item"
         queue = self._queues.get_or_create(message.topic, message.queue_id)
-        topic = queue.topic_bytes
         parts = [
             (item.body, item.properties_text.encode(), item.flag) for item in items
         ]
@@ -124,13 +155,21 @@ class StoreWriter:
             refused = self._refuse(len(body), len(properties))
             if refused is not None:
                 return BatchPutResult(refused)
+        return self._put_parts(queue, message, parts)
+
+    def _put_parts(
+        self, queue: ConsumeQueue, message: Message, parts: Sequence[_Part]
+    ) -> BatchPutResult:
+        """Append records that share all but body, properties and flag."""
+        topic = queue.topic_bytes
         hosts = len(message.born_host), self._store_host_size
         sizes = [record_size(len(topic), len(b), len(p), *hosts) for b, p, _ in parts]
         log = self._log
         if not log.fits(sum(sizes)):
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         try:
-            queue.reserve(len(items))
+            if not queue.is_batch:
+                queue.reserve(len(parts))
             file = log.make_room(sum(sizes))
         except StoreError as error:
             return BatchPutResult(self._note_failure(error))
@@ -152,13 +191,14 @@ class StoreWriter:
                 message.born_host,
                 store_ms,
                 message.reconsume_times,
-                0,
+                message.prepared_transaction_offset,
                 body,
                 properties,
             )
             entries.append((offset, sizes[index], log.encoder.tags_code))
             offset += sizes[index]
-        return self._finish_batch(queue, entries, store_ms)
+        count = inner_count(message.sys_flag, parts[0][1])
+        return self._finish(queue, entries, store_ms, count)
 
     def put_again(
         self,
@@ -178,20 +218,24 @@ class StoreWriter:
             self.write_failed(error)
             return None
 
-    def _finish_batch(
+    def _finish(
         self,
         queue: ConsumeQueue,
         entries: list[tuple[int, int, int]],
         store_ms: int,
+        count: int,
     ) -> BatchPutResult:
-        """Write staged records and their entries, then publish."""
+        """Write staged records of `count` messages each, and their entries; publish."""
         first = queue.next_offset
         try:
             end_offset = self._log.commit(len(entries))
         except OSError as error:
             return BatchPutResult(self._write_failed(error))
         for entry in entries:
-            queue.publish(*entry)
+            if isinstance(queue, BatchQueue):
+                queue.add(*entry, store_ms, count)
+            else:
+                queue.publish(*entry)
         self._log.mark_touched(queue)
         self._log.last_store_ms = store_ms
         offsets = tuple(PhysicalOffset(offset) for offset, _, _ in entries)

@@ -14,7 +14,7 @@ from rmq.store.checkpoint import Checkpoint
 from rmq.store.consume_queue import FILLER_SIZE
 from rmq.store.foreign import find_foreign
 from rmq.tools.index_view import HEADER, IndexHeader
-from rmq.tools.queue_view import view_queue
+from rmq.tools.queue_view import BATCH_ENTRY, ENTRY, view_queue
 from rmq.tools.store_files import StoreFiles
 
 
@@ -118,15 +118,19 @@ def _look_at_queues(store: StoreFiles, picture: Picture) -> None:
     topics: defaultdict[str, dict[str, int]] = defaultdict(
         lambda: {"queues": 0, "messages": 0, "last": 0}
     )
-    for queue in store.queues():
-        view = view_queue(queue.path)
+    batches = [(queue, BATCH_ENTRY) for queue in store.queues(store.batch_queue)]
+    for queue, form in [(queue, ENTRY) for queue in store.queues()] + batches:
+        view = view_queue(queue.path, form)
         topic = topics[queue.topic]
         topic["queues"] += 1
-        picture.queue_file_size = picture.queue_file_size or view.file_size
+        if form is ENTRY:
+            picture.queue_file_size = picture.queue_file_size or view.file_size
         if not len(view.entries):
             continue
-        gone = int((view.entries["offset"] < picture.log_start).sum())
-        topic["messages"] += len(view.entries) - gone
+        kept = view.entries[view.entries["offset"] >= picture.log_start]
+        topic["messages"] += (
+            int(kept["count"].sum()) if form is BATCH_ENTRY else len(kept)
+        )
         last = view.entries[-1]
         if int(last["size"]) != FILLER_SIZE:
             end = int(last["offset"]) + int(last["size"])

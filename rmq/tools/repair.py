@@ -20,6 +20,8 @@ from rmq.clock import SystemClock
 from rmq.config import build
 from rmq.errors import StoreError
 from rmq.protocol.message import Message
+from rmq.protocol.properties import decode_properties
+from rmq.store.batch_queue import BATCH_ENTRY_SIZE
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ENTRY_SIZE
@@ -182,6 +184,7 @@ def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
 
 
 def _message(record: Record) -> Message:
+    text = record.properties.decode()
     return Message(
         record.topic,
         record.queue_id,
@@ -192,7 +195,8 @@ def _message(record: Record) -> Message:
         record.born_host,
         record.reconsume_times,
         record.prepared_offset,
-        properties_text=record.properties.decode(),
+        properties=decode_properties(text),
+        properties_text=text,
     )
 
 
@@ -203,12 +207,15 @@ def config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
     if not logs:
         raise StoreError(f"{store.commit_log} has no files: there is nothing to repair")
     sizes["mappedFileSizeCommitLog"] = str(logs[0].stat().st_size)
-    for queue in store.queues():
-        paths = segment_paths(queue.path)
-        if paths:
-            size = paths[0].stat().st_size
-            sizes["mappedFileSizeConsumeQueue"] = str(max(size, 10 * ENTRY_SIZE))
-            break
+    for key, folder, entry_size in (
+        ("mappedFileSizeConsumeQueue", store.consume_queue, ENTRY_SIZE),
+        ("mapperFileSizeBatchConsumeQueue", store.batch_queue, BATCH_ENTRY_SIZE),
+    ):
+        for queue in store.queues(folder):
+            paths = segment_paths(queue.path)
+            if paths:
+                sizes[key] = str(max(paths[0].stat().st_size, 10 * entry_size))
+                break
     sizes |= _index_sizes(store, values)
     places = {
         "storePathRootDir": str(store.root),

@@ -95,6 +95,12 @@ class Verification:
         self._queues: dict[QueueKey, _QueueCheck] = {}
         self._unknown: dict[int, str] = {}
         self._batch: dict[int, list[NDArray[np.int64]]] = {}
+        """Records without a plain entry, by topic: offset, size, store time, queue."""
+
+        self._batch_topics = [
+            topic_hash(folder.topic.encode())
+            for folder in store.queues(store.batch_queue)
+        ]
         self.verdict = Verdict()
 
     def run(self) -> Verdict:
@@ -155,13 +161,14 @@ class Verification:
     def _check_block(self, file: MappedFile, block: Block) -> None:
         """Compare the records of a block with the entries that they should have."""
         assert len(block), file.path
-        queued = is_queued(block)
+        of_batch_queues = np.isin(block[:, Column.TOPIC], self._batch_topics)
+        queued = is_queued(block) & ~of_batch_queues
         rows = block[queued]
         others = block[~queued]
         if len(others):
             for topic in np.unique(others[:, Column.TOPIC]).tolist():
                 mine = others[others[:, Column.TOPIC] == topic]
-                self._batch.setdefault(topic, []).append(mine[:, :2].copy())
+                self._batch.setdefault(topic, []).append(mine[:, :4].copy())
         if not len(rows):
             return
         for part in by_queue(rows):
@@ -242,20 +249,36 @@ class Verification:
         return [Damage(str(path), at, reason)]
 
     def _check_batch_queues(self) -> None:
-        """Check that entries of inner batches point to records of their topic."""
+        """Compare the entries of queues of type BatchCQ with the records."""
         for folder in self._store.queues(self._store.batch_queue):
             view = view_queue(folder.path, BATCH_ENTRY)
             parts = self._batch.get(topic_hash(folder.topic.encode()), [])
-            known = {tuple(row) for part in parts for row in part.tolist()}
+            known = {
+                (offset, size)
+                for part in parts
+                for offset, size, _, queue_id in part.tolist()
+                if queue_id == folder.queue_id
+            }
             self.verdict.entry_count += len(view.entries)
+            damages = []
             for number, entry in enumerate(view.entries):
                 pair = int(entry["offset"]), int(entry["size"])
                 is_gone = pair[0] < self.verdict.start_offset
                 if pair in known or is_gone or pair[1] == FILLER_SIZE:
+                    known.discard(pair)
                     continue
                 path, at = view.where(view.first + number)
                 reason = f"no inner batch of {pair[1]} bytes at {pair[0]} of the log"
-                self._add([Damage(str(path), at, reason)])
+                damages.append(Damage(str(path), at, reason))
+            if known and self._durable_offset is None:
+                reason = (
+                    f"{len(known)} records have no entry; the first is at "
+                    f"{min(known)[0]} of the log"
+                )
+                damages.append(Damage(str(folder.path), 0, reason))
+            if damages:
+                self.verdict.damaged_queues.add(folder.path)
+            self._add(damages)
 
     def _name_unknown(self) -> None:
         for name in sorted(self._unknown.values()):

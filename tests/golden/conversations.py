@@ -15,7 +15,7 @@ import trio
 
 from rmq.protocol import fastjson
 from rmq.protocol.batch import decode_batch
-from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.bodies.topics import BATCH_QUEUES, QUEUE_TYPE, TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, decode, encode
@@ -267,8 +267,17 @@ def groups_before(rows: list[Row], answers: dict[int, Row]) -> set[str]:
     return found
 
 
+def batch_topics(rows: list[Row], answers: dict[int, Row]) -> set[str | None]:
+    """Topics with queues of inner batches, as an answer shows."""
+    return {
+        topic_of(row.command)
+        for place, row in enumerate(rows)
+        if place in answers and "batchUniqId" in answers[place].command.ext_fields
+    }
+
+
 async def prepare(node, link: Link, rows: list[Row], answers: dict[int, Row]) -> None:
-    topics = topics_before(rows, answers)
+    topics, batches = topics_before(rows, answers), batch_topics(rows, answers)
     for topic, queues in topics.items():
         if node.broker.context.topics.get(topic) is None:
             node.broker.context.topics.update(
@@ -277,6 +286,7 @@ async def prepare(node, link: Link, rows: list[Row], answers: dict[int, Row]) ->
                     read_queue_nums=queues,
                     write_queue_nums=queues,
                     perm=6,
+                    attributes={QUEUE_TYPE: BATCH_QUEUES} if topic in batches else {},
                 )
             )
     for (topic, queue_id), count in messages_before(rows, answers).items():

@@ -83,7 +83,6 @@ INTENDED = [
     Intended(r"mqadmin.*-online-client", 11, "code 19 .* Java 21", RESET),
     Intended(r".*", 105, "topicQueueMappingByBroker", NO_STATIC),
     Intended(r"mqadmin55-.*[sS]tatic.*", 351, "mappingDetail", NO_STATIC),
-    Intended("java55-innerbatch", 320, "batchUniqId", "inner batches are not served"),
     Intended(
         "probe-broker", 320, "code 13 .* Java 1",
         "a batch with wrong lengths is illegal (13), not an exception (1)",

@@ -17,7 +17,11 @@ def features(tmp_path):
     return copy_store("store-features", tmp_path)
 
 
-SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
+SIZES = {
+    "commit_log_file_size": 1 << 20,
+    "queue_file_size": 2000,
+    "batch_queue_file_size": 4600,
+}
 
 
 @pytest.mark.parametrize(
@@ -67,14 +71,14 @@ def test_an_empty_rocksdbstore_means_nothing(open_store, tmp_path):
 
 
 def test_what_is_not_served_is_named_and_left_alone(features, open_store):
-    names = ("batchconsumequeue", "compaction", "timerlog", "timerwheel")
+    names = ("compaction", "timerlog", "timerwheel")
     paths = [p for n in names for p in (features / n).rglob("*") if p.is_file()]
     before = {path: path.read_bytes() for path in paths}
-    assert len(before) >= 5
+    assert len(before) == 4
     store = open_store(features, **SIZES)
-    assert set(store.unserved) == {"FBatchCq", "FCompact"}
+    assert set(store.unserved) == {"FCompact"}
     text = "\n".join(store.recovery.lines())
-    assert "topic FBatchCq stays untouched and is not served" in text
+    assert "topic FCompact stays untouched and is not served" in text
     assert "wait for a later version" not in text
     store.close()
     assert {path: path.read_bytes() for path in paths} == before
@@ -92,7 +96,7 @@ def test_records_of_pop_in_rocksdb_are_named(open_store, tmp_path):
 
 
 def test_a_strict_store_is_refused_for_them(features, open_store):
-    with pytest.raises(StoreError, match=r"FBatchCq.*FCompact"):
+    with pytest.raises(StoreError, match="FCompact"):
         open_store(features, **SIZES, strict_store=True)
 
 
@@ -123,7 +127,7 @@ def test_a_cut_table_is_read_from_its_backup(features):
     path = features / "config" / "topics.json"
     path.with_name("topics.json.bak").write_bytes(path.read_bytes())
     path.write_bytes(path.read_bytes()[:100])
-    assert "FBatchCq" in find_foreign(features).unserved
+    assert "FBatchCq" in find_foreign(features).batch_topics
 
 
 @pytest.mark.parametrize(

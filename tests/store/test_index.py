@@ -10,7 +10,11 @@ from tests.golden.recordings import copy_store, read_rows
 from tests.store.steps import result_of
 
 FOREVER = {"begin_ms": 0, "end_ms": 2**63 - 1}
-GOLDEN_SIZES = {"commit_log_file_size": 1 << 20, "queue_file_size": 2000}
+GOLDEN_SIZES = {
+    "commit_log_file_size": 1 << 20,
+    "queue_file_size": 2000,
+    "batch_queue_file_size": 4600,
+}
 
 
 def index_all(store):

@@ -1,14 +1,14 @@
 """Attributes of topics and the text that changes them.
 
 `+name=value` adds or changes, `-name` removes; several are joined with commas. A new
-topic allows additions only. Attributes that change how a queue is stored are refused,
-because this store has one kind of queue.
+topic allows additions only. Compaction is refused: this store has none.
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from rmq.errors import RequestRejected
+from rmq.protocol.bodies.topics import BATCH_QUEUES, QUEUE_TYPE
 from rmq.protocol.codes import ResponseCode
 
 MESSAGE_TYPE: Final = "message.type"
@@ -24,9 +24,7 @@ class Attribute(NamedTuple):
 
 
 TOPIC_ATTRIBUTES: Final = {
-    "queue.type": Attribute(
-        frozenset({"SimpleCQ", "BatchCQ"}), False, frozenset({"BatchCQ"})
-    ),
+    QUEUE_TYPE: Attribute(frozenset({"SimpleCQ", BATCH_QUEUES}), False),
     "cleanup.policy": Attribute(
         frozenset({"DELETE", "COMPACTION"}), False, frozenset({"COMPACTION"})
     ),

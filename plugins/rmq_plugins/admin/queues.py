@@ -96,14 +96,16 @@ class QueueHandler:
             return request.reply(
                 remark=f"Index {index} of {header.queue_id}@{topic} is not exist!"
             )
-        count = max(1, min(header.count, MAX_ENTRIES))
+        places = [index]
+        while len(places) < min(header.count, MAX_ENTRIES):
+            index = queue.start_after(index)
+            if index >= end:
+                break
+            places.append(index)
         body = QueryConsumeQueueResponseBody(
             min_queue_index=queue.min_offset,
             max_queue_index=end,
-            queue_data=[
-                _shown(queue, offset)
-                for offset in range(index, min(end, index + count))
-            ],
+            queue_data=[_shown(queue, place) for place in places],
         )
         if header.consumer_group:
             wanted = self._consumers.subscription(header.consumer_group, topic)

@@ -133,10 +133,11 @@ class PopChecks:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{name}] peeking message is forbidden",
             )
-        if name in self._unserved:
+        if name in self._unserved or topic.has_batch_queues:
+            reason = self._unserved.get(name, "POP takes no inner batches: pull them")
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"the topic[{name}] is not served: {self._unserved[name]}",
+                f"the topic[{name}] is not served: {reason}",
             )
         if header.queue_id >= topic.read_queue_nums:
             raise _invalid(

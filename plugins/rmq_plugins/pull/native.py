@@ -67,11 +67,13 @@ class NativePulls:
                 return None
             sub_version = known.sub_version
         key = header.consumer_group, header.topic, expression
+        where = header.topic, header.queue_id
+        queue = self._store.queues.get(*where)
+        if queue is not None and queue.is_batch:
+            return None
         view = self._views.get(key)
         if view is None:
             view = self._add(key, plan, sub_version)
-        where = header.topic, header.queue_id
-        queue = self._store.queues.get(*where)
         if view is None or queue is None:
             return None
         offset = QueueOffset(header.queue_offset)

@@ -4,6 +4,11 @@ The store takes all of them, one after another, or none. The ids of the answer a
 joined with commas; its queue offset is that of the first message. The properties of the
 header belong to the batch and are not stored; each message has its own. A unique key in
 the header's properties is answered as the transaction id.
+
+In a topic with queues of type BatchCQ a batch with a unique key becomes one record, an
+*inner batch*: its body is the request's, its properties are those of the header, and
+INNER_NUM has the number of messages. Consumers unwrap it. The answer has its key as
+batchUniqId, by which producers see that there is one id for all.
 """
 
 from collections.abc import Callable
@@ -11,14 +16,17 @@ from typing import Final
 
 from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
-from rmq.protocol.batch import decode_batch
+from rmq.protocol.batch import MAX_INNER_ITEMS, decode_batch
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.flags import INNER_BATCH, NEED_UNWRAP
 from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.message import Message
 from rmq.protocol.properties import (
+    CLUSTER,
     DELAY,
+    INNER_NUM,
     TRAN_MSG,
     UNIQ_KEY,
     WAIT,
@@ -43,7 +51,10 @@ class BatchHandler:
         show: Callable[[TopicConfig, int], None],
     ) -> None:
         """`show` gets topic and queue of each batch that was put."""
+        self._put = broker.put.put
         self._put_batch = broker.put.put_batch
+        self._triggers = broker.put.triggers
+        self._cluster = broker.config.broker_cluster_name
         self._checks = checks
         self._answers = answers
         self._show = show
@@ -64,7 +75,10 @@ class BatchHandler:
             message = self._head(request, header, connection, config)
             if len(request.body) > self._max_size or _is_special(message):
                 return self._answers.not_stored(request, PutStatus.MESSAGE_ILLEGAL)
-            result = self._put_batch(message, decode_batch(request.body))
+            items = decode_batch(request.body)
+            if config.has_batch_queues and UNIQ_KEY in message.properties:
+                return self._send_inner(request, message, len(items))
+            result = self._put_batch(message, items)
         except RequestRejected as refusal:
             return self._answers.refused(request, refusal.code, refusal.remark)
         self._show(config, message.queue_id)
@@ -87,6 +101,32 @@ class BatchHandler:
         fields |= self._answers.facts
         wait = message.properties.get(WAIT)
         return self._answers.stored(request, fields, result, wait, header.topic)
+
+    def _send_inner(
+        self, request: Command, message: Message, count: int
+    ) -> Command | Held | Later:
+        """Store a batch as one record."""
+        properties = message.properties
+        if count > MAX_INNER_ITEMS or not self._triggers.isdisjoint(properties):
+            return self._answers.not_stored(request, PutStatus.MESSAGE_ILLEGAL)
+        message.sys_flag |= NEED_UNWRAP | INNER_BATCH
+        for name, value in self._answers.facts.items():
+            message.set_property(name, value)
+        message.set_property(CLUSTER, self._cluster)
+        message.set_property(INNER_NUM, str(count))
+        result = self._put(message)
+        if result.status is not PutStatus.PUT_OK:
+            return self._answers.not_stored(request, result.status)
+        fields = {
+            "msgId": offset_message_id(self._store_host, result.physical_offset),
+            "queueId": str(message.queue_id),
+            "queueOffset": str(result.queue_offset),
+            "transactionId": properties[UNIQ_KEY],
+            "batchUniqId": properties[UNIQ_KEY],
+            **self._answers.facts,
+        }
+        wait = properties.get(WAIT)
+        return self._answers.stored(request, fields, result, wait, message.topic)
 
     def _head(
         self,

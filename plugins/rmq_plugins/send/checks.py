@@ -184,7 +184,9 @@ def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
     A transaction has its flag and the property TRAN_MSG; the property decides.
     """
     if sys_flag & INNER_BATCH:
-        raise _illegal(sys_flag, "an inner batch, and queues of batches are not served")
+        raise _illegal(
+            sys_flag, "an inner batch, which the broker makes of request 320"
+        )
     if properties.get(TRAN_MSG, "").lower() != "true":
         raise _illegal(sys_flag, "part of a transaction, without the property TRAN_MSG")
 

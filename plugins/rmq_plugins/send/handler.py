@@ -58,6 +58,7 @@ class SendHandler:
         self._added_text = encode_properties(self._added)
         self._special = frozenset(
             {*self._added, *_NOT_PRIORITY, names.POP_CK, names.PRIORITY}
+            | {names.INNER_NUM}
         )
         self._natives: NativeSends | None = None
 
@@ -167,6 +168,12 @@ class SendHandler:
 
     def _serve_special(self, message: Message, config: TopicConfig) -> None:
         """Apply special properties, before the text is encoded again."""
+        if names.INNER_NUM in message.properties:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "INNER_NUM says that the message is an inner batch: send it as request "
+                "320",
+            )
         self._check_served(message.properties, message.reconsume_times)
         message.remove_property(names.POP_CK)
         message.queue_id = _queue_by_priority(message, config)

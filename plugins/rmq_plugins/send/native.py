@@ -64,6 +64,7 @@ class NativeSends:
         queue = self._store.queues.get(name, queue_id)
         if (
             queue is None
+            or queue.is_batch
             or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)
             or is_dlq_topic(name)

@@ -1,12 +1,15 @@
 """Bodies about topics: configuration and offsets."""
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import field
 
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.common import DataVersion, MessageQueue
 from rmq.protocol.headers import I32, I64
+
+QUEUE_TYPE: Final = "queue.type"
+BATCH_QUEUES: Final = "BatchCQ"
 
 
 class TopicConfig(Body, kw_only=True, gc=False):
@@ -23,6 +26,11 @@ class TopicConfig(Body, kw_only=True, gc=False):
     topic_sys_flag: I32 = 0
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_batch_queues(self) -> bool:
+        """Whether its queues are of type BatchCQ."""
+        return self.attributes.get(QUEUE_TYPE) == BATCH_QUEUES
 
 
 class TopicConfigAndQueueMapping(TopicConfig, kw_only=True):

@@ -106,3 +106,124 @@ def test_sync_flush_holds_the_answer(make_caller):
     assert isinstance(results[0], Held)
     assert results[0].on_timeout is None
     assert not isinstance(results[1], Held)
+
+
+# -- topics with queues of type BatchCQ
+
+
+@pytest.fixture
+def batches(caller):
+    """Make the topic of inner batches."""
+    answer = caller.call(
+        17,
+        {
+            "topic": "B", "defaultTopic": "TBW102", "readQueueNums": 1,
+            "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG",
+            "attributes": "+queue.type=BatchCQ",
+        },
+    )  # fmt: skip
+    assert answer.code == 0, answer.remark
+    return caller
+
+
+def inner(caller, body=None, **more):
+    return batch(caller, body, **{"b": "B", "i": "UNIQ_KEY\x01K1\x02", **more})
+
+
+def test_an_inner_batch_is_one_record(batches):
+    inner(batches)
+    answer = inner(batches, i="UNIQ_KEY\x01K2\x02TAGS\x01A\x02WAIT\x01true\x02")
+    found = batches.broker.store.reads.get("B", 0, 2, 9)
+    [record] = decode_stored(found.body)
+    assert answer.ext_fields == {
+        "msgId": record.offset_msg_id,
+        "queueId": "0",
+        "queueOffset": "2",
+        "transactionId": "K2",
+        "batchUniqId": "K2",
+        **FACTS,
+    }
+    assert (found.message_count, found.next_begin_offset) == (2, 4)
+    assert (record.sys_flag, record.queue_offset) == (0xC0, 2)
+    assert record.body == encode_batch(ITEMS)
+    assert record.properties == {
+        "UNIQ_KEY": "K2", "TAGS": "A", "WAIT": "true", "INNER_NUM": "2",
+        "INNER_BASE": "2", "CLUSTER": "DefaultCluster", **FACTS,
+    }  # fmt: skip
+
+
+def test_a_batch_without_a_key_is_stored_one_by_one(batches):
+    answer = inner(batches, i="WAIT\x01true\x02")
+    assert "," in answer.ext_fields["msgId"]
+    assert "batchUniqId" not in answer.ext_fields
+    inner(batches)
+    batches.send(topic="B")
+    found = batches.broker.store.reads.get("B", 0, 0, 9)
+    records = decode_stored(found.body)
+    assert [record.queue_offset for record in records] == [0, 1, 2, 4]
+    assert (found.message_count, found.next_begin_offset) == (5, 5)
+
+
+def test_pulls_find_inner_batches(batches):
+    inner(batches)
+    answer = batches.pull(topic="B", offset=1)
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (0, "2")
+    assert answer.ext_fields["maxOffset"] == "2"
+    [record] = decode_stored(answer.body)
+    assert record.properties["INNER_NUM"] == "2"
+    assert batches.pull(topic="B", offset=2).code == 19
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ({"i": "UNIQ_KEY\x01K\x02DELAY\x012\x02"}, None),
+        ({"i": "UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02"}, None),
+        ({"i": "UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x013\x02"}, None),
+        ({"f": 0x80}, None),
+        ({}, b"not a batch"),
+        ({}, encode_batch([BatchItem(0, b"", "")] * 32_768)),
+        ({"i": "UNIQ_KEY\x01" + "k" * 32_760 + "\x02"}, None),
+    ],
+)
+def test_refused_inner_batches(batches, fields, body):
+    end = batches.broker.store.log.end_offset
+    assert inner(batches, body, **fields).code == ResponseCode.MESSAGE_ILLEGAL
+    assert batches.broker.store.log.end_offset == end
+
+
+def test_the_most_messages_of_an_inner_batch(batches):
+    inner(batches, encode_batch([BatchItem(0, b"", "")] * 32_767))
+    assert inner(batches).ext_fields["queueOffset"] == "32767"
+
+
+@pytest.mark.parametrize("topic", ["B", "T"])
+def test_a_message_that_says_it_is_an_inner_batch(batches, topic):
+    end = batches.broker.store.log.end_offset
+    for fields in ({"properties": "INNER_NUM\x019\x02"}, {"sysFlag": 0x80}):
+        answer = batches.send(topic=topic, **fields)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert batches.broker.store.log.end_offset == end
+
+
+def test_an_inner_batch_is_not_sent_back(batches):
+    """Java refuses it in the same way; its clients send the message anew."""
+    inner(batches)
+    batches.broker.groups.find("G", "c")
+    fields = {"group": "G", "originMsgId": "", "offset": 0, "delayLevel": 0,
+              "originTopic": "B", "unitMode": "false"}  # fmt: skip
+    answer = batches.call(36, fields)
+    assert (answer.code, answer.remark) == (1, "MESSAGE_ILLEGAL")
+
+
+def test_pop_takes_no_inner_batches(batches):
+    inner(batches)
+    answer = batches.call(
+        200050,
+        {
+            "consumerGroup": "G", "topic": "B", "queueId": 0, "maxMsgNums": 8,
+            "invisibleTime": 10_000, "pollTime": 0, "bornTime": 0, "initMode": 0,
+        },
+    )  # fmt: skip
+    assert answer.code == 1
+    assert "POP takes no inner batches" in answer.remark
