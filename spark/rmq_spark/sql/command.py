@@ -1,4 +1,4 @@
-"""`rmq sql`: a question to the log of a store in SQL, without broker and cluster.
+"""`rmq sql`: a question in SQL to the log of a store, or to the topics of brokers.
 
 DuckDB and Arrow are imported when the command runs.
 """
@@ -17,9 +17,9 @@ import click
 from rmq.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
-    from rmq_spark.sql.archive import Archive
     from rmq_spark.sql.database import Database
-    from rmq_spark.sql.dataset import Limits
+    from rmq_spark.sql.live import Live
+    from rmq_spark.sql.origin import Stores
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -47,6 +47,11 @@ class Output(NamedTuple):
     multiple=True,
     metavar="[NAME=]DIR",
     help="Folder of a store, ~/store by default; NAME is its broker. May be repeated.",
+)
+@click.option(
+    "--name-server",
+    metavar="HOST:PORT",
+    help="Ask running brokers instead, by their name servers; several with ; between.",
 )
 @click.option(
     "--archive",
@@ -104,6 +109,8 @@ def sql(
 ) -> None:
     """Ask the log of a store in SQL; no broker is needed, and one may run.
 
+    With --name-server it asks the topics of running brokers.
+
     Tables are messages, all_messages (topics of the system, too), queues, segments, and
     one for each topic. Without QUERY and -f it reads statements from the standard
     input, or has a prompt on a terminal.
@@ -141,7 +148,29 @@ def _output(form: str | None, path: Path | None) -> Output:
 
 
 def _open(stores: Sequence[str], given: dict[str, Any]) -> "Database":
-    """The tables of the stores, whose logs are walked while DuckDB is imported."""
+    """The tables that the options name."""
+    archive, name_servers = given["archive"], given["name_server"]
+    if name_servers is not None and (stores or archive is not None):
+        raise click.UsageError("--name-server reads no --store and no --archive")
+    origin = (
+        _stores(stores, given)
+        if name_servers is None
+        else _live(name_servers, given["threads"])
+    )
+    from rmq_spark.sql.archive import Archive
+    from rmq_spark.sql.database import Database
+
+    return Database(
+        origin,
+        given["memory_limit"],
+        threads=given["threads"],
+        timeout_s=given["timeout"],
+        archive=None if archive is None else Archive(archive),
+    )
+
+
+def _stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
+    """The stores, whose logs are walked while DuckDB is imported."""
     # imported on use: help needs no compiled decoder
     from rmq_spark.sql.frozen import named_logs
 
@@ -151,33 +180,41 @@ def _open(stores: Sequence[str], given: dict[str, Any]) -> "Database":
     logs = named_logs(stores or [DEFAULT_STORE], fails_on_loss=not allow_loss)
     with ThreadPoolExecutor(len(logs)) as pool:
         walks = [pool.submit(log.freeze) for log in logs]
-        database, limits, archive_of = _libraries()
+        _check_libraries()
     for walk in walks:
         walk.result()
-    chosen = limits(given["threads"], given["skip_corrupt"], allow_loss)
-    archive = given["archive"]
-    return database(
-        logs,
-        chosen,
-        given["memory_limit"],
-        timeout_s=given["timeout"],
-        archive=None if archive is None else archive_of(archive),
-    )
+    from rmq_spark.sql.dataset import Limits
+    from rmq_spark.sql.origin import Stores
+
+    return Stores(logs, Limits(given["threads"], given["skip_corrupt"], allow_loss))
 
 
-def _libraries() -> "tuple[type[Database], type[Limits], type[Archive]]":
-    """Import what needs DuckDB and Arrow."""
+def _live(name_servers: str, threads: int) -> "Live":
+    """The topics of brokers; user and TLS are those of all tools."""
+    _check_libraries()
+    # imported on use: most questions are for stores
+    from rmq.cli.tool_settings import connection_options, take_settings
+    from rmq_spark.live_client import LiveSettings
+    from rmq_spark.select import Topics
+    from rmq_spark.sql.live import Live
+
+    # no flags, so that they come from the environment and from the file of the tools
+    flags = dict.fromkeys(str(each.name) for each in connection_options())
+    settings = take_settings(flags | {"namesrv": name_servers})
+    live = LiveSettings(settings.name_servers, settings.identity, Topics())
+    return Live(live, threads=threads)
+
+
+def _check_libraries() -> None:
+    """Import what takes longest; a sentence says what is missing."""
     try:
-        from rmq_spark.sql.archive import Archive
-        from rmq_spark.sql.database import Database
-        from rmq_spark.sql.dataset import Limits
+        import rmq_spark.sql.database  # noqa: F401 - used after this
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
         raise ConfigError(
             f"rmq sql needs {error.name}: pip install 'duckdb>=2' 'pyarrow>=18'"
         ) from error
-    return Database, Limits, Archive
 
 
 def _read(file: Any) -> str:  # noqa: ANN401 - a file

@@ -1,19 +1,19 @@
-"""Database: DuckDB with the tables of some stores, and with nothing else in reach.
+"""Database: DuckDB with the tables of stores or brokers, and nothing else in reach.
 
 Tables: `messages`; `all_messages`, with topics of the system; `queues`; `segments`; and
 one for each topic, which is made when the topic is among the first or when a statement
 names it.  With an archive, `archive` has the exported messages, `after_archive` those
 of the logs that come after them, and `everything` both.
 
+Where the messages come from is an `Origin`: stores, or running brokers.
+
 SQL may come from anybody.  It reads neither files nor Python's variables, reaches no
 network, loads no extension, and changes no setting; its memory is limited, and nothing
 is spilled to a disk.
 """
 
-import contextlib
 import difflib
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,18 +23,14 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmq.errors import RmqError
-from rmq_spark.schema import BROKER_NAME
 from rmq_spark.sql.archive import Archive
-from rmq_spark.sql.dataset import Limits, LogDataset, Source
-from rmq_spark.sql.frozen import Log
+from rmq_spark.sql.dataset import MessageDataset
+from rmq_spark.sql.origin import Origin
 
 TOPICS_AT_START: Final = 100
 """Topics with tables before a statement names them; each takes 0.3 ms."""
-RECENT_SPLITS: Final = 2
-"""Where topics are looked for that have no queue on the disk yet: 32 MiB."""
 MAX_NEW_TABLES: Final = 1_000
 """Topics that one statement may name."""
 BATCH_ROWS: Final = 8_192
@@ -76,51 +72,51 @@ class Result(NamedTuple):
 
 
 class Database:
-    """The tables of some stores; each statement sees all logs as they were at once."""
+    """The tables of an origin, which each statement sees as it was at one time."""
 
     def __init__(
         self,
-        logs: Sequence[Log],
-        limits: Limits,
+        origin: Origin,
         memory: str,
         *,
+        threads: int = 1,
         timeout_s: float | None = None,
         archive: Archive | None = None,
     ) -> None:
-        self._logs = logs
+        self._origin = origin
         self._archive = archive
         self._timeout_s = timeout_s
         self._deadline_s: float | None = None
         self._own = _OWN + (_ARCHIVED if archive is not None else ())
-        self._sources: list[Source] = []
         self._tables: set[str] = set()
         self._topics: set[str] = set()
         self._worker = ThreadPoolExecutor(1)
         settings = _CLOSED | {
-            "threads": str(limits.threads),
+            "threads": str(threads),
             "memory_limit": memory,
         }
         try:
             self._connection = duckdb.connect(":memory:", config=settings)
         except duckdb.Error as error:
             raise SqlError(f"memory limit {memory}: {_text(error)}") from error
-        self._datasets = [
-            LogDataset(self._sources, limits, with_system=with_system)
-            for with_system in (False, True)
-        ]
+        self._datasets: list[MessageDataset] = [origin.messages, origin.all_messages]
         self._connection.execute("SET TimeZone = 'UTC'")
         for name, dataset in zip(_OWN, self._datasets, strict=False):
             self._connection.register(name, dataset)
-        self._connection.register("segments", _segments([]))
-        self._connection.execute(_QUEUES)
+        self._connection.register("segments", origin.segments())
+        if origin.queues is None:
+            self._connection.execute(_QUEUES)
+        else:
+            self._connection.register("queues", origin.queues)
         if archive is not None:
-            self._rest: list[Source] = []
-            self._datasets.append(LogDataset(self._rest, limits, with_system=False))
+            if origin.after_archive is None:
+                raise SqlError("an archive needs the stores whose messages it has")
+            self._datasets.append(origin.after_archive)
             self._register_archive(archive)
-        self._topics = self._queued_topics()
+        self._topics = origin.topics()
         if not self._topics:
             self._freeze()
-            self._topics = self._recent_topics()
+            self._topics = origin.recent_topics()
         for topic in sorted(self._topics)[:TOPICS_AT_START]:
             self._make_table(topic)
         self._connection.execute("SET lock_configuration = true")
@@ -129,6 +125,7 @@ class Database:
         """Free what DuckDB holds."""
         self._worker.shutdown()
         self._connection.close()
+        self._origin.close()
 
     def statements(self, text: str) -> list[str]:
         """The statements of a text."""
@@ -155,7 +152,7 @@ class Database:
 
     def tables(self) -> list[str]:
         """The names of all tables."""
-        self._topics = self._queued_topics() | self._recent_topics()
+        self._topics = self._origin.topics() | self._origin.recent_topics()
         topics = sorted(name for name in self._topics if not self._twins(name))
         return [*self._own, *topics]
 
@@ -166,19 +163,13 @@ class Database:
     def _freeze(self) -> None:
         # the archive first: it must not be newer than the logs
         archived = None if self._archive is None else self._archive.freeze()
-        self._sources[:] = [Source(log.freeze(), log.broker_name) for log in self._logs]
+        self._origin.freeze(archived)
         for dataset in self._datasets:
             dataset.failure = None
             dataset.left_out.clear()
-        self._connection.register("segments", _segments(self._sources))
+        self._connection.register("segments", self._origin.segments())
         if archived is not None:
             self._connection.register("archive", archived.dataset)
-            self._rest[:] = [
-                source.after(archived.ends[source.broker_name])
-                if source.broker_name in archived.ends
-                else source
-                for source in self._sources
-            ]
 
     def _register_archive(self, archive: Archive) -> None:
         """Make the table of exported messages, and the one that goes on to the end."""
@@ -197,8 +188,7 @@ class Database:
         with self._errors():
             while (batch := self._call(lambda: next(reader, None))) is not None:
                 yield batch
-        for log in self._logs:
-            log.kept.save()
+        self._origin.finish()
         for topic in sorted(self._datasets[0].left_out):
             _log.warning(
                 "messages has no topics of the system: %s is in all_messages", topic
@@ -270,27 +260,6 @@ class Database:
         names = [*self._own, *self._topics]
         return sum(each.lower() == topic.lower() for each in names) > 1
 
-    def _queued_topics(self) -> set[str]:
-        """The topics with queues on the disk, where the newest may not be yet."""
-        names: set[str] = set()
-        for log in self._logs:
-            with contextlib.suppress(OSError):  # a folder of segments has no queues
-                names.update(os.listdir(log.store / "consumequeue"))
-        return names
-
-    def _recent_topics(self) -> set[str]:
-        """The topics of the last messages of each log."""
-        names: set[str] = set()
-        for source in self._sources:
-            last = source.log.tail[-RECENT_SPLITS:]
-            if last:
-                is_recent = (pc.field(BROKER_NAME) == source.broker_name) & (
-                    pc.field("physicalOffset") >= last[0].start
-                )
-                for batch in self._datasets[1].batches(["topic"], is_recent):
-                    names.update(pc.unique(batch.column(0)).to_pylist())
-        return names
-
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Turn what DuckDB and Arrow raise into the error that it was about."""
@@ -301,25 +270,6 @@ class Database:
                 if dataset.failure is not None:
                     raise dataset.failure from error
             raise SqlError(_text(error)) from error
-
-
-def _segments(sources: Sequence[Source]) -> pa.Table:
-    """The table of segments."""
-    rows = [
-        {
-            "brokerName": source.broker_name,
-            "path": segment.path,
-            "startOffset": segment.base_offset,
-            "endOffset": min(segment.end_offset, max(source.log.end, 0)),
-            "fileBytes": segment.size,
-        }
-        for source in sources
-        for segment in source.log.segments
-    ]
-    whole = pa.int64()
-    columns = [("brokerName", pa.string()), ("path", pa.string())]
-    columns += [(name, whole) for name in ("startOffset", "endOffset", "fileBytes")]
-    return pa.Table.from_pylist(rows, schema=pa.schema(columns))
 
 
 def _no_table(name: str, tables: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""LogDataset: the messages of logs as a dataset that DuckDB scans.
+"""MessageDataset: messages as a dataset that DuckDB scans; LogDataset: those of logs.
 
 DuckDB asks a `pyarrow.dataset.Dataset` for a scanner of some columns and with a filter.
 The columns that neither of both needs are not decoded.  DuckDB drops a filter that it
@@ -7,7 +7,7 @@ that it excludes is only a matter of speed.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -57,22 +57,12 @@ class Limits:
     allow_loss: bool = False
 
 
-class LogDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
-    """Messages of the logs in `sources`; `failure` is why a scan ended."""
+class MessageDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
+    """Messages from somewhere; `failure` is why a scan ended."""
 
-    def __init__(
-        self,
-        sources: list[Source],
-        limits: Limits,
-        *,
-        with_system: bool,
-    ) -> None:
-        options = _options()
-        names = [*(c.name for c in columns_of(options)), OFFSET_ID]
-        self._schema = arrow_schema(columns_of(_options(names)))
-        self._sources = sources
-        self._limits = limits
-        self._with_system = with_system
+    def __init__(self) -> None:
+        names = [*(c.name for c in columns_of(options_of())), OFFSET_ID]
+        self._schema = arrow_schema(columns_of(options_of(names)))
         self.failure: RmqError | None = None
         self.left_out: set[str] = set()
 
@@ -93,31 +83,19 @@ class LogDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
 
     def batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
         """The batches of a scan; the first failure is remembered."""
-        pruner = Pruner(rows, self._schema)
-        reading = self._reading(wanted, rows, pruner)
-        scan = _Scan(reading, rows, wanted, self._limits.threads)
         try:
-            for source in self._sources:
-                yield from scan.batches(source, pruner)
+            yield from self._batches(wanted, rows)
         except RmqError as error:
             self.failure = error
             raise
 
-    def _reading(
-        self, wanted: list[str], rows: pc.Expression | None, pruner: Pruner
-    ) -> Reading:
+    def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+        raise NotImplementedError
+
+    def _decoded(self, wanted: list[str], rows: pc.Expression | None) -> list[str]:
+        """The columns that must be decoded."""
         names = [*wanted, *(n for n in self._used_by(rows) if n not in wanted)]
-        options = _options(names or [_NO_COLUMN])
-        return replace(
-            reading_of(options, columns_of(options)),
-            topics=_FilteredTopics(
-                with_system=self._with_system,
-                pruner=pruner if rows is not None and "topic" in names else None,
-                named=self.left_out,
-            ),
-            skip_corrupt=self._limits.skip_corrupt,
-            fail_on_loss=not self._limits.allow_loss,
-        )
+        return names or [_NO_COLUMN]
 
     def _used_by(self, rows: pc.Expression | None) -> list[str]:
         """The columns without which a table cannot be filtered."""
@@ -134,11 +112,50 @@ class LogDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         return False
 
 
+class LogDataset(MessageDataset):
+    """Messages of the logs in `sources`."""
+
+    def __init__(
+        self,
+        sources: list[Source],
+        limits: Limits,
+        *,
+        with_system: bool,
+    ) -> None:
+        super().__init__()
+        self._sources = sources
+        self._limits = limits
+        self._with_system = with_system
+
+    def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+        pruner = Pruner(rows, self._schema)
+        reading = self._reading(wanted, rows, pruner)
+        scan = _Scan(reading, rows, wanted, self._limits.threads)
+        for source in self._sources:
+            yield from scan.batches(source, pruner)
+
+    def _reading(
+        self, wanted: list[str], rows: pc.Expression | None, pruner: Pruner
+    ) -> Reading:
+        names = self._decoded(wanted, rows)
+        options = options_of(names)
+        return replace(
+            reading_of(options, columns_of(options)),
+            topics=_FilteredTopics(
+                with_system=self._with_system,
+                pruner=pruner if rows is not None and "topic" in names else None,
+                named=self.left_out,
+            ),
+            skip_corrupt=self._limits.skip_corrupt,
+            fail_on_loss=not self._limits.allow_loss,
+        )
+
+
 class _Scanner:
     """The part of `pyarrow.dataset.Scanner` that DuckDB uses."""
 
     def __init__(
-        self, dataset: LogDataset, wanted: list[str], rows: pc.Expression | None
+        self, dataset: MessageDataset, wanted: list[str], rows: pc.Expression | None
     ) -> None:
         self._dataset = dataset
         self._wanted = wanted
@@ -181,22 +198,7 @@ class _Scan:
         """The batches of one log."""
         reading = replace(self._reading, broker_name=source.broker_name)
         ranges = self._ranges(source, pruner)
-        ahead: deque[Future[_Taken]] = deque()
-        pool = ThreadPoolExecutor(self._threads)
-        room, size = 1, FIRST_BYTES
-        try:
-            while True:
-                while len(ahead) < room and (part := next(ranges, None)):
-                    ahead.append(pool.submit(_take, self._read(reading, part), size))
-                if not ahead:
-                    return
-                taken = ahead.popleft().result()
-                room, size = self._threads + 1, AHEAD_BYTES
-                if taken.more is not None:
-                    ahead.appendleft(pool.submit(_take, taken.more, size))
-                yield from taken.batches
-        finally:
-            pool.shutdown(cancel_futures=True)
+        yield from ahead((self._read(reading, part) for part in ranges), self._threads)
 
     def _ranges(self, source: Source, pruner: Pruner) -> Iterator[SegmentRange]:
         for segment, splits in source.log.parts():
@@ -212,12 +214,39 @@ class _Scan:
 
     def _read(self, reading: Reading, part: SegmentRange) -> Batches:
         """The rows of a range that pass the filter."""
-        for batch in read_range(reading, part):
-            if self._rows is None:
-                yield batch.select(self._wanted)
-                continue
-            table = pa.Table.from_batches([batch]).filter(self._rows)
-            yield from table.select(self._wanted).to_batches()
+        return filtered(read_range(reading, part), self._rows, self._wanted)
+
+
+def filtered(
+    batches: Iterable[pa.RecordBatch], rows: pc.Expression | None, wanted: list[str]
+) -> Batches:
+    """The wanted columns of the rows that pass the filter."""
+    for batch in batches:
+        if rows is None:
+            yield batch.select(wanted)
+            continue
+        table = pa.Table.from_batches([batch]).filter(rows)
+        yield from table.select(wanted).to_batches()
+
+
+def ahead(parts: Iterator[Batches], threads: int) -> Batches:
+    """The batches of parts in their order; threads read the next ones meanwhile."""
+    taken_ahead: deque[Future[_Taken]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    room, size = 1, FIRST_BYTES
+    try:
+        while True:
+            while len(taken_ahead) < room and (part := next(parts, None)) is not None:
+                taken_ahead.append(pool.submit(_take, part, size))
+            if not taken_ahead:
+                return
+            taken = taken_ahead.popleft().result()
+            room, size = threads + 1, AHEAD_BYTES
+            if taken.more is not None:
+                taken_ahead.appendleft(pool.submit(_take, taken.more, size))
+            yield from taken.batches
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _take(batches: Batches, limit: int) -> _Taken:
@@ -251,5 +280,6 @@ class _FilteredTopics(Topics):
         return False
 
 
-def _options(names: Sequence[str] = ("full",)) -> Options:
+def options_of(names: Sequence[str] = ("full",)) -> Options:
+    """The options of a reader of these columns."""
     return Options({"store": "-", "columns": ",".join(names)})

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
+from rmq_spark.live_plan import QueueRange
 from rmq_spark.schema import BROKER_NAME
 from rmq_spark.sql.splits import Split
 
@@ -32,6 +33,16 @@ class Pruner:
     def keeps_topic(self, topic: str) -> bool:
         """Whether rows of a topic may pass the filter."""
         return bool(self._kept([pc.field("topic") == topic]))
+
+    def kept_topics(self, topics: Sequence[str]) -> list[str]:
+        """The topics whose rows may pass the filter."""
+        kept = self._kept([pc.field("topic") == topic for topic in topics])
+        return [topics[index] for index in kept]
+
+    def queues(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
+        """The ranges of queues in which rows may pass the filter."""
+        kept = self._kept([_is_within(each) for each in ranges])
+        return [ranges[index] for index in kept]
 
     def splits(
         self, splits: Sequence[Split] | Iterator[Split], broker_name: str
@@ -74,6 +85,18 @@ def _holds(split: Split, broker_name: str) -> pc.Expression:
         & (place < split.end)
         & (time >= _moment(split.least_ms))
         & (time <= _moment(split.greatest_ms))
+    )
+
+
+def _is_within(part: QueueRange) -> pc.Expression:
+    """What is true for all rows of a range of a queue."""
+    offset = pc.field("queueOffset")
+    return (
+        (pc.field("topic") == part.queue.topic)
+        & (pc.field(BROKER_NAME) == part.queue.broker)
+        & (pc.field("queueId") == part.queue.queue_id)
+        & (offset >= part.start)
+        & (offset < part.end)
     )
 
 

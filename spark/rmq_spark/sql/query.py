@@ -7,6 +7,7 @@ import pyarrow as pa
 from rmq_spark.sql.database import Database, SqlError
 from rmq_spark.sql.dataset import Limits
 from rmq_spark.sql.frozen import named_logs
+from rmq_spark.sql.origin import Stores
 
 
 def query(statement: str, *stores: str, memory: str = "1GB") -> pa.Table:
@@ -15,7 +16,8 @@ def query(statement: str, *stores: str, memory: str = "1GB") -> pa.Table:
     An RmqError says in a sentence what is wrong.
     """
     limits = Limits(threads=len(os.sched_getaffinity(0)))
-    database = Database(named_logs(stores), limits, memory)
+    origin = Stores(named_logs(stores), limits)
+    database = Database(origin, memory, threads=limits.threads)
     try:
         result = database.run(statement)
         if result is None:

@@ -9,6 +9,7 @@ if HAS_DUCKDB:
     from rmq_spark.sql.database import Database
     from rmq_spark.sql.dataset import Limits
     from rmq_spark.sql.frozen import Log
+    from rmq_spark.sql.origin import Stores
 else:
     collect_ignore_glob = ["test_*.py"]
 
@@ -40,8 +41,8 @@ def opened():
             for name, folder in stores.items()
         ]
         limits = Limits(threads, skip_corrupt, allow_loss)
-        given = {"archive": archive, "timeout_s": timeout_s}
-        made.append(Database(logs, limits, "500MB", **given))
+        given = {"archive": archive, "timeout_s": timeout_s, "threads": threads}
+        made.append(Database(Stores(logs, limits), "500MB", **given))
         return made[-1]
 
     yield call

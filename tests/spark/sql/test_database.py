@@ -7,6 +7,8 @@ from rmq.errors import CorruptLog, RmqError
 from rmq_spark.commit_log import LostData, find_segments, follow
 from rmq_spark.sql import database as module
 from rmq_spark.sql.database import SqlError
+from rmq_spark.sql.dataset import Limits
+from rmq_spark.sql.origin import Stores
 from tests.spark.sql.conftest import rows
 from tests.spark.stores import START_MS, Sent, StoreWriter, orders
 
@@ -308,6 +310,6 @@ def test_stores_that_are_missing_or_empty(writer, tmp_path, opened):
 
 
 def test_a_wrong_memory_limit_is_a_sentence(writer):
-    limits = module.Limits()
+    origin = Stores([], Limits())
     with pytest.raises(SqlError, match=r"^memory limit lots: "):
-        module.Database([], limits, "lots")
+        module.Database(origin, "lots")

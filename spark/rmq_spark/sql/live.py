@@ -1,0 +1,195 @@
+"""Live: topics of running brokers as tables, read by pulls.
+
+A statement sees each queue as it was when the statement first asked for its topic; the
+messages of a queue come in the order of their offsets.  A filter leaves out topics,
+brokers, queues and offsets; the others are pulled whole, also if a store time excludes
+most of them, because only the record says its time.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from rmq.client.admin import AdminClient
+from rmq_spark.live import read_bundle
+from rmq_spark.live_client import LiveClient, LiveSettings
+from rmq_spark.live_plan import Bounds, LiveQueue, QueueRange, bundles
+from rmq_spark.live_task import TOOLS_GROUP
+from rmq_spark.pulls import EVERYTHING, PullSettings
+from rmq_spark.schema import columns_of
+from rmq_spark.segments import reading_of
+from rmq_spark.select import Topics
+from rmq_spark.sql.archive import FrozenArchive
+from rmq_spark.sql.dataset import (
+    SOME_TOPIC,
+    Batches,
+    MessageDataset,
+    ahead,
+    filtered,
+    options_of,
+)
+from rmq_spark.sql.origin import segments_table
+from rmq_spark.sql.prune import Pruner
+
+PULL_MESSAGES: Final = 1_024
+"""Of one pull; brokers give what their limits allow."""
+IN_FLIGHT: Final = 64
+ROWS: Final = 100_000
+"""Of a bundle: each is pulled over a connection of its own."""
+_QUEUES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("brokerName", pa.string()),
+        ("queueId", pa.int32()),
+        ("minOffset", pa.int64()),
+        ("maxOffset", pa.int64()),
+        ("messages", pa.int64()),
+    ]
+)
+
+
+class Live:
+    """The topics that name servers know; `settings` says whom to ask, and as whom."""
+
+    after_archive = None
+
+    def __init__(self, settings: LiveSettings, *, threads: int = 1) -> None:
+        self.settings = settings
+        self.threads = threads
+        self.messages = LiveDataset(self, with_system=False)
+        self.all_messages = LiveDataset(self, with_system=True)
+        self.queues = LiveQueues(self)
+        self._admin = AdminClient(settings.name_servers, settings.identity)
+        self._lock = Lock()
+        self._names: list[str] | None = None
+        self._bounds: dict[str, dict[LiveQueue, Bounds]] = {}
+
+    def freeze(self, _: FrozenArchive | None) -> None:
+        """Forget what the statement before has seen."""
+        with self._lock:
+            self._names = None
+            self._bounds.clear()
+
+    def segments(self) -> pa.Table:
+        """No segment can be seen from afar."""
+        return segments_table([])
+
+    def topics(self) -> set[str]:
+        """All topics."""
+        return set(self.names())
+
+    def recent_topics(self) -> set[str]:
+        """All topics: name servers know a new one at once."""
+        return self.topics()
+
+    def finish(self) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """End the connection."""
+        self._admin.close()
+
+    def names(self) -> list[str]:
+        """All topics, in order; asked once for each statement."""
+        with self._lock:
+            if self._names is None:
+                self._names = sorted(self._admin.topics())
+            return self._names
+
+    def ranges(self, topics: Iterable[str]) -> list[QueueRange]:
+        """What brokers have of these topics; asked once for each statement."""
+        wanted = sorted(set(topics))
+        with self._lock:
+            missing = [topic for topic in wanted if topic not in self._bounds]
+            if missing:
+                self._ask(missing)
+            return [
+                QueueRange(queue, bounds.first, bounds.end)
+                for topic in wanted
+                for queue, bounds in sorted(self._bounds[topic].items())
+            ]
+
+    def _ask(self, topics: list[str]) -> None:
+        named = self.settings._replace(topics=Topics(frozenset(topics)))
+        client = LiveClient(named)
+        try:
+            found = client.bounds(fails=True)
+        finally:
+            client.close()
+        self._bounds.update((topic, {}) for topic in topics)
+        for queue, bounds in found.items():
+            self._bounds[queue.topic][queue] = bounds
+
+
+class LiveDataset(MessageDataset):
+    """Messages of live topics."""
+
+    def __init__(self, live: Live, *, with_system: bool) -> None:
+        super().__init__()
+        self._live = live
+        self._topics = Topics(with_system=with_system)
+
+    def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+        pruner = Pruner(rows, self._schema)
+        options = options_of(self._decoded(wanted, rows))
+        reading = replace(
+            reading_of(options, columns_of(options)),
+            topics=Topics(with_system=True),
+            with_unqueued=True,
+        )
+        pulls = PullSettings(
+            self._live.settings, TOOLS_GROUP, EVERYTHING, "TAG", PULL_MESSAGES,
+            IN_FLIGHT, True,
+        )  # fmt: skip
+        ranges = pruner.queues(self._live.ranges(self._chosen(pruner)))
+        parts = (
+            filtered(read_bundle(pulls, reading, bundle), rows, wanted)
+            for bundle in bundles(ranges, ROWS)
+        )
+        yield from ahead(parts, self._live.threads)
+
+    def _chosen(self, pruner: Pruner) -> Iterator[str]:
+        """The topics whose messages are wanted; others of the system are named."""
+        names_topics = not pruner.keeps_topic(SOME_TOPIC)
+        for topic in pruner.kept_topics(self._live.names()):
+            if self._topics.wants(topic):
+                yield topic
+            elif names_topics:
+                self.left_out.add(topic)
+
+
+class LiveQueues(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
+    """The table of queues; brokers are asked when a statement reads it."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return _QUEUES
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - pyarrow's name
+        **_: Any,  # noqa: ANN401 - what only speed depends on
+    ) -> ds.Scanner:
+        """What DuckDB reads the rows from."""
+        topics = Pruner(filter, _QUEUES).kept_topics(self._live.names())
+        rows = [
+            (*each.queue, each.start, each.end, each.end - each.start)
+            for each in self._live.ranges(topics)
+        ]
+        columns_in = zip(*rows, strict=True) if rows else [[]] * len(_QUEUES)
+        arrays = [
+            pa.array(values, kind)
+            for values, kind in zip(columns_in, _QUEUES.types, strict=True)
+        ]
+        table = pa.Table.from_arrays(arrays, schema=_QUEUES)
+        return ds.dataset(table).scanner(columns=columns, filter=filter)
