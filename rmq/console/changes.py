@@ -4,7 +4,7 @@ A change is planned first.  The plan is shown as the dry run; carrying it out se
 requests of mqadmin through the rights, the handlers and the audit log of the broker.
 """
 
-import secrets
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,7 +14,8 @@ import trio
 
 from rmq.broker.own_requests import check, serve
 from rmq.broker.watch.queries import Turns
-from rmq.errors import RequestRejected
+from rmq.console.replaced import ReplacedOffsets
+from rmq.errors import RequestRejected, StoreError
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -28,8 +29,7 @@ from rmq.words import count, names_text
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
 
-MAX_UNDO: Final = 100
-"""Resets of offsets that can be put back; the oldest is forgotten."""
+logger = logging.getLogger(__name__)
 
 MAX_BODY: Final = 49_152
 MAX_QUEUES: Final = 1_024
@@ -48,8 +48,8 @@ class Plan(NamedTuple):
     would: list[str]
     """Sentences."""
 
-    old: dict[str, Any] | None = None
-    """What an undo needs."""
+    old: tuple[str, str, dict[int, int]] | None = None
+    """Group, topic and offsets that can be put back."""
 
 
 class Changes:
@@ -60,7 +60,11 @@ class Changes:
         self.refusal = refusal
         """Why nobody may change anything here; empty if they may."""
 
-        self._undo: dict[str, dict[str, Any]] = {}
+        self.replaced = ReplacedOffsets(broker.store.directory.config, broker.clock)
+        try:
+            self.replaced.load()
+        except StoreError as error:
+            logger.error("%s", error)
         self._plans: dict[str, Callable[[Fields], Awaitable[Plan]]] = {
             "updateTopic": self._topic, "updateSubGroup": self._group,
             "resetOffsetByTime": self._reset, "undo": self._put_back,
@@ -83,15 +87,19 @@ class Changes:
             return told | {"refused": self._refusal(plan, user, address)}
         if self.refusal:
             raise RequestRejected(ResponseCode.NO_PERMISSION, self.refusal)
-        answers = [
-            await self._carry_out(request, user, address) for request in plan.requests
-        ]
+        key = None if plan.old is None else await self.replaced.add(user, *plan.old)
+        try:
+            answers = [
+                await self._carry_out(request, user, address)
+                for request in plan.requests
+            ]
+        except RequestRejected:
+            if key is not None:
+                await self.replaced.drop(key)
+            raise
         told["done"] = [answer for answer in answers if answer]
-        if plan.old is not None:
-            told["undo"] = key = secrets.token_urlsafe(12)
-            self._undo[key] = plan.old
-            if len(self._undo) > MAX_UNDO:
-                del self._undo[next(iter(self._undo))]
+        if key is not None:
+            told["undo"] = key
         return told
 
     def _refusal(self, plan: Plan, user: str, address: str) -> str:
@@ -219,8 +227,7 @@ class Changes:
         command = (
             f"rmq admin resetOffsetByTime -g {quote(group)} -t {quote(topic)} -s {when}"
         )
-        old = {"group": group, "topic": topic, "offsets": dict(before)}
-        return Plan([request], command, would, old)
+        return Plan([request], command, would, (group, topic, dict(before)))
 
     async def _moves(
         self, group: str, topic: str, queues: int, at_ms: int, before: Mapping[int, int]
@@ -257,18 +264,18 @@ class Changes:
 
     async def _put_back(self, fields: Fields) -> Plan:
         """Plan the offsets that a reset replaced."""
-        old = self._undo.get(_text(fields, "undo"))
+        old = self.replaced.get(_text(fields, "undo"))
         if old is None:
-            raise _bad("this change is forgotten, rmq admin auditLog has its offsets")
-        group, topic = old["group"], old["topic"]
+            raise _bad("this reset is forgotten; rmq admin auditLog has its offsets")
+        group, topic = old.group, old.topic
         common = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
         requests = []
-        for queue_id, at in sorted(old["offsets"].items()):
+        for queue_id, at in sorted(old.offsets.items()):
             offset = self._within(topic, queue_id, at)
             place = {"queueId": str(queue_id), "offset": str(offset)}
             code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
             requests.append(Command(code, common | place))
-        first = next(iter(sorted(old["offsets"].items())), (0, 0))
+        first = next(iter(sorted(old.offsets.items())), (0, 0))
         command = (
             f"rmq admin resetOffsetByTime -g {quote(group)} -t {quote(topic)} -s 0 "
             f"{self._place()} -q {first[0]} -o {first[1]}"

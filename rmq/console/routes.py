@@ -171,6 +171,10 @@ class Routes:
             changes = list(self._broker.audit.all())[-MAX_CHANGES:]
             rows = [msgspec.to_builtins(each) for each in reversed(changes)]
             return _json({"now": self._broker.clock.now_ms(), "rows": rows})
+        if name == "replaced":
+            await trio.lowlevel.checkpoint()
+            rows = self.changes.replaced.of(request.query.get("group", ""))
+            return _json({"now": self._broker.clock.now_ms(), "rows": rows})
         if name == "body":
             return await self._body(request, key)
         if name in VIEWS or name in MESSAGE_VIEWS:

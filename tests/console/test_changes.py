@@ -1,15 +1,20 @@
 """Changes: planned, carried out, put back; refused without key, right or own page."""
 
 import json
+from errno import ENOSPC
 
 import pytest
 
 from rmq.access.signature import sign
+from rmq.console import changes
+from rmq.console import replaced as replaced_module
 from rmq.console.changes import MAX_BODY
+from rmq.console.replaced import ReplacedOffsets
+from rmq.errors import RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.testing import RawClient, running_node
+from rmq.testing import ManualClock, RawClient, running_node
 from tests.console.test_server import AUTH, ON, Browser
 
 WRITE = {"rmq.consoleWrite": "true"}
@@ -48,6 +53,11 @@ async def do(browser, name, status=200, **fields):
     got, _, answer = await browser.post(f"/api/do/{name}", fields)
     assert got == status, answer
     return answer
+
+
+async def replaced(browser, group):
+    _, _, body = await browser.get(f"/api/replaced?group={group}")
+    return json.loads(body)["rows"]
 
 
 def audited(broker):
@@ -114,6 +124,66 @@ async def test_a_reset_can_be_put_back(opened):
     assert told["would"] == ["2 queues go back: 2 messages to do again."]
 
 
+async def test_a_reset_can_be_put_back_after_a_stop(tmp_path):
+    async with running_node(tmp_path, ON | WRITE) as node:
+        broker = fill(node)
+        await do(Browser(node.console_port), "resetOffsetByTime", **RESET)
+        assert dict(broker.offsets.queues("G", "Orders")) == {0: 3, 1: 3}
+    async with running_node(tmp_path, ON | WRITE) as node:
+        broker, browser = node.broker.context, Browser(node.console_port)
+        assert await replaced(browser, "H") == []
+        (row,) = await replaced(browser, "G")
+        assert (row["topic"], row["queues"]) == ("Orders", 2)
+        assert 0 <= broker.clock.now_ms() - row["at"] < 60_000
+        await do(browser, "undo", undo=row["key"])
+        assert dict(broker.offsets.queues("G", "Orders")) == {0: 1, 1: 1}
+
+
+async def test_a_reset_that_is_not_kept_is_not_done(opened, tmp_path, monkeypatch):
+    broker, browser = opened
+
+    def fail(*_):
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ReplacedOffsets, "write", fail)
+    answer = await do(browser, "resetOffsetByTime", 400, **RESET)
+    assert "not saved: No space left" in answer["error"]
+    assert dict(broker.offsets.queues("G", "Orders")) == {0: 1, 1: 1}
+
+
+async def test_a_reset_that_is_refused_is_not_kept(opened, monkeypatch):
+    _, browser = opened
+
+    async def refuse(*_):
+        raise RequestRejected(ResponseCode.NO_PERMISSION, "not you")
+
+    monkeypatch.setattr(changes, "serve", refuse)
+    await do(browser, "resetOffsetByTime", 403, **RESET)
+    assert await replaced(browser, "G") == []
+
+
+async def test_only_the_last_resets_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(replaced_module, "MAX_RESETS", 3)
+    table = ReplacedOffsets(tmp_path, ManualClock(1))
+    keys = [await table.add("u", "G", "T", {0: n}) for n in range(5)]
+    again = ReplacedOffsets(tmp_path, ManualClock(1))
+    again.load()
+    assert [again.get(key) is None for key in keys[:3]] == [True, True, False]
+    assert again.get(keys[-1]).offsets == {0: 4}
+    assert [row["key"] for row in again.of("G")] == keys[:1:-1]
+
+
+async def test_a_file_that_cannot_be_read_is_no_end(tmp_path, caplog):
+    folder = tmp_path / "config"
+    folder.mkdir()
+    for ending in ("", ".bak"):
+        (folder / f"rmqReplacedOffsets.json{ending}").write_text('{"resets": 1}')
+    async with running_node(tmp_path, ON | WRITE) as node:
+        fill(node)
+        await do(Browser(node.console_port), "resetOffsetByTime", **RESET)
+    assert "rmqReplacedOffsets.json" in caplog.text
+
+
 async def test_a_message_is_sent(opened):
     broker, browser = opened
     end = [int(broker.store.reads.max_offset("Orders", q)) for q in range(2)]
@@ -174,7 +244,7 @@ async def test_dead_letters_come_again_to_their_group_alone(opened, chosen, rese
         ("updateSubGroup", {"group": "G", "consumeEnable": "no"}, 400, "true or false"),
         ("resetOffsetByTime", {**RESET, "group": "No"}, 400, "No group is called No."),
         ("resetOffsetByTime", {**RESET, "timestamp": -2}, 400, "must be from -1"),
-        ("undo", {"undo": "x"}, 400, "This change is forgotten"),
+        ("undo", {"undo": "x"}, 400, "This reset is forgotten"),
         ("resendDeadLetters", {"group": "G"}, 400, "Say which"),
         ("resendDeadLetters", {"group": "G", "offsets": "1,x"}, 400, "Offsets must be"),
         ("resendDeadLetters", {"group": "No"}, 400, "The group No has no dead"),

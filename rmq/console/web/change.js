@@ -1,7 +1,8 @@
 // Changes: fields, then what would happen and the same as a command, then the button. Read-only shows the whole way and stops at the last step.
 
 import { h, put } from './dom.js';
-import { change } from './live.js';
+import { ask, change } from './live.js';
+import { moment } from './format.js';
 import { command } from './parts.js';
 
 // inputs: { name, label, value, kind: text | number | flag | time | long | choice, choices }
@@ -80,5 +81,10 @@ export function resetOffsets(state) {
   dialog('Reset offsets', 'resetOffsetByTime', { group: state.row.name }, [
     { name: 'topic', label: 'Topic', kind: 'choice', choices: topics.map((each) => [each, each]), value: topics[0] }, { name: 'timestamp', label: 'Continue at; empty is the end', kind: 'time' },
   ]);
+}
+export async function putBack(group) {
+  const { rows } = await ask('replaced', { group });
+  const choices = rows.map((each) => [each.key, `${moment(each.at)}, ${each.topic}, by ${each.user || 'somebody'}`]);
+  dialog('Put offsets back', 'undo', {}, [{ name: 'undo', label: 'What they were before the reset of', kind: 'choice', choices: choices.length ? choices : [['', 'no reset is known']] }]);
 }
 export const resend = (group, what, onDone) => dialog('Send again', 'resendDeadLetters', { group, ...what }, [], onDone);
