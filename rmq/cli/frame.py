@@ -37,8 +37,10 @@ class Rates(NamedTuple):
     outgoing: float | None = None
 
 
-def short(number: float) -> str:
-    """Return a number in few characters: 2,140, 18.4 k, 8.7 M."""
+def short(number: float | None) -> str:
+    """Return a number in few characters: 2,140, 18.4 k, 8.7 M; - if it is not told."""
+    if number is None:
+        return "-"
     if number < 10_000:
         return f"{number:,.0f}"
     for size, unit in ((1e3, "k"), (1e6, "M"), (1e9, "G")):
@@ -51,6 +53,7 @@ def merged(states: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]
     """Return the rows of all brokers, those of the same name as one.
 
     Amounts are added; waits, clients, queues and groups are the largest of a broker.
+    What a broker does not tell is None, and left out.
     """
     found: dict[str, dict[str, Any]] = {}
     for state in states:
@@ -60,7 +63,9 @@ def merged(states: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]
                 found[row["name"]] = dict(row)
                 continue
             for name, value in row.items():
-                if name in ("lag", "out", "in", "kept"):
+                if value is None or known[name] is None:
+                    known[name] = value if known[name] is None else known[name]
+                elif name in ("lag", "out", "in", "kept"):
                     known[name] += value
                 elif name in ("waits_ms", "clients", "topics", "groups", "queues"):
                     known[name] = max(known[name], value)
@@ -106,8 +111,8 @@ def frame(
         room -= len(shown) - 1
         lines += [*shown, ""]
     lines += [""] * (height - len(lines) - 1)
-    total = sum(state["groups_total"] for state in states)
-    of_topics = sum(state["topics_total"] for state in states)
+    total = sum(state["groups_total"] or 0 for state in states)
+    of_topics = sum(state["topics_total"] or 0 for state in states)
     foot = note or f"{total:,} groups, {of_topics:,} topics"
     keys = "g t  < > sort  r turn  / filter  space  q quit"
     return [*lines[: height - 1], _spread(foot, keys, width)]
@@ -116,7 +121,10 @@ def frame(
 def _chosen(rows: list[dict[str, Any]], choice: Choice) -> list[dict[str, Any]]:
     rows = [row for row in rows if choice.filter.lower() in row["name"].lower()]
     is_name = choice.sort == "name"
-    rows.sort(key=lambda row: row[choice.sort], reverse=choice.is_up == is_name)
+    rows.sort(
+        key=lambda row: -1 if row[choice.sort] is None else row[choice.sort],
+        reverse=choice.is_up == is_name,
+    )
     return rows
 
 
@@ -125,16 +133,14 @@ def _head(states: Sequence[Mapping[str, Any]], flow: Rates, width: int) -> list[
     nodes = ", ".join(harmless(state["node"]) for state in states)
     title = f"rmq top  {harmless(first['cluster'])}  {nodes}  {first['version']}"
     up = span(max(state["up_ms"] for state in states))
-    disk = max(states, key=lambda s: s["disk"]["used"] / max(1, s["disk"]["total"]))[
-        "disk"
-    ]
+    disk = max((state["disk"] for state in states), key=_used)
     growth = disk["growth_per_hour"]
     grows = "" if growth is None else f" +{growth / 1e9:.1f} GB/h"
     left = " ".join(
         f"{word} {'-' if rate is None else short(rate)}/s "
         for word, rate in (("in", flow.incoming), ("out", flow.outgoing))
     )
-    left += f" disk {100 * disk['used'] // max(1, disk['total'])} %{grows}"
+    left += f" disk {100 * _used(disk):.0f} %{grows}"
     if not all(state["writable"] for state in states):
         left += "  TAKES NO MESSAGES"
     problems = [each for state in states for each in state["problems"]]
@@ -150,6 +156,13 @@ def _head(states: Sequence[Mapping[str, Any]], flow: Rates, width: int) -> list[
     ]
 
 
+def _used(disk: Row) -> float:
+    """Return the used part of a disk; 0 if it is not told."""
+    if "share" in disk:
+        return disk["share"] or 0.0
+    return float(disk["used"] / max(1, disk["total"]))
+
+
 def _groups(rows: Sequence[Row], width: int) -> list[str]:
     name = NAME_WIDTH if width < WIDE else 2 * NAME_WIDTH
     lines = [f"{'GROUP':{name}}    BEHIND       WAITS     OUT/S    CL  WHY"[:width]]
@@ -157,7 +170,7 @@ def _groups(rows: Sequence[Row], width: int) -> list[str]:
         waits = span(row["waits_ms"]) if row["lag"] else ""
         text = (
             f"{cut(harmless(row['name']), name):{name}}  {short(row['lag']):>8}  "
-            f"{waits:>10}  {short(row['out']):>8}  {row['clients']:>4}  "
+            f"{waits:>10}  {short(row['out']):>8}  {short(row['clients']):>4}  "
         )
         say = _fit(harmless(row["say"]), width - len(text))
         lines.append((text + say)[:width].rstrip())

@@ -1,8 +1,12 @@
-"""`rmq top`: problems, groups and topics of running brokers, again and again."""
+"""`rmq top`: problems, groups and topics of running brokers, again and again.
+
+A broker of rmq tells all of it with one request; one of Java's does not know it, and is
+asked for what it tells, see `rmq/broker/watch/java_broker.py`.
+"""
 
 import sys
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,10 +16,14 @@ from rmq.cli.screen import Screen
 from rmq.cli.table import Table
 from rmq.cli.text import clock, harmless_json
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.admin import AdminClient
+from rmq.client.admin import MASTER, AdminClient, BrokerAddress
+from rmq.clock import SystemClock
 from rmq.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import OwnRequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from rmq.broker.watch.java_broker import JavaBroker
 
 ROWS: Final = 100
 """Groups and topics that a broker is asked for."""
@@ -25,8 +33,8 @@ COLUMNS: Final = ("group", "behind", "waitsMs", "outPerSecond", "clients", "why"
 State = dict[str, Any]
 
 
-class UnknownView(RmqError):
-    """No broker that was asked knows views."""
+class NoMaster(RmqError):
+    """The name server knows no master."""
 
 
 @click.command()
@@ -67,33 +75,62 @@ def top(
         return
 
 
-def look(admin: AdminClient, broker: str | None) -> list[State]:
-    """Ask the brokers for their overviews; UnknownView if they are Java's."""
-    asked = [broker] if broker else [each.address for each in admin.masters()]
-    found, unknown = [], []
-    for address in asked:
-        fields = {"view": "overview", "n": str(ROWS)}
+class Looking:
+    """Whom to ask, and what the brokers of Java have told before."""
+
+    def __init__(self, admin: AdminClient, broker: str | None) -> None:
+        self._admin, self._broker = admin, broker
+        self._of_java: dict[str, JavaBroker] = {}
+
+    def look(self) -> list[State]:
+        """Ask the brokers for their overviews; NoMaster if there is none."""
+        asked = [BrokerAddress("", self._broker or "", MASTER, self._broker or "")]
+        if self._broker is None:
+            asked = self._admin.masters()
+        if not asked:
+            names = ", ".join(self._admin.name_servers)
+            raise NoMaster(f"{names} knows no master")
+        return [self._overview(each) for each in asked]
+
+    def _overview(self, broker: BrokerAddress) -> State:
+        told = self._of_java.get(broker.address)
+        if told is None:
+            fields = {"view": "overview", "n": str(ROWS)}
+            try:
+                code = OwnRequestCode.GET_VIEW
+                own: State = self._admin.value(broker.address, code, fields)
+            except AnswerRefused as refusal:
+                if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+            else:
+                return own
+            # imported on use: most clusters have no broker of Java
+            from rmq.broker.watch.java_broker import JavaBroker
+
+            told = JavaBroker(broker.name, broker.cluster, SystemClock().now_ms)
+            self._of_java[broker.address] = told
+        questions = told.questions()
         try:
-            found.append(admin.value(address, OwnRequestCode.GET_VIEW, fields))
-        except AnswerRefused as refusal:
-            if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            unknown.append(address)
-    if not found:
-        names = ", ".join(unknown) or "nobody"
-        raise UnknownView(
-            f"{names} cannot tell what rmq top shows: it needs brokers of rmq. rmq "
-            "admin consumerProgress asks those of Java"
-        )
-    return found
+            question = next(questions)
+            while True:
+                question = questions.send(self._body(broker.address, *question))
+        except StopIteration:
+            return told.overview()
+
+    def _body(self, address: str, code: int, fields: dict[str, str]) -> bytes | None:
+        try:
+            return self._admin.ask(address, code, fields).body
+        except AnswerRefused:
+            return None
 
 
 def _print(
     admin: AdminClient, broker: str | None, delay: float, *, once: bool, as_json: bool
 ) -> None:
     """Print a table, or an object, a look."""
+    looking = Looking(admin, broker)
     while True:
-        states = look(admin, broker)
+        states = looking.look()
         if as_json:
             click.echo(harmless_json(states))
         else:
@@ -113,8 +150,8 @@ class _Watching:
     """The loop on a terminal."""
 
     def __init__(self, admin: AdminClient, broker: str | None, delay: float) -> None:
-        self._admin, self._broker, self._delay = admin, broker, delay
-        self._states = look(admin, broker)
+        self._looking, self._delay = Looking(admin, broker), delay
+        self._states = self._looking.look()
         self._rates = Rates()
         self._choice = Choice()
         self._is_paused = self._is_typing = False
@@ -149,7 +186,7 @@ class _Watching:
     def _look(self) -> None:
         """Ask again; keep the last state while nobody answers."""
         try:
-            now = look(self._admin, self._broker)
+            now = self._looking.look()
         except RmqError:
             self._lost = f"no answer since {clock(self._states[0]['now'])[:8]}"
             return

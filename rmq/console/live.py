@@ -21,7 +21,13 @@ from rmq.errors import RequestRejected
 
 logger = logging.getLogger(__name__)
 
-PERIODS_S: Final = {"overview": 1.0, "group": 1.0, "topic": 1.0, "brokers": 5.0}
+PERIODS_S: Final = {
+    "overview": 1.0,
+    "group": 1.0,
+    "topic": 1.0,
+    "brokers": 5.0,
+    "broker": 5.0,
+}
 LIST_PERIOD_S: Final = 2.0
 SILENCE_S: Final = 10.0
 MAX_EVENTS: Final = 32

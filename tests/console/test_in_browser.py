@@ -8,10 +8,11 @@ import pytest
 import trio
 
 from rmq.broker.watch import machine_views
+from rmq.broker.watch.java_broker import JavaBroker
 from rmq.console import routes
 from rmq.errors import PeerError
 from rmq.protocol.codes import RequestCode
-from rmq.testing import RawClient
+from rmq.testing import RawClient, running_node
 from tests.broker.watch.test_watch import ask
 from tests.console.browser import LOOKS, browser, missing
 from tests.console.test_server import AUTH
@@ -166,6 +167,38 @@ async def none(*_):
     return None
 
 
+@pytest.mark.parametrize("is_of_java", [False, True], ids=["rmq", "java"])
+async def test_another_broker(tmp_path, is_of_java):
+    """It tells by itself, or is asked what a broker of Java tells."""
+    async with console(tmp_path / "own", is_full=True) as (node, proxy):
+        own = node.broker.context
+        settings = {"namesrvAddr": node.name_servers[0], "brokerName": "other"}
+        async with running_node(tmp_path / "other", settings) as other:
+            their = other.broker.context
+            their.groups.find("far-group")
+            their.topics.ensure("Far", queues=1, perm=6)
+            their.publish("Far", b"x", queue_id=0)
+            their.offsets.commit("c", "far-group", "Far", 0, 0)
+            their.watch.sample()
+            if is_of_java:
+                told = JavaBroker("other", "c", own.clock.now_ms)
+                own.watch.others[their.address] = told
+
+            def look(page):
+                place = f"#/broker?address={their.address}"
+                page.open(place)
+                page.wait("main.innerText.includes('far-group')")
+                page.wait("document.querySelector('main h1').textContent === 'other'")
+                is_told = page.run("return main.innerText.includes('Java tells')")
+                assert is_told == is_of_java
+                found = check(page, place)
+                page.open("#/broker?address=127.0.0.1:1")
+                page.wait("main.innerText.includes('No other broker is called')")
+                return found + check(page, "a broker that nobody knows")
+
+            assert await in_browser(proxy.port, look) == []
+
+
 async def test_disconnected(tmp_path):
     """What was seen stays, the page says since when, and comes back by itself."""
     async with console(tmp_path, is_full=True) as (_, proxy):
@@ -313,6 +346,7 @@ DIALOGS = (
     ("#/dead?name=warehouse", "Send all again…", "", ""),
     ("#/dead?name=warehouse", "these…", "", ""),
     ("#/group?name=search-indexer", "Reset offsets…", "", ""),
+    ("#/group?name=search-indexer", "Put back…", "", ""),
 )  # fmt: skip
 PLACES = (
     "#/problems", "#/topics", "#/groups", "#/clients", "#/messages", "#/dead",

@@ -22,7 +22,7 @@ FAILING_MS: Final = 120_000
 def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
     """Bring the watch up to date; the caller may pause at each step."""
     now_ms = broker.clock.now_ms()
-    touched: dict[tuple[str, int], int] = {}
+    touched = watch.touched
     for part in watch.take_touched():
         touched |= part
         yield
@@ -43,6 +43,7 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
         of_groups += group_problems(group_facts(broker, watch, name))
         yield
     watch.keep(problems(take_picture(broker, watch), of_groups), now_ms)
+    watch.touched = {}
 
 
 def _note_failing(watch: "Watch", topics: set[str], now_ms: int) -> None:

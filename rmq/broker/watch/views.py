@@ -13,7 +13,12 @@ import msgspec
 import trio
 
 from rmq.broker.statistics import GROUP_GET_NUMS, QUEUE_PUT_NUMS, TOPIC_PUT_NUMS
-from rmq.broker.watch.machine_views import brokers, delays, transactions
+from rmq.broker.watch.machine_views import (
+    brokers,
+    delays,
+    other_broker,
+    transactions,
+)
 from rmq.broker.watch.message_views import MESSAGE_VIEWS
 from rmq.broker.watch.picture import language_name
 from rmq.broker.watch.queries import (
@@ -296,6 +301,7 @@ VIEWS: Final[Mapping[str, View]] = {
     "delays": delays,
     "transactions": transactions,
     "brokers": brokers,
+    "broker": other_broker,
 }
 """Views without messages."""
 

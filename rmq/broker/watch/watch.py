@@ -23,6 +23,7 @@ from rmq.words import span
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
+    from rmq.broker.watch.java_broker import JavaBroker
     from rmq.findings import Problem
     from rmq.reasons import GroupFacts
 
@@ -55,6 +56,10 @@ class Watch:
         self.failing: dict[str, int] = {}
         """Groups that got messages again, and when."""
 
+        self.touched: dict[QueueKey, int] = {}
+        """Ends of queues with new messages, until a sample is complete: another that
+        begins meanwhile must see them, too."""
+
         self.problems: list[Problem] = []
         self.by_group: dict[str, Problem] = {}
         """The worst problem of each group that has one."""
@@ -64,6 +69,9 @@ class Watch:
 
         self.busiest: Busiest | None = None
         """For the overview, while somebody looks at it."""
+
+        self.others: dict[str, JavaBroker] = {}
+        """Brokers of Java that somebody looked at, by address."""
 
         self.connection_count: Callable[[], int] = lambda: 0
         self._broker: BrokerContext | None = None

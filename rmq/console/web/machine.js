@@ -2,7 +2,7 @@
 
 import { h, put, url } from './dom.js';
 import { bytes, count, moment, rate, short, span } from './format.js';
-import { figures, table } from './parts.js';
+import { figures, problems, table } from './parts.js';
 
 export function delays() {
   let top = 1;
@@ -44,7 +44,7 @@ export function brokers() {
   const replicas = table('Replicas', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Lacks', num: true, text: (r) => bytes(r.behind) }, { label: 'In sync', text: (r) => (r.in_sync ? 'yes' : 'no'), tone: (r) => (r.in_sync ? '' : 'warn') }, { label: 'Gets', num: true, text: (r) => `${bytes(r.rate)} /s` }], { empty: 'Nobody copies this broker.' });
   const servers = table('Name servers', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Knows this broker', text: (r) => (r.registered ? 'yes' : `no: ${r.error}`), tone: (r) => (r.registered ? '' : 'bad') }], { empty: 'None is configured.' });
   const others = table('Other brokers', [
-    { label: 'Broker', text: (r) => `${r.name}${r.id ? ` (slave ${r.id})` : ''}` }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Version', text: (r) => (r.answers ? r.version ?? 'not told' : 'no answer'), tone: (r) => (r.answers ? '' : 'bad') },
+    { label: 'Broker', text: (r) => `${r.name}${r.id ? ` (slave ${r.id})` : ''}`, to: (r) => url('broker', { address: r.address }) }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Version', text: (r) => (r.answers ? r.version ?? 'not told' : 'no answer'), tone: (r) => (r.answers ? '' : 'bad') },
     { label: 'In /s', num: true, text: (r) => rate(r.in) }, { label: 'Out /s', num: true, text: (r) => rate(r.out) }, { label: 'Disk', num: true, narrow: true, text: (r) => (r.disk == null ? '–' : `${Math.round(r.disk * 100)} %`) }, { label: 'Runs for', narrow: true, text: (r) => r.up ?? '–' },
   ], { empty: 'No other broker is in this cluster.' });
   const gap = h('p', { class: 'quiet', hidden: true }, 'No name server answers: other brokers are not known.');
@@ -56,5 +56,31 @@ export function brokers() {
     replicas.draw(s.replicas); servers.draw(s.name_servers);
     gap.hidden = s.cluster_rows !== null; others.node.hidden = s.cluster_rows === null;
     others.draw(s.cluster_rows ?? []);
+  } };
+}
+
+// Another broker of the cluster; what Java does not tell is a dash.
+export function broker(query) {
+  const title = h('h1', null, query.address), list = problems(), note = h('p', { class: 'quiet' });
+  const tone = (row) => (row.level === 'bad' || row.level === 'warn' ? row.level : '');
+  const facts = figures([
+    ['Version', (s) => s.version || '–'], ['Runs for', (s) => span(s.up_ms)], ['Messages in', (s) => short(s.put), () => 'since its start'], ['Messages out', (s) => short(s.got)],
+    ['Disk', (s) => { const used = 'share' in s.disk ? s.disk.share : s.disk.used / s.disk.total; return used == null ? '–' : `${Math.round(used * 100)} %`; }],
+  ]);
+  const groups = table('Groups', [
+    { label: 'Group', text: (r) => r.name }, { label: 'Behind', num: true, text: (r) => short(r.lag), tone }, { label: 'Waits', num: true, text: (r) => (r.lag ? span(r.waits_ms) : '') },
+    { label: 'Out /s', num: true, narrow: true, text: (r) => rate(r.out) }, { label: 'Clients', num: true, narrow: true, text: (r) => count(r.clients) }, { label: 'Why', text: (r) => r.say, tone },
+  ], { empty: 'No group is told.' });
+  const topics = table('Topics', [
+    { label: 'Topic', text: (r) => r.name }, { label: 'In /s', num: true, text: (r) => rate(r.in) }, { label: 'Out /s', num: true, text: (r) => rate(r.out) },
+    { label: 'Behind', num: true, text: (r) => short(r.lag) }, { label: 'Kept', num: true, narrow: true, text: (r) => short(r.kept) }, { label: 'Queues', num: true, narrow: true, text: (r) => count(r.queues) },
+  ], { empty: 'No topic is told.' });
+  const section = (text, part) => h('section', null, h('header', null, h('h2', null, text)), part.node);
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/brokers' }, 'Brokers')), title, note), list.node, facts.node, h('div', { class: 'halves' }, section('Furthest behind', groups), section('Busiest topics', topics)));
+  return { title: query.address, live: { view: 'broker', query }, node, update(s) {
+    put(title, s.node);
+    put(note, s.told_by !== 'java' ? `${query.address}, as it tells itself; its own console shows more.`
+      : `${query.address}. Java tells groups with offsets and the topics that they read${s.groups_total == null ? '; here there are too many, or it refused: rmq top shows them' : ''}. Speeds and waits count from the first look.`);
+    list.draw(s.problems.slice(0, 3), s.now); facts.draw(s); groups.draw(s.groups.slice(0, 60)); topics.draw(s.topics.slice(0, 60));
   } };
 }

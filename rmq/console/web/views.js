@@ -3,9 +3,9 @@
 import { h, put, url } from './dom.js';
 import { bytes, count, moment, rate, short, span } from './format.js';
 import { command, figures, problems, table } from './parts.js';
-import { button, groupSettings, resetOffsets, sendTo, topicSettings } from './change.js';
+import { button, groupSettings, putBack, resetOffsets, sendTo, topicSettings } from './change.js';
 import { tide } from './plot.js';
-import { brokers, delays, transactions } from './machine.js';
+import { broker, brokers, delays, transactions } from './machine.js';
 import { dead, message, messages } from './messages.js';
 
 const levelTone = (row) => (row.level === 'bad' || row.level === 'warn' ? row.level : '');
@@ -114,7 +114,7 @@ function group(query) {
     { label: 'Client', class: 'mono', text: (r) => r.id }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Language', narrow: true, text: (r) => r.library }, { label: 'Done /s', num: true, text: (r) => rate(r.done_per_s) },
   ], { empty: 'Nobody is connected.' });
   const sides = table('Subscriptions', [{ label: 'Clients', text: (r) => r.clients }, { label: 'Want', class: 'mono', text: (r) => r.wants }], { empty: 'No member, no subscription.' });
-  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/groups' }, 'Groups')), h('h1', { class: 'mono' }, query.name), kind, button('Settings…', () => groupSettings(last)), button('Reset offsets…', () => resetOffsets(last))), why, facts.node,
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/groups' }, 'Groups')), h('h1', { class: 'mono' }, query.name), kind, button('Settings…', () => groupSettings(last)), button('Reset offsets…', () => resetOffsets(last)), button('Put back…', () => putBack(last.row.name))), why, facts.node,
     h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Lag by queue')), queues.node), h('section', null, h('header', null, h('h2', null, 'Clients')), clients.node, h('header', null, h('h2', null, 'Subscriptions')), sides.node)));
   return { title: query.name, live: { view: 'group', query }, node, update(s) {
     last = s;
@@ -140,7 +140,7 @@ function still(title, path, columns, note) {
 }
 
 export const views = {
-  overview, problems: allProblems, topic, group, messages, message, dead, delays, transactions, brokers,
+  overview, problems: allProblems, topic, group, messages, message, dead, delays, transactions, broker, brokers,
   topics: (query) => listing('Topics', 'topics', topicColumns, query, 'in'),
   groups: (query) => listing('Groups', 'groups', groupColumns, query, 'lag'),
   clients: (query) => listing('Clients', 'clients', clientColumns, query, 'group'),

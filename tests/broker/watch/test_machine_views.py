@@ -6,16 +6,17 @@ import pytest
 
 from rmq.broker.watch.machine_views import HALF_HOUR_MS, HALF_HOURS
 from rmq.broker.watch.views import show_view
+from rmq.errors import RequestRejected
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.message import Message
-from rmq.testing import RawClient
+from rmq.testing import RawClient, running_node
 from tests.broker.watch.test_watch import NOW, ask, incident  # noqa: F401
 
 
 @pytest.fixture
 def view(incident):  # noqa: F811
-    async def show(name):
-        found = await show_view(incident.broker, name, {}, None)
+    async def show(name, **query):
+        found = await show_view(incident.broker, name, query, None)
         return json.loads(json.dumps(found))
 
     return show
@@ -91,3 +92,27 @@ async def test_another_broker_that_does_not_answer_is_a_gap(incident, view):  # 
     )  # fmt: skip
     (row,) = (await view("brokers"))["cluster_rows"]
     assert (row["name"], row["answers"], row["in"]) == ("far", False, None)
+    for _ in range(2):
+        with pytest.raises(RequestRejected, match="does not answer"):
+            await view("broker", address="127.0.0.1:1")
+    assert incident.watch.others == {}
+
+
+async def test_only_brokers_of_the_cluster_are_asked(incident, view):  # noqa: F811
+    """Else whoever may look could have the broker connect to anything."""
+    for address in (incident.node.name_servers[0], incident.node.address, ""):
+        with pytest.raises(RequestRejected, match="no other broker is called"):
+            await view("broker", address=address)
+
+
+@pytest.mark.slow
+async def test_another_broker_of_rmq_tells_by_itself(incident, view, tmp_path):  # noqa: F811
+    settings = {
+        "namesrvAddr": incident.node.name_servers[0], "brokerName": "other",
+    }  # fmt: skip
+    async with running_node(tmp_path / "other", settings) as other:
+        other.broker.context.topics.ensure("Theirs", queues=3, perm=6)
+        (row,) = (await view("brokers"))["cluster_rows"]
+        told = await view("broker", address=row["address"])
+        assert (told["node"], "told_by" in told) == ("other", False)
+        assert [row["name"] for row in told["topics"]] == ["Theirs"]
