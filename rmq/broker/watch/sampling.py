@@ -2,9 +2,12 @@
 
 import heapq
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rmq.broker.statistics import TOPIC_PUT_NUMS
 from rmq.broker.watch.picture import group_facts, take_picture
+from rmq.broker.watch.rings import MAX_RINGS
 from rmq.findings import Problem, group_problems, problems
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.reasons import BEHIND_MS, NOBODY_MS
@@ -30,6 +33,8 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
     watch.clocks.sample(broker, touched)
     yield
     watch.dead.sample(broker, touched, now_ms)
+    yield
+    watch.of_topics.add_all(partial(broker.statistics.total, TOPIC_PUT_NUMS), now_ms)
     yield
     topics = {topic for topic, _ in touched}
     yield
@@ -63,11 +68,16 @@ def _choose(
     watch.is_uncertain = False
     waits = dict.fromkeys(consumers.mismatches.differing(), BEHIND_MS)
     waits |= dict.fromkeys(watch.failing, BEHIND_MS)
+    lags = dict.fromkeys(waits, 0)
     for name, topics in list(watch.progress.groups.items()):
         queues = [queue for each in topics.values() for queue in each.values()]
         waited = max((queue.waits_ms(now_ms) for queue in queues), default=0)
         waits[name] = max(waited, waits.get(name, 0))
-        if any(queue.lag for queue in queues) and waited < NOBODY_MS:
+        lags[name] = sum(queue.lag for queue in queues)
+        if lags[name] and waited < NOBODY_MS:
             watch.is_uncertain |= not consumers.client_ids(name)
         yield
     names += heapq.nlargest(MAX_GROUPS, waits, key=waits.__getitem__)
+    yield
+    kept = {name: lags[name] for name in names[:MAX_RINGS]}
+    watch.of_groups.put_all(kept, now_ms)

@@ -6,7 +6,9 @@ most `MAX_ROWS` rows.  Unknown is null, never 0.  RequestRejected names what is 
 with a query.
 """
 
+import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -36,6 +38,7 @@ from rmq.broker.watch.queries import (
     number_of,
     unknown,
 )
+from rmq.broker.watch.rings import STEP_MS
 from rmq.findings import level_counts
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmq.reasons import QueueFacts, why
@@ -47,7 +50,9 @@ NAMES_AT_ONCE: Final = 64
 """Names of a list that are looked at between two looks at the clock."""
 
 ORDER_MS: Final = 5_000
-"""How long the order of the busiest topics is kept for the overview."""
+"""How long the overview keeps the order of topics, and of groups that keep up."""
+
+SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
 
 View = Callable[["BrokerContext", Query], Awaitable[dict[str, Any]]]
 
@@ -85,7 +90,7 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     """Return what is said first: traffic, problems, the groups furthest behind."""
     broker.watch.look()
     rows = {"n": query.get("n", "8")}
-    of_groups = await groups(broker, {**rows, "sort": "lag"})
+    of_groups = await _furthest(broker, rows)
     of_topics = await _busiest(broker, rows)
     stats = broker.store.statistics()
     return {
@@ -102,6 +107,29 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         "topics": of_topics["rows"],
         "topics_total": of_topics["total"],
     }
+
+
+async def _furthest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return groups by what waits; those that keep up are chosen each `ORDER_MS`."""
+    count = number_of(query, "n", DEFAULT_ROWS, MAX_ROWS)
+    now_ms, kept = broker.clock.steady_ms(), broker.watch.furthest
+    if kept is None or now_ms - kept.at_ms >= ORDER_MS or kept.wanted < count:
+        found = await groups(broker, {**query, "sort": "lag"})
+        names = [row["name"] for row in found["rows"]]
+        broker.watch.furthest = Busiest(now_ms, count, names, found["total"])
+        return found
+    turns, lags = Turns(broker), dict[str, int]()
+    for name in list(broker.watch.progress.groups):
+        if not name.startswith(SYSTEM_GROUPS):
+            lags[name] = _lag(broker, name)
+        await turns()
+    names = heapq.nlargest(count, (n for n in lags if lags[n]), key=lags.__getitem__)
+    idle = (name for name in kept.names if not lags.get(name))
+    rows = []
+    for name in (*names, *islice(idle, count - len(names))):
+        rows.append(_group_row(broker, name))
+        await turns()
+    return {"total": kept.total, "rows": rows}
 
 
 async def _busiest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
@@ -178,6 +206,7 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
                        "kept": end - low, "in": _rounded(rate)})  # fmt: skip
         await turns()
     readers = broker.offsets.groups_of(name)[:MAX_ROWS]
+    now_ms = broker.clock.now_ms()
     return {
         **head(broker),
         "row": _topic_row(broker, name, lags),
@@ -186,6 +215,8 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             "readQueueNums": config.read_queue_nums,
             "writeQueueNums": config.write_queue_nums,
         },
+        "hour": broker.watch.of_topics.want(name, now_ms).values(now_ms),
+        "step_ms": STEP_MS,
         "queues": queues,
         "groups": [_group_row(broker, group) for group in readers],
     }
@@ -203,16 +234,16 @@ async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     for number, name in enumerate(names):
         if number % NAMES_AT_ONCE == 0:
             await turns()
-        if not wanted.system and name.startswith("CID_RMQ_SYS_"):
+        if not wanted.system and name.startswith(SYSTEM_GROUPS):
             continue
         total += 1
         if not wanted.matches(name):
             continue
         key: Any = name
-        if wanted.sort == "lag":
-            key = _lag(broker, name)
-        elif wanted.sort == "waits":
-            key = _waits_ms(broker, name)
+        if wanted.sort in ("lag", "waits"):
+            is_late = name in broker.watch.progress.groups
+            amount = _lag if wanted.sort == "lag" else _waits_ms
+            key = amount(broker, name) if is_late else 0
         elif wanted.sort == "out":
             key = _group_out(broker, name)
         elif wanted.sort == "clients":
@@ -242,6 +273,8 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     return {
         **head(broker),
         "row": _group_row(broker, name),
+        "hour": broker.watch.of_groups.values(name, facts.now_ms),
+        "step_ms": STEP_MS,
         "kind": online.consume_type if online else None,
         "settings": None
         if settings is None

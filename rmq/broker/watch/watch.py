@@ -18,6 +18,7 @@ from rmq.broker.watch.events import Events
 from rmq.broker.watch.machine import DeadLetters, Growth, SenderClocks
 from rmq.broker.watch.progress import Progress
 from rmq.broker.watch.queries import Busiest
+from rmq.broker.watch.rings import Rings
 from rmq.clock import Clock
 from rmq.words import span
 
@@ -53,6 +54,12 @@ class Watch:
         self.clocks = SenderClocks()
         self.dead = DeadLetters()
         self.events = Events()
+        self.of_groups = Rings()
+        """What waited for groups."""
+
+        self.of_topics = Rings()
+        """What came to the topics that somebody looks at."""
+
         self.failing: dict[str, int] = {}
         """Groups that got messages again, and when."""
 
@@ -68,7 +75,8 @@ class Watch:
         """When the last sample was complete; 0: never."""
 
         self.busiest: Busiest | None = None
-        """For the overview, while somebody looks at it."""
+        self.furthest: Busiest | None = None
+        """Topics, and groups, for the overview, while somebody looks at it."""
 
         self.others: dict[str, JavaBroker] = {}
         """Brokers of Java that somebody looked at, by address."""

@@ -40,3 +40,33 @@ export function tide(label) {
     show();
   } };
 }
+
+// One number of the last hour: a hill, with gaps where nobody counted.
+export function hill(label, words) {
+  const area = s('path', { class: 'out' }), cross = s('line', { class: 'cross', y1: 0, y2: 100, x1: -9, x2: -9 });
+  const svg = s('svg', { viewBox: '0 0 100 100', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, s('line', { x1: 0, x2: 100, y1: 50, y2: 50 }), area, cross);
+  const half = h('span', { class: 'y y2' }), tip = h('output', { hidden: true });
+  const node = h('div', { class: 'tide hill', role: 'img', tabindex: '0', hidden: true }, svg, half, tip, h('div', { class: 'x' }, ['−60 min', '−45 min', '−30 min', '−15 min', 'now'].map((text) => h('span', null, text))));
+  let data = null, at = null;
+  function show() {
+    const x = data && at !== null ? at / (data.hour.length - 1) * 100 : -9;
+    tip.hidden = x < 0; cross.setAttribute('x1', x); cross.setAttribute('x2', x);
+    if (x < 0) return;
+    tip.style.left = `${Math.min(84, Math.max(1, x))}%`;
+    tip.replaceChildren(h('b', null, clock(data.now - (data.hour.length - 1 - at) * data.step_ms)), h('span', null, data.hour[at] == null ? 'not counted' : `${short(data.hour[at])} ${words}`));
+  }
+  function move(to) { at = data ? Math.max(0, Math.min(data.hour.length - 1, Math.round(to))) : null; show(); }
+  node.addEventListener('pointermove', (event) => { const box = svg.getBoundingClientRect(); if (data) move((event.clientX - box.left) / box.width * (data.hour.length - 1)); });
+  for (const name of ['pointerleave', 'blur']) node.addEventListener(name, () => { at = null; show(); });
+  node.addEventListener('keydown', (event) => { const by = { ArrowLeft: -3, ArrowRight: 3 }[event.key]; if (by && data) { event.preventDefault(); move((at ?? data.hour.length - 1) + by); } });
+  return { node, draw(state) {
+    node.hidden = !state.hour;
+    if (!state.hour) return;
+    data = state;
+    const most = Math.max(...state.hour.map((value) => value ?? 0)), top = nice(Math.max(most, 1)), wide = 100 / state.hour.length;
+    area.setAttribute('d', state.hour.map((value, at) => (value ? `M${(at * wide).toFixed(2)},100V${(100 - value / top * 100).toFixed(2)}h${wide.toFixed(2)}V100` : '')).join(''));
+    half.textContent = short(top / 2);
+    node.setAttribute('aria-label', `${label}: ${short(state.hour.at(-1))} ${words} now, at most ${short(most)} in the last hour. Arrow keys move along it.`);
+    show();
+  } };
+}

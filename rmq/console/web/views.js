@@ -4,7 +4,7 @@ import { h, put, url } from './dom.js';
 import { bytes, count, moment, rate, short, span } from './format.js';
 import { command, figures, problems, table } from './parts.js';
 import { button, groupSettings, putBack, resetOffsets, sendTo, topicSettings } from './change.js';
-import { tide } from './plot.js';
+import { hill, tide } from './plot.js';
 import { broker, brokers, delays, transactions } from './machine.js';
 import { dead, message, messages } from './messages.js';
 
@@ -86,19 +86,21 @@ function topic(query) {
     ['In', (s) => `${rate(s.row.in)} /s`], ['Out', (s) => `${rate(s.row.out)} /s`], ['Furthest behind', (s) => short(s.row.lag)],
     ['Kept', (s) => short(s.row.kept), () => 'messages'], ['Queues', (s) => count(s.queues.length)],
   ]);
+  const hour = hill('Messages that came', 'in 20 s');
   let top = 1, last = null;
   const queues = table('Queues', [
     { label: 'Queue', text: (r) => r.queue }, { label: 'Share of what comes in', class: 'barcell', bar: (r) => r.in / top }, { label: 'In /s', num: true, text: (r) => rate(r.in) },
     { label: 'First offset', num: true, narrow: true, text: (r) => r.first }, { label: 'End', num: true, narrow: true, text: (r) => r.end }, { label: 'Kept', num: true, text: (r) => short(r.kept) },
   ]);
   const groups = table('Groups', groupColumns.filter((c) => !c.narrow), { empty: 'No group reads this topic.' });
-  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/topics' }, 'Topics')), h('h1', { class: 'mono' }, query.name), h('a', { href: url('messages', { topic: query.name }) }, 'messages'), button('Send…', () => sendTo(query.name)), button('Settings…', () => topicSettings(last))), facts.node,
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/topics' }, 'Topics')), h('h1', { class: 'mono' }, query.name), h('a', { href: url('messages', { topic: query.name }) }, 'messages'), button('Send…', () => sendTo(query.name)), button('Settings…', () => topicSettings(last))), facts.node, hour.node,
     h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Queues')), queues.node), h('section', null, h('header', null, h('h2', null, 'Groups that read it')), groups.node)));
-  return { title: query.name, live: { view: 'topic', query }, node, update(s) { last = s; top = Math.max(...s.queues.map((q) => q.in), .001); facts.draw(s); queues.draw(s.queues); groups.draw(s.groups); } };
+  return { title: query.name, live: { view: 'topic', query }, node, update(s) { last = s; top = Math.max(...s.queues.map((q) => q.in), .001); facts.draw(s); hour.draw(s); queues.draw(s.queues); groups.draw(s.groups); } };
 }
 
 function group(query) {
   const why = h('section', { class: 'why' }), kind = h('p', { class: 'quiet' });
+  const hour = hill('What waits', 'wait');
   let shown = '', top = 1, last = null;
   const facts = figures([
     ['Behind', (s) => count(s.row.lag), (s) => (s.row.lag ? `waits ${span(s.row.waits_ms)}` : ''), (s) => (s.row.level === 'bad' ? 'bad' : '')],
@@ -114,7 +116,7 @@ function group(query) {
     { label: 'Client', class: 'mono', text: (r) => r.id }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Language', narrow: true, text: (r) => r.library }, { label: 'Done /s', num: true, text: (r) => rate(r.done_per_s) },
   ], { empty: 'Nobody is connected.' });
   const sides = table('Subscriptions', [{ label: 'Clients', text: (r) => r.clients }, { label: 'Want', class: 'mono', text: (r) => r.wants }], { empty: 'No member, no subscription.' });
-  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/groups' }, 'Groups')), h('h1', { class: 'mono' }, query.name), kind, button('Settings…', () => groupSettings(last)), button('Reset offsets…', () => resetOffsets(last)), button('Put back…', () => putBack(last.row.name))), why, facts.node,
+  const node = h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/groups' }, 'Groups')), h('h1', { class: 'mono' }, query.name), kind, button('Settings…', () => groupSettings(last)), button('Reset offsets…', () => resetOffsets(last)), button('Put back…', () => putBack(last.row.name))), why, facts.node, hour.node,
     h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Lag by queue')), queues.node), h('section', null, h('header', null, h('h2', null, 'Clients')), clients.node, h('header', null, h('h2', null, 'Subscriptions')), sides.node)));
   return { title: query.name, live: { view: 'group', query }, node, update(s) {
     last = s;
@@ -126,7 +128,7 @@ function group(query) {
     }
     put(kind, [{ CONSUME_PASSIVELY: 'push', CONSUME_ACTIVELY: 'pull', CONSUME_POP: 'pop' }[s.kind], s.model?.toLowerCase()].filter(Boolean).join(', ') || 'nobody is online');
     top = Math.max(...s.queues.map((q) => q.lag), 1);
-    facts.draw(s); queues.draw(s.queues); clients.draw(s.clients); sides.draw(s.sides);
+    facts.draw(s); hour.draw(s); queues.draw(s.queues); clients.draw(s.clients); sides.draw(s.sides);
   } };
 }
 

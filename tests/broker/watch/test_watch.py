@@ -404,3 +404,29 @@ async def test_the_overview_keeps_the_order_of_topics_for_a_while(incident):
     assert len(await overview(9)) == 5
     incident.clock.ms += 5_000
     assert "new" in await overview(9)
+
+
+async def test_the_overview_has_each_group_that_waits_at_once(incident):
+    """Those that keep up are chosen every five seconds only."""
+    for number in range(4):
+        incident.broker.offsets.commit("c", f"g{number}", "T", 0, 0)
+
+    async def overview(count=3):
+        found = await show_view(incident.broker, "overview", {"n": str(count)}, None)
+        rows = [(row["name"], row["lag"]) for row in found["groups"]]
+        return rows, found["groups_total"]
+
+    assert await overview() == ([("g0", 0), ("g1", 0), ("g2", 0)], 4)
+    await incident.send(5)
+    for number in range(4):
+        incident.broker.offsets.commit("c", f"g{number}", "T", 0, 5)
+    incident.broker.offsets.commit("c", "late", "T", 0, 2)
+    incident.broker.offsets.commit("c", "later", "T", 0, 1)
+    incident.watch.sample()
+    assert await overview() == ([("later", 4), ("late", 3), ("g0", 0)], 4)
+    assert await overview(1) == ([("later", 4)], 4)
+    assert len((await overview(6))[0]) == 6
+    assert await overview() == ([("later", 4), ("late", 3), ("g0", 0)], 6)
+    incident.commit(5)
+    incident.clock.ms += 5_000
+    assert (await overview(9))[1] == 7
