@@ -58,11 +58,17 @@ def disk_path() -> Iterator[Path]:
 
 
 def pytest_collection_finish(session):
-    """Import what several tests need: the first one would pay, and be called slow."""
+    """Import what several tests need: the first one would pay, and be called slow.
+
+    Thousands of collected tests are no garbage: a full collection would walk over them,
+    100 ms each time.
+    """
     if len(session.items) > MANY_TESTS:
         for library in LIBRARIES:
             with contextlib.suppress(ImportError):
                 importlib.import_module(library)
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
