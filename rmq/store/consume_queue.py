@@ -30,7 +30,7 @@ from rmq._fastpath import (
 )
 from rmq.errors import CorruptLog
 from rmq.offsets import QueueOffset
-from rmq.store.mapped_files import NAME_DIGITS
+from rmq.segments import is_name
 from rmq.store.queue_files import QueueFiles
 
 ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
@@ -134,7 +134,7 @@ class ConsumeQueue(QueueTail):
         empty = ""
         for name in names:
             path = f"{self._folder}/{name}"
-            if len(name) != NAME_DIGITS or not name.isdecimal() or not name.isascii():
+            if not is_name(name):
                 if os.path.isdir(path):
                     continue
                 raise CorruptLog(path, 0, "its name is not an offset of 20 digits")

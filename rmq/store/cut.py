@@ -16,10 +16,11 @@ import msgspec
 
 from rmq._fastpath import MappedFile
 from rmq.files import replace_file, sync_directory
+from rmq.segments import NAME_DIGITS
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
-from rmq.store.mapped_files import NAME_DIGITS, MappedFileQueue
+from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, whole_records
 

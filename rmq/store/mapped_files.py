@@ -16,7 +16,6 @@ from rmq._fastpath import MappedFile
 from rmq.errors import CorruptLog
 from rmq.store.allocate import FileAllocator
 
-NAME_DIGITS = 20
 _NAME = re.compile(r"\d{20}")
 
 

@@ -5,7 +5,6 @@ have one size, and all queue files of a store, too.  Files that disappear betwee
 listing and the opening were deleted by a broker and are skipped.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +12,8 @@ from pathlib import Path
 
 from rmq._fastpath import MappedFile
 from rmq.errors import StoreError
+from rmq.segments import segments_of
 from rmq.store.data_dir import is_locked
-
-_NAME = re.compile(r"\d{20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,4 @@ def segment_paths(folder: Path) -> list[Path]:
     """Return a folder's files whose names are offsets, in order, without empty ones."""
     if not folder.is_dir():
         return []
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if _NAME.fullmatch(path.name) and path.is_file() and path.stat().st_size
-    )
+    return [Path(each.path) for each in segments_of(folder)]

@@ -12,11 +12,9 @@ begun has ended.
 
 import logging
 import os
-import stat
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,12 +22,12 @@ from typing import Final, NamedTuple
 from rmq._fastpath import RecordStatus
 from rmq._fastpath.columns import walk_chain
 from rmq.errors import CorruptLog, StoreError
+from rmq.segments import Segment, is_name, segments_of
 
 SETTLE_MS: Final = 50
 CHUNK_BYTES: Final = 16 << 20
 MAX_RECORD_BYTES: Final = 256 << 20
 """No broker stores a record this long; a longer one is damage."""
-NAME_DIGITS: Final = 20
 QUEUE_ENTRY: Final = struct.Struct(">qiq")
 """Physical offset, record size and tags code."""
 _TAIL_BYTES: Final = 1 << 20
@@ -39,20 +37,6 @@ _NEVER_MS: Final = (1 << 63) - 1
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One file of the log."""
-
-    path: str
-    base_offset: int
-    size: int
-
-    @property
-    def end_offset(self) -> int:
-        """Where the next segment starts."""
-        return self.base_offset + self.size
-
-
 class LostData(StoreError):
     """Segments are missing in the range that was asked for."""
 
@@ -60,17 +44,10 @@ class LostData(StoreError):
 def find_segments(store: str | Path) -> list[Segment]:
     """The segments of a store, or of a folder of segments, oldest first."""
     folder = log_folder(store)
-    segments = []
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if len(entry.name) == NAME_DIGITS and entry.name.isdecimal():
-                    found = _segment(entry)
-                    if found is not None:
-                        segments.append(found)
+        segments = segments_of(folder)
     except OSError as error:
         raise StoreError(f"cannot read {folder}: {error.strerror}") from error
-    segments.sort(key=lambda segment: segment.base_offset)
     for one, two in pairwise(segments):
         if one.end_offset > two.base_offset:
             raise StoreError(
@@ -80,24 +57,12 @@ def find_segments(store: str | Path) -> list[Segment]:
     return segments
 
 
-def _segment(entry: os.DirEntry[str]) -> Segment | None:
-    """None: the broker removed it meanwhile, or it is no file."""
-    try:
-        status = entry.stat()
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return Segment(entry.path, int(entry.name), status.st_size)
-
-
 def log_folder(store: str | Path) -> Path:
     """The folder of the segments; a sentence says why there is none."""
     root = Path(store)
     for folder in (root / "commitlog", root):
         if folder.is_dir() and (
-            folder is not root
-            or any(len(n) == NAME_DIGITS and n.isdecimal() for n in os.listdir(root))
+            folder is not root or any(map(is_name, os.listdir(root)))
         ):
             return folder
     if not root.exists():

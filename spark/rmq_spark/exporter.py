@@ -19,11 +19,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rmq.errors import StoreError
+from rmq.segments import Segment
 from rmq_spark import commit_log
 from rmq_spark import plan as planning
 from rmq_spark.broker import ask_end
 from rmq_spark.commit import check_mergeable, committer_of
-from rmq_spark.commit_log import LostData, Segment
+from rmq_spark.commit_log import LostData
 from rmq_spark.export import (
     Exported,
     ExportJob,

@@ -13,12 +13,11 @@ from typing import Final
 
 from rmq._fastpath import QueueEntryLayout, RecordStatus
 from rmq._fastpath.columns import find_record, walk_chain
+from rmq.segments import Segment, is_name
 from rmq_spark.commit_log import (
     CHUNK_BYTES,
-    NAME_DIGITS,
     QUEUE_ENTRY,
     LostData,
-    Segment,
     covered,
     find_segments,
     follow_in,
@@ -126,7 +125,7 @@ class QueueHints:
     def _longest_queue(root: Path) -> list[Path]:
         queues: dict[Path, list[Path]] = {}
         for path in sorted(root.glob("*/*/*")):
-            if path.name.isdecimal() and len(path.name) == NAME_DIGITS:
+            if is_name(path.name):
                 queues.setdefault(path.parent, []).append(path)
         return max(queues.values(), key=len, default=[])
 

@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from rmq._fastpath import QueueEntryLayout, RecordLayout, RecordStatus, RecordView
 from rmq.errors import ConfigError
+from rmq.segments import Segment, segments_of
 from rmq_spark.commit_log import (
-    NAME_DIGITS,
     QUEUE_ENTRY,
     LostData,
-    Segment,
     bad_record,
     find_segments,
     open_segment,
@@ -91,10 +90,8 @@ def _existing(folder: Path, topic: str) -> Path:
 
 def _entries(folder: Path) -> Iterator[Place]:
     """Offset and size of each entry that was written; fillers are skipped."""
-    for path in sorted(folder.iterdir()):
-        if not path.name.isdecimal() or len(path.name) != NAME_DIGITS:
-            continue
-        data = path.read_bytes()
+    for each in segments_of(folder):
+        data = Path(each.path).read_bytes()
         whole = len(data) - len(data) % QueueEntryLayout.ENTRY_SIZE
         for offset, size, _ in QUEUE_ENTRY.iter_unpack(data[:whole]):
             if size <= 0 or offset < 0:

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from rmq._fastpath import decode_record
 from rmq.errors import StoreError
+from rmq.segments import Segment
 from rmq_spark import commit_log
-from rmq_spark.commit_log import Segment
 from rmq_spark.export import range_name
 from rmq_spark.exporter import DEFAULT_LIMITS, Limits, find_end
 from rmq_spark.folder import Folder, folder_of

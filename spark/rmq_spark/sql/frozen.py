@@ -10,9 +10,9 @@ from typing import Final
 
 from rmq._fastpath.columns import find_record
 from rmq.errors import ConfigError, StoreError
+from rmq.segments import Segment
 from rmq_spark.commit_log import (
     SETTLE_MS,
-    Segment,
     covered,
     find_segments,
     follow_in,
