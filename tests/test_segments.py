@@ -55,7 +55,9 @@ def test_a_file_that_went_away_is_none(tmp_path, monkeypatch):
     assert segments_of(tmp_path) == [kept]
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "12", "\N{ARABIC-INDIC DIGIT ZERO}" * 20, "0" * 21])
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "12", "\N{ARABIC-INDIC DIGIT ZERO}" * 20, "0" * 21]
+)
 def test_other_names_are_no_segments(tmp_path, name):
     (tmp_path / name).write_bytes(b"x")
     (tmp_path / f"{0:020d}").mkdir()
