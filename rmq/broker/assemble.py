@@ -6,6 +6,7 @@ A broker comes through here when it starts, and so do the tests of plugins.
 import logging
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
@@ -36,6 +37,9 @@ from rmq.replication.config import ReplicationConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
+if TYPE_CHECKING:
+    from rmq.replication.link_tls import LinkTls
+
 logger = logging.getLogger(__name__)
 
 OFFSETS_PAUSE_S = 5.0
@@ -54,6 +58,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     credentials: tuple[str, str] | None = None,
     server: RemotingServer | None = None,
     replication: ReplicationConfig | None = None,
+    link_tls: "LinkTls | None" = None,
 ) -> BrokerContext:
     """Return the context of a broker that is reached at `address`, "host:port".
 
@@ -63,9 +68,8 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     folder = store.directory.config
     topics = TopicTable(folder, clock, config)
     groups = GroupTable(folder, clock, config)
-    filters = FilterTable(folder, clock, config)
+    filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
     offsets = OffsetTable(folder, clock, config.consumer_offset_update_version_step)
-    audit = AuditTable(folder, clock)
     _load(store, topics, offsets, groups, filters, audit)
     role = Role(config, store.config)
     names = NameServers(config, role, topics, client, credentials)
@@ -93,7 +97,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         queue_locks=QueueLocks(clock),
         name_servers=names,
         role=role,
-        replication=Replication(replication, config, role, store, names),
+        replication=Replication(replication, config, role, store, names, link_tls),
         store_host=store_host,
         address=address,
         boot_ms=clock.now_ms(),

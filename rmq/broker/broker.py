@@ -38,12 +38,14 @@ from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.listener import open_listener
 from rmq.remoting.server import RemotingServer
+from rmq.remoting.tls import TlsMode, read_tls_config
 from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from rmq.broker.take_back import TakeBack
+    from rmq.replication.link_tls import LinkTls
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +85,7 @@ async def open_broker(
     """
     tables = {name: HandlerTable() for name in PORTS}
     replication = build(ReplicationConfig, values)
+    link_tls = _link_tls(replication, values)
     ports = await _bind(config, replication, server, tables)
     with ports.replicas:
         host, _, port = ports.advertised.address.rpartition(":")
@@ -98,7 +101,7 @@ async def open_broker(
             credentials = build(AuthConfig, values).inner_credentials()
             if is_copy:
                 ask = asking(client, credentials)
-                back = _take_back(config, replication, name_servers)
+                back = _take_back(config, replication, name_servers, link_tls)
                 await back.run(store, ask, ports.advertised.address)
             context = assemble(
                 config,
@@ -111,6 +114,7 @@ async def open_broker(
                 credentials=credentials,
                 server=server,
                 replication=replication,
+                link_tls=link_tls,
             )
             ha_port = ports.replicas.getsockname()[1]
             context.name_servers.ha_address = f"{config.broker_ip2 or host}:{ha_port}"
@@ -122,19 +126,35 @@ async def open_broker(
         finally:
             with trio.CancelScope(shield=True):
                 await housekeeping.save_now(saved)
-            try:
-                store.close()
-            except OSError as error:
-                logger.error("closing the store failed: %s", error)
+            _close(store)
+
+
+def _close(store: MessageStore) -> None:
+    try:
+        store.close()
+    except OSError as error:
+        logger.error("closing the store failed: %s", error)
+
+
+def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls | None":
+    if config.ha_tls is TlsMode.disabled:
+        return None
+    # imported on use: most groups are inside one network
+    from rmq.replication.link_tls import LinkTls
+
+    return LinkTls(config.ha_tls, read_tls_config(values))
 
 
 def _take_back(
-    config: BrokerConfig, replication: ReplicationConfig, name_servers: tuple[str, ...]
+    config: BrokerConfig,
+    replication: ReplicationConfig,
+    name_servers: tuple[str, ...],
+    link_tls: "LinkTls | None",
 ) -> "TakeBack":
     # imported on use: a master without slaves has nobody to ask
     from rmq.broker.take_back import TakeBack
 
-    return TakeBack(config, replication, name_servers)
+    return TakeBack(config, replication, name_servers, link_tls)
 
 
 async def _bind(
@@ -174,6 +194,8 @@ class Broker:
         self.ha_port: int = ports.replicas.getsockname()[1]
         self.advertised = ports.advertised
         self.is_guarded = bool(context.registered.guards)
+        replication = context.replication.config
+        self.is_log_plain = replication.ha_tls is not TlsMode.enforcing
         self._server = server
         self._replicas = ports.replicas
         self._stop_wanted = trio.Event()

@@ -24,6 +24,7 @@ from rmq.store.service import StoreService
 from rmq.threads import in_thread
 
 if TYPE_CHECKING:
+    from rmq.replication.link_tls import LinkTls
     from rmq.replication.replica import Replica
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Replication:
         role: Role,
         store: MessageStore,
         name_servers: NameServers,
+        tls: "LinkTls | None" = None,
     ) -> None:
         self.config = config = config or ReplicationConfig()
         self.role = role
@@ -47,6 +49,7 @@ class Replication:
         self.replica: Replica | None = None
         self._store = store
         self._name_servers = name_servers
+        self._tls = tls
         needed = 0
         replicated = None
         if role.kind is BrokerRole.SYNC_MASTER:
@@ -55,7 +58,12 @@ class Replication:
             timeout_ms = config.replica_timeout_ms
             replicated = store.durability.await_replicas(timeout_ms)
         self.primary = Primary(
-            config, store.log, self._members, needed=needed, replicated=replicated
+            config,
+            store.log,
+            self._members,
+            needed=needed,
+            replicated=replicated,
+            tls=tls,
         )
 
     def warn(self) -> None:
@@ -72,6 +80,8 @@ class Replication:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.primary.serve, listening)
             nursery.start_soon(self.suggestion.run)
+            if self._tls is not None:
+                nursery.start_soon(self._tls.run)
             if self.replica is not None:
                 nursery.start_soon(self.replica.run)
                 nursery.start_soon(self.tables.run)
@@ -113,6 +123,7 @@ class Replication:
             on_append=on_append,
             durable=self._store.durability.durable if is_sync else None,
             cut=cut,
+            tls=self._tls,
         )
         self.replica.on_follow = self.tables.note_change
         self.tables.is_copy = lambda: self.replica is not None and self.replica.is_copy

@@ -22,6 +22,7 @@ from rmq.broker.upstream import RemoteBroker
 from rmq.errors import PeerError
 from rmq.logs import Foreign
 from rmq.replication.config import RecoverFromReplicas, ReplicationConfig
+from rmq.replication.link_tls import LinkTls
 from rmq.replication.replica import Replica
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
@@ -57,8 +58,10 @@ class TakeBack:
         config: BrokerConfig,
         replication: ReplicationConfig,
         name_servers: tuple[str, ...],
+        tls: LinkTls | None = None,
     ) -> None:
         self._config = config
+        self._tls = tls
         self._replication = replication
         self._name_servers = name_servers
 
@@ -129,7 +132,13 @@ class TakeBack:
             end,
         )
         writer = ReplicaWriter(store)
-        replica = Replica(self._replication, writer, upstream, on_append=_nobody_waits)
+        replica = Replica(
+            self._replication,
+            writer,
+            upstream,
+            on_append=_nobody_waits,
+            tls=self._tls,
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(replica.run)
             seen = began

@@ -197,9 +197,10 @@ def _report_start(node: nodes.Node) -> None:
     if not config.bind_address.startswith("127."):
         logger.warning(
             "port %d on %s gives the whole log, past users and policies, to the "
-            "addresses of the registered brokers of the group and to rmq.haPeers",
+            "addresses of the registered brokers of the group and to rmq.haPeers%s",
             broker.ha_port,
             config.bind_address,
+            ", in plain text" if broker.is_log_plain else "",
         )
     if greeting.is_wanted():
         click.echo("\n" + greeting.before_ready(node), err=True)

@@ -33,11 +33,13 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
 from rmq.remoting.tls import TlsConfig, TlsMode, read_tls_config, server_context
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 LOOPBACK: Final = "127.0.0.1"
 ANY_ADDRESSES: Final = ("0.0.0.0", "::")
 FAST_PORT_DISTANCE: Final = 2
+HA_PORT_DISTANCE: Final = 1
 LEAST_DESCRIPTORS: Final = 16_384
 GOOD_DESCRIPTORS: Final = 65_536
 CLOCK_TOLERANCE_MS: Final = 2_000
@@ -55,6 +57,7 @@ def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]
     name = values.get("brokerName")
     try:
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
+        replication = build(ReplicationConfig, values)
         tls, auth = read_tls_config(values), build(AuthConfig, values)
         server_context(tls)
         identity = _identity(settings.identity, tls, auth)
@@ -66,6 +69,7 @@ def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]
     found += _descriptors()
     found += _mappings(store)
     found += _open_ports(config, auth)
+    found += _log_port(config, replication)
     servers = (
         settings.name_servers or config.name_servers or (_own_name_server(config),)
     )
@@ -210,6 +214,22 @@ def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
             "initAuthenticationUser (docs/security.md), or bindAddress=127.0.0.1, or "
             "close them in the firewall",
         )  # fmt: skip
+
+
+def _log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
+    """Say who reads the log, past users and policies, where others reach its port."""
+    if config.bind_address.startswith("127."):
+        return
+    port: int | str = replication.ha_listen_port
+    if not port:
+        port = config.listen_port + HA_PORT_DISTANCE if config.listen_port else "(free)"
+    is_secret = replication.ha_tls is TlsMode.enforcing
+    yield Finding(
+        "access",
+        f"port {port} on {config.bind_address} gives the whole log to the registered "
+        "brokers of the group and to rmq.haPeers, "
+        + ("by TLS" if is_secret else "in plain text (rmq.haTls=enforcing: by TLS)"),
+    )
 
 
 # -- what runs

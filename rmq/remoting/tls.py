@@ -231,12 +231,12 @@ def server_context(config: TlsConfig) -> WatchedContext | None:
     return WatchedContext(make, (config.cert_path, config.key_path, config.trust_path))
 
 
-def client_context(config: TlsConfig) -> WatchedContext | None:
+def client_context(config: TlsConfig, *, always: bool = False) -> WatchedContext | None:
     """Return the context of outgoing connections; None if they are plain.
 
     Addresses are numbers more often than names: the signer is checked, not the name.
     """
-    if not config.enable:
+    if not config.enable and not always:
         return None
 
     def make() -> ssl.SSLContext:

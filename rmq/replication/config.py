@@ -5,6 +5,7 @@ import ipaddress
 
 from rmq.config import DAY_MS, LONG_MAX, Configuration, option
 from rmq.errors import ConfigError
+from rmq.remoting.tls import TlsMode
 from rmq.store.config import BrokerRole, StoreConfig
 
 
@@ -127,6 +128,13 @@ class ReplicationConfig(Configuration):
         key="rmq.haPeers",
         doc="addresses and networks, separated by commas, that may read the log beside "
         "the registered brokers of the group, and acknowledge it",
+    )
+    ha_tls: TlsMode = option(
+        TlsMode.disabled,
+        key="rmq.haTls",
+        doc="TLS between the brokers of a group, which Java's lack, with the keys "
+        "tls.server.* and tls.client.*; permissive: slaves may also read the log "
+        "without, enforcing: only with it; a slave uses TLS with both",
     )
 
     def __post_init__(self) -> None:

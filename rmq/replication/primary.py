@@ -13,7 +13,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -28,6 +28,7 @@ from rmq.store.commit_log import CommitLog
 
 if TYPE_CHECKING:
     from rmq.replication.follower import Follower
+    from rmq.replication.link_tls import LinkTls
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -67,6 +68,7 @@ class Primary:
         *,
         needed: int = 0,
         replicated: Watermark | None = None,
+        tls: "LinkTls | None" = None,
     ) -> None:
         """`needed` replicas move `replicated`; senders wait for that."""
         self.acks = Acks(needed)
@@ -78,6 +80,7 @@ class Primary:
         self._log = log
         self._members = members
         self._replicated = replicated
+        self._tls = tls
         self._networks = config.peer_networks()
         self._followers: dict[Follower, trio.CancelScope] = {}
         self._hosts: Counter[str] = Counter()
@@ -146,19 +149,51 @@ class Primary:
 
     async def _follow(self, connected: socket.socket, host: str, port: int) -> None:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        with connected:
-            try:
-                refusal = await self._refusal(host)
-            finally:
-                self._arriving -= 1
+        with connected, ExitStack() as arrival:
+            arrival.callback(self._end_arrival)
+            refusal = await self._refusal(host)
+            is_tls = False
+            if self._tls is not None and not refusal:
+                is_tls, refusal = await self._speaks_tls(self._tls, connected)
             if refusal:
                 self._refuse(address, refusal)
                 return
             with suppress(OSError):  # it is gone, which its first read finds
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # imported on use: most brokers have no replica
-            from rmq.replication.follower import Follower
+            if self._tls is None or not is_tls:
+                arrival.close()
+                await self._serve(connected, address)
+                return
+            async with trio.open_nursery() as nursery:
 
+                def hand_over(decrypted: socket.socket) -> None:
+                    arrival.close()
+                    nursery.start_soon(self._serve, decrypted, address)
+
+                await self._tls.serve(connected, hand_over, address)
+
+    def _end_arrival(self) -> None:
+        self._arriving -= 1
+
+    async def _speaks_tls(
+        self, tls: "LinkTls", connected: socket.socket
+    ) -> tuple[bool, str]:
+        """Return whether a peer begins with a handshake, or why it is not served."""
+        try:
+            is_tls = await tls.is_asked(connected)
+        except OSError as error:
+            return False, str(error)
+        if is_tls is None:
+            return False, "it said nothing"
+        if not is_tls and not tls.takes_plain:
+            return False, "it does not use TLS, and rmq.haTls is enforcing here"
+        return is_tls, ""
+
+    async def _serve(self, connected: socket.socket, address: str) -> None:
+        # imported on use: most brokers have no replica
+        from rmq.replication.follower import Follower
+
+        with connected:
             follower = Follower(
                 connected, address, self._log, self._config, self._take_report
             )

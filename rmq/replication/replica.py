@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -29,6 +30,9 @@ from rmq.replication.upstream import Bounds, Upstream
 from rmq.replication.wire import WHOLE_LOG, FrameReader, encode_report
 from rmq.store.replica_writer import ReplicaWriter
 from rmq.threads import in_thread
+
+if TYPE_CHECKING:
+    from rmq.replication.link_tls import LinkTls
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +78,12 @@ class Replica:
         on_append: Callable[[], None],
         durable: Watermark | None = None,
         cut: Cut | None = None,
+        tls: "LinkTls | None" = None,
     ) -> None:
         """`on_append` is called after bytes were appended.
 
         With `durable` only what it has passed is reported.  Without `cut` nothing is
-        ever cut.
+        ever cut.  With `tls` the master is asked to use it.
         """
         self.state = "no master is known"
         self.is_following = False
@@ -101,6 +106,8 @@ class Replica:
         self._on_append = on_append
         self._cut = cut
         self._durable = durable
+        self._tls = tls
+        self._links: trio.Nursery | None = None
         self._reported = -1
         self._fork_found: Fork | None = None
         self._has_begun_anew = False
@@ -119,6 +126,10 @@ class Replica:
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        async with trio.open_nursery() as self._links:
+            await self._follow_again_and_again()
+
+    async def _follow_again_and_again(self) -> None:
         pause_s = FIRST_RETRY_S
         while True:
             was_following = False
@@ -167,7 +178,12 @@ class Replica:
         if not host or not port.isdecimal():
             raise Ended("its HA address is no host:port")
         with trio.move_on_after(CONNECT_TIMEOUT_S):
-            return await trio.open_tcp_stream(host.strip("[]"), int(port))
+            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                return stream
+            assert self._links is not None, "run connects"
+            return await self._tls.connected(stream, self._links, self.master)
         raise Ended(f"it took no connection within {CONNECT_TIMEOUT_S:g} s")
 
     async def _overlap(self) -> Overlap:
@@ -184,7 +200,6 @@ class Replica:
         return Overlap(None, oldest)
 
     async def _follow(self, stream: trio.SocketStream, overlap: Overlap) -> None:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reported, self._unsent = -1, b""
         self.state = f"comparing logs with the master {self.master}"
         self._report(stream, overlap.report)

@@ -22,7 +22,14 @@ from rmq.errors import StoreError
 from rmq.files import replace_file, sync_directory
 from rmq.store.data_dir import DataDirectory
 
-_MOVED = ("consumequeue", "consumequeue_ext", "index", "timerlog", "timerwheel")
+_MOVED = (
+    "batchconsumequeue",
+    "consumequeue",
+    "consumequeue_ext",
+    "index",
+    "timerlog",
+    "timerwheel",
+)
 _COPIED = ("config", "checkpoint", "abort")
 _OF_THE_LOG = (
     "commitsHere.json",

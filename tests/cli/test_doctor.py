@@ -191,3 +191,16 @@ def test_running_times_are_read():
     text = "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"
     assert _duration_ms(text) == (((24 + 2) * 60 + 3) * 60 + 4) * 1_000
     assert _duration_ms("") is None
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_the_port_of_the_log_is_named(doctor, has_tls):
+    arguments = ["--set", "bindAddress=0.0.0.0", "--set", "rmq.allowOpen=true"]
+    if has_tls:
+        arguments += ["--set", "rmq.haTls=enforcing", "--set", "haListenPort=12345"]
+    findings = await doctor("-n", "127.0.0.1:1", *arguments)
+    [text] = [each["text"] for each in findings if "whole log" in each["text"]]
+    start, end = ("port 12345", "by TLS") if has_tls else ("port 10912", ": by TLS)")
+    assert text.startswith(f"{start} on 0.0.0.0 gives the whole log")
+    assert text.endswith(end)
+    assert ("plain text" in text) != has_tls

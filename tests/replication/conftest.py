@@ -81,11 +81,15 @@ async def members_here():
 
 
 @asynccontextmanager
-async def serving(store, members=members_here, needed=0, replicated=None, **keys):
+async def serving(
+    store, members=members_here, needed=0, replicated=None, *, tls=None, **keys
+):
     """A primary on a free port; yields it and its address."""
     keys = {"ha_heartbeat_interval_ms": 100, "ha_silence_limit_ms": 60_000, **keys}
     config = ReplicationConfig(**keys)
-    primary = Primary(config, store.log, members, needed=needed, replicated=replicated)
+    primary = Primary(
+        config, store.log, members, needed=needed, replicated=replicated, tls=tls
+    )
     listening = await open_listener(LOCAL, 0)
     with listening:
         async with trio.open_nursery() as nursery:
@@ -182,7 +186,15 @@ class FixedUpstream:
 
 @asynccontextmanager
 async def following(
-    store, port, bounds=None, durable=None, *, upstream=None, cuts=False, **keys
+    store,
+    port,
+    bounds=None,
+    durable=None,
+    *,
+    upstream=None,
+    cuts=False,
+    tls=None,
+    **keys,
 ):
     """A replica of whoever listens on a port; yields it."""
     keys = {"ha_heartbeat_interval_ms": 100, "ha_silence_limit_ms": 60_000, **keys}
@@ -201,6 +213,7 @@ async def following(
         on_append=store.writes.end_batch,
         durable=durable,
         cut=cut if cuts else None,
+        tls=tls,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replica.run)

@@ -175,3 +175,15 @@ def test_a_log_that_cannot_be_renamed_stays(masters, open_replica, tmp_path):
     assert not Aside(store.directory).has_begun()
     assert not list((store.directory.root / "aside").iterdir())
     assert_equal(store, old)
+
+
+def test_queues_of_batches_and_timers_go_with_the_log(open_replica):
+    store = open_replica()
+    names = "batchconsumequeue", "timerlog", "timerwheel"
+    for name in names:
+        (store.directory.root / name).mkdir()
+    aside = Aside(store.directory)
+    assert run(ReplicaWriter(store).begin_anew_steps(aside))
+    for name in names:
+        assert (aside.folder / name).is_dir()
+        assert not (store.directory.root / name).exists()
