@@ -21,7 +21,7 @@ from rmq.broker.broker import Broker, open_broker
 from rmq.broker.config import BrokerConfig, MetricsExporter
 from rmq.clock import Clock, SystemClock
 from rmq.config import build
-from rmq.console.config import ConsoleConfig
+from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
@@ -104,7 +104,7 @@ async def run_broker(
     server = _server(config, tls, client)
     async with (
         _open_http(config) as http,
-        _open_console(values or {}) as console,
+        _open_console(values or {}, tls) as console,
         trio.open_nursery() as nursery,
     ):
         await nursery.start(server.run)
@@ -200,7 +200,7 @@ async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]
 
 @asynccontextmanager
 async def _open_console(
-    values: Mapping[str, str],
+    values: Mapping[str, str], tls: TlsConfig
 ) -> AsyncIterator["ConsoleServer | None"]:
     """Bind the port of the console, if it is enabled."""
     config = build(ConsoleConfig, values)
@@ -210,9 +210,11 @@ async def _open_console(
     # imported on use: most brokers do without
     from rmq.console.server import ConsoleServer
 
-    console = ConsoleServer(config)
+    console = ConsoleServer(config, tls)
     await console.open()
-    logger.info("the console is on http://%s:%d", config.console_host, console.port)
+    scheme = "https" if config.console_tls is ConsoleTls.on else "http"
+    where = config.console_host, console.port
+    logger.info("the console is on %s://%s:%d", scheme, *where)
     try:
         yield console
     finally:

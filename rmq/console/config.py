@@ -1,6 +1,16 @@
 """ConsoleConfig: the keys of the console."""
 
+from enum import StrEnum
+
 from rmq.config import Configuration, option
+
+
+class ConsoleTls(StrEnum):
+    """Whether browsers reach the console by https."""
+
+    off = "off"
+    on = "on"
+    proxy = "proxy"
 
 
 class ConsoleConfig(Configuration):
@@ -21,6 +31,12 @@ class ConsoleConfig(Configuration):
         key="rmq.consoleHost",
         doc="address of that port; beyond this machine only with authenticationEnabled",
     )
+    console_tls: ConsoleTls = option(
+        ConsoleTls.off,
+        key="rmq.consoleTls",
+        doc="on: https with the certificate of tls.server.certPath; proxy: a proxy in "
+        "front of it speaks https; off",
+    )
     console_write: bool = option(
         False,
         key="rmq.consoleWrite",
@@ -32,6 +48,11 @@ class ConsoleConfig(Configuration):
         doc="names by which browsers reach the console, separated by ,; addresses and "
         "localhost need no entry",
     )
+
+    @property
+    def is_https(self) -> bool:
+        """Whether browsers reach it by https: cookies never leave without."""
+        return self.console_tls is not ConsoleTls.off
 
     def names(self) -> frozenset[str]:
         """Return the configured names, in small letters."""

@@ -81,6 +81,7 @@ class Routes:
 
     def __init__(self, config: ConsoleConfig, broker: "BrokerContext") -> None:
         self._names = config.names()
+        self._is_https = config.is_https
         self._broker = broker
         self._files = read_files()
         self.sessions = Sessions(broker)
@@ -118,12 +119,17 @@ class Routes:
 
     def key_of(self, request: Request) -> str:
         """Return the key of the session that the cookie names."""
-        wanted = f"rmq-{self.port}"
+        wanted = self._cookie_name
         for part in request.headers.get("cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name == wanted:
                 return value
         return ""
+
+    @property
+    def _cookie_name(self) -> str:
+        # the port is in the name: browsers keep cookies of all ports of a host together
+        return f"{'__Host-' if self._is_https else ''}rmq-{self.port}"
 
     # -- files
 
@@ -290,10 +296,9 @@ class Routes:
         return _json(found)
 
     def _with_cookie(self, key: str, seconds: int) -> Answer:
-        # the port is in the name: browsers keep cookies of all ports of a host together
         cookie = (
-            f"rmq-{self.port}={key}; HttpOnly; SameSite=Strict; Path=/; "
-            f"Max-Age={seconds}"
+            f"{self._cookie_name}={key}; HttpOnly; SameSite=Strict; Path=/; "
+            f"Max-Age={seconds}{'; Secure' if self._is_https else ''}"
         )
         headers = (("Cache-Control", "no-store"), ("Set-Cookie", cookie))
         return Answer(b"{}", headers=headers)

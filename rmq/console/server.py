@@ -1,8 +1,9 @@
 """ConsoleServer: HTTP/1.1 for browsers, on one address.
 
-Read and written by h11.  A connection may bring many requests, one after the other; an
-event stream is its last.  Limits: connections, streams, the size of a head and of a
-body, the time of a request, the silence between two.
+Read and written by h11, inside TLS if rmq.consoleTls is on.  A connection may bring
+many requests, one after the other; an event stream is its last.  Limits: connections,
+streams, the size of a head and of a body, the time of a request, the silence between
+two.
 """
 
 import logging
@@ -14,13 +15,14 @@ import h11
 import trio
 
 from rmq import __version__
-from rmq.console.config import ConsoleConfig
+from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.console.headers import ALWAYS, is_loopback
 from rmq.console.live import SILENCE_S, event
 from rmq.console.routes import Answer, Request, Routes, Stream, refusal
 from rmq.errors import ConfigError
 from rmq.http.places import Places
 from rmq.logs import Foreign
+from rmq.remoting.tls import TlsConfig, WatchedContext, server_context
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
@@ -34,6 +36,7 @@ MAX_BODY_SIZE: Final = 65_536
 MAX_FIELDS: Final = 20
 """Fields of a query."""
 
+PROTOCOL: Final = "http/1.1"
 REQUEST_S: Final = 10.0
 IDLE_S: Final = 30.0
 DRAIN_S: Final = 1.0
@@ -49,8 +52,17 @@ OPEN_WARNING: Final = (
 class ConsoleServer:
     """Binds its address in `open`, serves in `run`."""
 
-    def __init__(self, config: ConsoleConfig) -> None:
+    def __init__(self, config: ConsoleConfig, tls: TlsConfig) -> None:
         self._config = config
+        self._tls: WatchedContext | None = None
+        if config.console_tls is ConsoleTls.on:
+            self._tls = server_context(tls, PROTOCOL)
+            if self._tls is None:
+                raise ConfigError(
+                    "rmq.consoleTls=on: set a certificate and its key with "
+                    "tls.server.certPath and tls.server.keyPath, and tls.server.mode "
+                    "to permissive or enforcing"
+                )
         self.port = config.console_port
         self._listeners: list[trio.SocketListener] = []
         self._places = Places(MAX_CONNECTIONS)
@@ -82,6 +94,8 @@ class ConsoleServer:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._routes.history.run)
+            if self._tls is not None:
+                nursery.start_soon(self._tls.follow)
             await trio.serve_listeners(self._serve, self._listeners)
 
     async def close(self) -> None:
@@ -95,9 +109,15 @@ class ConsoleServer:
             if not self._places.take(scope):
                 await trio.aclose_forcefully(stream)
                 return
+            wire: trio.abc.Stream = stream
+            if self._tls is not None:
+                wire = trio.SSLStream(
+                    stream, self._tls.context, server_side=True, https_compatible=True
+                )
             try:
-                async with stream:
-                    await self._converse(stream, scope)
+                async with wire:
+                    host, port, *_ = stream.socket.getpeername()
+                    await self._converse(wire, scope, f"{host}:{port}")
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                 logger.debug("a browser left before its answer")
             except Exception:  # the supervisor of connections
@@ -106,14 +126,13 @@ class ConsoleServer:
                 self._places.leave(scope)
 
     async def _converse(
-        self, stream: trio.SocketStream, place: trio.CancelScope
+        self, stream: trio.abc.Stream, place: trio.CancelScope, address: str
     ) -> None:
-        host, port, *_ = stream.socket.getpeername()
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_SIZE)
         while True:
             try:
                 with trio.move_on_after(IDLE_S) as scope:
-                    request = await _read(stream, http, f"{host}:{port}")
+                    request = await _read(stream, http, address)
             except h11.RemoteProtocolError as error:
                 status = HTTPStatus(error.error_status_hint)
                 await _send(stream, http, refusal(status, f"{status.phrase}."), True)
@@ -130,7 +149,7 @@ class ConsoleServer:
             http.start_next_cycle()
 
     async def _reply(
-        self, stream: trio.SocketStream, http: h11.Connection, request: Request,
+        self, stream: trio.abc.Stream, http: h11.Connection, request: Request,
         place: trio.CancelScope,
     ) -> bool:  # fmt: skip
         """Answer a request, with events until they end; False if that took too long."""
@@ -164,7 +183,7 @@ class ConsoleServer:
         return answer
 
     async def _stream(
-        self, stream: trio.SocketStream, http: h11.Connection, request: Request,
+        self, stream: trio.abc.Stream, http: h11.Connection, request: Request,
         wanted: Stream,
     ) -> None:  # fmt: skip
         """Send events until the browser leaves, or its user may not look any more."""
@@ -192,7 +211,7 @@ class ConsoleServer:
             self._streams -= 1
 
     async def _pass_on(
-        self, stream: trio.SocketStream, http: h11.Connection, request: Request,
+        self, stream: trio.abc.Stream, http: h11.Connection, request: Request,
         wanted: Stream, events: trio.MemoryReceiveChannel[bytes],
     ) -> None:  # fmt: skip
         assert self._routes is not None, "run it first"
@@ -217,16 +236,17 @@ class ConsoleServer:
                 return
 
 
-async def _drain(stream: trio.SocketStream) -> None:
+async def _drain(stream: trio.abc.Stream) -> None:
     """Let the peer read an answer before the end: unread bytes would cut it off."""
     with trio.move_on_after(DRAIN_S):
-        await stream.send_eof()
+        if isinstance(stream, trio.abc.HalfCloseableStream):
+            await stream.send_eof()
         while await stream.receive_some(MAX_BODY_SIZE):
             pass
 
 
 async def _read(
-    stream: trio.SocketStream, http: h11.Connection, address: str
+    stream: trio.abc.Stream, http: h11.Connection, address: str
 ) -> Request | None:
     """Read a request; None if the peer has left, RemoteProtocolError if not valid."""
     head: h11.Request | None = None
@@ -239,7 +259,7 @@ async def _read(
             size += len(data)
             if head is None and size > MAX_HEAD_SIZE:
                 raise h11.RemoteProtocolError("too large", error_status_hint=431)
-            http.receive_data(data)
+            http.receive_data(bytes(data))
         elif isinstance(part, h11.Request):
             head = part
         elif isinstance(part, h11.Data):
@@ -281,7 +301,7 @@ def _data(http: h11.Connection, data: bytes) -> bytes:
 
 
 async def _send(
-    stream: trio.SocketStream, http: h11.Connection, answer: Answer, with_body: bool
+    stream: trio.abc.Stream, http: h11.Connection, answer: Answer, with_body: bool
 ) -> None:
     head = _head(
         answer.status,

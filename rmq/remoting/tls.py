@@ -193,10 +193,13 @@ class WatchedContext:
         return found
 
 
-def server_context(config: TlsConfig) -> WatchedContext | None:
+def server_context(
+    config: TlsConfig, protocol: str = http2.ALPN_NAME
+) -> WatchedContext | None:
     """Return the context of our ports; None if no certificate is configured.
 
-    In test mode it makes one, which the log says.
+    In test mode it makes one, which the log says.  `protocol` is what peers that can
+    speak several are told to speak.
     """
     is_made = config.test_mode and not config.cert_path
     if config.mode is TlsMode.disabled or not (config.cert_path or is_made):
@@ -210,7 +213,7 @@ def server_context(config: TlsConfig) -> WatchedContext | None:
     def make() -> ssl.SSLContext:
         context = _hardened(ssl.PROTOCOL_TLS_SERVER, config)
         # gRPC clients say nothing to a server that does not take HTTP/2
-        context.set_alpn_protocols([http2.ALPN_NAME])
+        context.set_alpn_protocols([protocol])
         if is_made:
             # imported on use: only tests have it
             from rmq.remoting.self_signed import add_self_signed

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import ssl
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,12 +11,16 @@ import pytest
 import trio
 
 from rmq.access.signature import sign
+from rmq.config import build
 from rmq.console import server as module
+from rmq.console.config import ConsoleConfig
 from rmq.console.diff import apply
 from rmq.console.headers import ALWAYS
+from rmq.errors import ConfigError
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
+from rmq.remoting.tls import TlsConfig
 from rmq.testing import RawClient, running_node
 
 WEB = Path(module.__file__).parent / "web"
@@ -38,8 +43,11 @@ class Browser:
         self.host = f"127.0.0.1:{port}"
         self.cookie = ""
 
+    async def connect(self):
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
     async def raw(self, data):
-        async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
+        async with await self.connect() as stream:
             with trio.fail_after(5):
                 await stream.send_all(data)
                 answer = b""
@@ -339,3 +347,77 @@ def test_the_page_is_small_and_parses_no_markup():
     for path in files:
         assert not re.search(sinks, path.read_text()), path
         assert "http" not in path.read_text().replace("http://www.w3.org/", ""), path
+
+
+class SecureBrowser(Browser):
+    """Speaks https, and knows who signed the certificate."""
+
+    def __init__(self, port, authority):
+        super().__init__(port)
+        self._context = ssl.create_default_context(cafile=authority / "ca.pem")
+        self._context.set_alpn_protocols(["h2", "http/1.1"])
+
+    async def connect(self):
+        stream = await trio.open_ssl_over_tcp_stream(
+            "127.0.0.1", self.port, https_compatible=True, ssl_context=self._context
+        )
+        await stream.do_handshake()
+        assert stream.selected_alpn_protocol() == "http/1.1"
+        return stream
+
+
+def certificate(authority):
+    return {
+        "rmq.consoleTls": "on", "tls.server.certPath": str(authority / "cert.pem"),
+        "tls.server.keyPath": str(authority / "key.pem"),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_the_console_speaks_https(tmp_path, authority, monkeypatch):
+    monkeypatch.setattr(module, "DRAIN_S", 0.05)
+    async with running_node(tmp_path, ON | AUTH | certificate(authority)) as node:
+        browser = SecureBrowser(node.console_port, authority)
+        status, headers, _ = await browser.get("/")
+        assert (status, dict(ALWAYS).items() <= capital(headers).items()) == (200, True)
+        sign_in = {"user": "root", "password": "secret-1"}
+        status, headers, _ = await browser.post("/api/sign-in", sign_in)
+        assert status == 200
+        cookie = headers["set-cookie"]
+        assert cookie.startswith(f"__Host-rmq-{browser.port}=")
+        assert "; Path=/;" in cookie
+        assert cookie.endswith("; Secure")
+        status, session = await browser.json("/api/session")
+        assert (status, session["user"]) == (200, "root")
+        stream = await browser.connect()
+        head = f"Host: {browser.host}\r\nCookie: {browser.cookie}\r\n\r\n"
+        await stream.send_all(f"GET /api/live?view=topics HTTP/1.1\r\n{head}".encode())
+        with trio.fail_after(5):
+            told = b""
+            while b"event: full" not in told:
+                told += await stream.receive_some(65_536)
+        await trio.aclose_forcefully(stream)
+        with pytest.raises((IndexError, trio.BrokenResourceError)):
+            await Browser(node.console_port).get("/")  # without TLS nobody answers
+        status, _, _ = await browser.raw(b"GET / HTTP/1.1\r\n" + b"x" * 9_000)
+        assert status == 431  # and the answer arrives
+
+
+def capital(headers):
+    return {name.title(): text for name, text in headers.items()}
+
+
+def test_a_console_without_a_certificate_does_not_start():
+    config = build(ConsoleConfig, ON | {"rmq.consoleTls": "on"})
+    with pytest.raises(ConfigError, match="set a certificate and its key"):
+        module.ConsoleServer(config, TlsConfig())
+
+
+async def test_behind_a_proxy_the_cookie_is_secure(tmp_path):
+    async with running_node(tmp_path, ON | AUTH | {"rmq.consoleTls": "proxy"}) as node:
+        browser = Browser(node.console_port)
+        sign_in = {"user": "root", "password": "secret-1"}
+        _, headers, _ = await browser.post("/api/sign-in", sign_in)
+        assert headers["set-cookie"].startswith(f"__Host-rmq-{browser.port}=")
+        assert headers["set-cookie"].endswith("; Secure")
+        assert (await browser.json("/api/session"))[0] == 200
