@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from rmq_spark.sql.query import query
 from tests.spark.stores import orders
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "sql.md"
+NOTEBOOK = ROOT / "examples" / "notebook" / "messages.ipynb"
 
 
 @pytest.fixture
@@ -47,4 +50,20 @@ def test_the_example_of_the_manual_draws(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = BLOCK.findall(DOCUMENT.read_text())
     exec(code.replace("/data/store", store), {})
+    assert (tmp_path / "messages.png").stat().st_size > 1_000
+
+
+@pytest.mark.slow
+def test_the_notebook_draws_each_message(store, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.setenv("RMQ_STORE", store)
+    monkeypatch.setenv("RMQ_PLOT", str(tmp_path / "messages.png"))
+    values = {}
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec("".join(cell["source"]), values)
+    assert values["busiest"] == values["topics"]["topic"].to_pylist()
+    heights = [bar.get_height() for bar in values["axes"].patches]
+    assert sum(heights) == sum(values["bottom"].values()) == 400
     assert (tmp_path / "messages.png").stat().st_size > 1_000
