@@ -10,6 +10,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ from rmq_spark.manifest import ExportLog, Manifest, Settings, escaped
 from rmq_spark.option_values import parse_bytes
 from rmq_spark.schema import EXPORTED
 from rmq_spark.session import start_session
-from rmq_spark.upkeep import only_broker, status, vacuum
+from rmq_spark.upkeep import compact_files, only_broker, status, vacuum
 
 FAILED: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)(ms|s|m|h)?")
@@ -289,10 +290,16 @@ def _from_file(context: click.Context, _: click.Parameter, path: str | None) -> 
 @click.option(
     "--listen", metavar="HOST:PORT", help="Serve /healthz and /metrics at this address."
 )
+@click.option(
+    "--compact",
+    is_flag=True,
+    help="Merge small files by itself, and remove them a day later (parquet).",
+)
 def follow_store(
     interval: float,
     listen: str | None,
     report_as: str | None,
+    compact: bool,
     **given: Any,  # noqa: ANN401 - options, each of its type
 ) -> None:
     """Keep the table complete, as a service: export what is new at each interval.
@@ -302,6 +309,11 @@ def follow_store(
     start finishes the batch.
     """
     limits = _limits(given | {"report_as": report_as})
+    if compact and given["table_format"] != "parquet":
+        raise click.UsageError(
+            "--compact is for parquet: Delta and Iceberg tables are compacted by their "
+            "own libraries"
+        )
 
     def report(position: int) -> None:
         if report_as and limits.broker:
@@ -317,6 +329,7 @@ def follow_store(
                 report=report,
                 tell=lambda line: click.echo(json.dumps(line)),
                 clock=SystemClock(),
+                upkeep=partial(compact_files, exporter) if compact else None,
             )
             serve(follower, address)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -53,6 +53,14 @@ from rmq_spark.schema import arrow_schema
 
 BATCH_BYTES: Final = 1 << 30
 SPLIT_BYTES: Final = 128 << 20
+SMALL_BYTES: Final = 32 << 20
+"""Files that are merged while the service runs; larger ones suit readers."""
+MERGED_BYTES: Final = 128 << 20
+"""A merge takes no more files when it has so much."""
+MERGE_FILES: Final = 16
+"""Small files of a topic and day that are merged before the day is over."""
+MAX_MERGES: Final = 64
+"""Merges of one batch: it must not keep new messages waiting for long."""
 
 
 class Runner(Protocol):
@@ -155,18 +163,31 @@ class Exporter:
 
     def optimize(self, *, now: datetime | None = None) -> Manifest | None:
         """Merge the files of each topic and past day; None: nothing to do."""
-        self.log.prepare()
-        last = self.log.last()
-        if last is None:
-            return None
         if self.log.pending() is not None:
             raise StoreError(
                 f"a batch of {self._folder.name} is not finished: run the export first"
             )
+        return self._merge(partial(_merges, today=_today(now)))
+
+    def compact(self, *, now: datetime | None = None) -> Manifest | None:
+        """Merge small files: many of a topic and day, or any of a day that is over.
+
+        None: there is nothing to do, or somebody else is at work.
+        """
+        if self.log.pending() is not None:
+            return None
+        return self._merge(partial(_compactions, today=_today(now)))
+
+    def _merge(
+        self, choose: Callable[[Iterable[DataFile]], Iterator[list[str]]]
+    ) -> Manifest | None:
+        self.log.prepare()
+        last = self.log.last()
+        if last is None:
+            return None
         files = self.log.files()
         check_mergeable(last.settings.table_format, list(files.values()))
-        today = (now or datetime.now(UTC)).date().isoformat()
-        merges = list(_merges(files.values(), today))
+        merges = list(choose(files.values()))
         if not merges:
             return None
         plan = MergePlan(
@@ -394,12 +415,62 @@ def _gaps(plan: ExportPlan, parts: list[SegmentRange]) -> Iterator[tuple[int, in
         yield at, plan.end
 
 
-def _merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
+def _today(now: datetime | None) -> str:
+    return (now or datetime.now(UTC)).date().isoformat()
+
+
+def _partitions(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """The files of each topic and day, in the order of the log."""
     groups: dict[tuple[str, str], list[DataFile]] = {}
     for file in files:
-        if file.dt < today:
-            groups.setdefault((file.topic, file.dt), []).append(file)
+        groups.setdefault((file.topic, file.dt), []).append(file)
     for group in groups.values():
-        if len(group) > 1:
-            paths = [f.path for f in sorted(group, key=lambda file: file.min_offset)]
-            yield [merged_name(paths), *paths]
+        yield sorted(group, key=lambda file: file.min_offset)
+
+
+def _merge_of(files: list[DataFile]) -> list[str]:
+    paths = [file.path for file in files]
+    return [merged_name(paths), *paths]
+
+
+def _merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
+    """One file for each topic and past day."""
+    for group in _partitions(files):
+        if len(group) > 1 and group[0].dt < today:
+            yield _merge_of(group)
+
+
+def _compactions(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
+    """Merges of small files that follow one another."""
+    runs = chain.from_iterable(_small_runs(group) for group in _partitions(files))
+    chosen = (_worth_merging(run, today) for run in runs)
+    return islice((_merge_of(run) for run in chosen if run), MAX_MERGES)
+
+
+def _small_runs(group: list[DataFile]) -> Iterator[list[DataFile]]:
+    """Small files with no other file between them, cut at the size of a merged one."""
+    run: list[DataFile] = []
+    for file in group:
+        is_small = file.bytes < SMALL_BYTES
+        if not is_small or sum(each.bytes for each in run) >= MERGED_BYTES:
+            yield run
+            run = []
+        if is_small:
+            run.append(file)
+    yield run
+
+
+def _worth_merging(run: list[DataFile], today: str) -> list[DataFile]:
+    """The files of a run to merge now; of a day that is over, all.
+
+    On the other days a file that is larger than all after it waits for them, so that a
+    row is written again only as often as its file doubles.
+    """
+    if not run or run[0].dt < today:
+        return run if len(run) > 1 else []
+    left = sum(file.bytes for file in run)
+    for index, file in enumerate(run):
+        left -= file.bytes
+        if file.bytes <= left:
+            return run[index:] if len(run) - index >= MERGE_FILES else []
+    return []

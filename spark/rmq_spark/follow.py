@@ -1,7 +1,8 @@
 """The service `rmq-spark follow`: rounds of one exporter, until it is stopped.
 
 A round exports what the log has when the round begins, batch after batch, so that a
-busy store does not get a commit for every few messages.  A stop waits for the batch
+busy store does not get a commit for every few messages.  After a complete one small
+files are merged, if that is wanted.  A stop waits for the batch
 that is running.  The first round ends the service if it fails, because then an option
 is wrong; a later one is repeated after the interval, as is one that finds no broker.
 """
@@ -27,6 +28,8 @@ QUIET_INTERVALS: Final = 3
 """Intervals without a batch or a complete table after which /healthz is red."""
 QUIET_MS: Final = 60_000
 """The least time for that: one batch may take longer than three short intervals."""
+UPKEEP_MS: Final = 3_600_000
+"""From one upkeep that had nothing to do to the next: it reads all manifests."""
 ADVICE: Final = "choose another --listen (port 0 takes any free port)"
 
 
@@ -37,6 +40,8 @@ class Progress(msgspec.Struct):
     batches: int = 0
     files: int = 0
     rows: int = 0
+    merged: int = 0
+    """Small files that were merged into others."""
     batch_ms: int = 0
     problems: int = 0
     position: int = 0
@@ -62,6 +67,7 @@ class Follower:
         report: Callable[[int], None],
         tell: Callable[[dict[str, Any]], None],
         clock: Clock,
+        upkeep: Callable[[], int] | None = None,
     ) -> None:
         self.progress = Progress()
         self.problem: str | None = None
@@ -70,6 +76,9 @@ class Follower:
         self._report = report
         self._tell = tell
         self._clock = clock
+        self._upkeep = upkeep
+        """Merges small files; returns how many."""
+        self._next_upkeep_ms = clock.steady_ms()
         self._stopping = trio.Event()
         self._well_ms = clock.steady_ms()
         """When a batch was committed, or the table was complete, for the last time."""
@@ -121,6 +130,16 @@ class Follower:
         if not progress.lag_bytes:
             progress.complete_ms = begun
             self._well_ms = self._clock.steady_ms()
+            self._keep_up()
+
+    def _keep_up(self) -> None:
+        """While there is nothing to export: merge small files, until none are left."""
+        if self._upkeep is None or self._clock.steady_ms() < self._next_upkeep_ms:
+            return
+        merged = self._upkeep()
+        self.progress.merged += merged
+        if not merged:
+            self._next_upkeep_ms = self._clock.steady_ms() + UPKEEP_MS
 
     def _count(self, manifest: Manifest) -> None:
         self._well_ms = self._clock.steady_ms()
@@ -136,6 +155,7 @@ class Follower:
             "batches": now.batches - before.batches,
             "files": now.files - before.files,
             "rows": now.rows - before.rows,
+            "merged": now.merged - before.merged,
             "position": now.position,
             "lag_bytes": now.lag_bytes,
             "batch_ms": now.batch_ms - before.batch_ms,
@@ -214,6 +234,7 @@ def _families(progress: Progress) -> Iterator[Family]:
         ("batch_seconds_total", "Time for them.", progress.batch_ms / 1000),
         ("files_total", "Files added to the table.", progress.files),
         ("rows_total", "Rows added to the table.", progress.rows),
+        ("merged_total", "Files merged into others.", progress.merged),
         ("problems_total", "Rounds that failed.", progress.problems),
     ):  # fmt: skip
         kind = "counter" if name.endswith("_total") else "gauge"

@@ -1,5 +1,6 @@
 """Upkeep of an export: its progress, and its files that belong to no batch."""
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -9,42 +10,63 @@ from rmq.errors import StoreError
 from rmq.segments import Segment
 from rmq_spark import commit_log
 from rmq_spark.export import range_name
-from rmq_spark.exporter import DEFAULT_LIMITS, Limits, find_end
+from rmq_spark.exporter import DEFAULT_LIMITS, Exporter, Limits, find_end
 from rmq_spark.folder import Folder, folder_of
 from rmq_spark.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
 
+KEPT_HOURS: Final = 24
+"""How long merged files stay: a reader may have begun before the merge."""
 _HOUR_S: Final = 3600
 
 
 def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]:
-    """Remove files that no manifest and no plan has; return what was removed."""
+    """Remove files that no manifest and no plan has; return what was removed.
+
+    Files that were merged stay as long after the merge: somebody may be reading them.
+    """
     folder = folder_of(out)
-    kept: set[str] = set()
-    names: set[str] = set()
     brokers = brokers_of(folder)
     if not brokers:
         raise StoreError(f"{folder.name} has no export")
+    limit_s = now - older_than_hours * _HOUR_S
+    found = list(folder.data_files())
+    young = {path for path, changed_s in found if changed_s >= limit_s}
+    kept: set[str] = set()
+    names: set[str] = set()
     for broker in brokers:
         log = ExportLog(folder, broker)
         # the plan first: its manifest may appear between the two
         plan = log.pending()
         kept.update(log.files())
+        for manifest in log.manifests():
+            if any(file.path in young for file in manifest.added):
+                kept.update(manifest.removed)
         if isinstance(plan, MergePlan):
-            kept.update(merge[0] for merge in plan.merges)
+            kept.update(*plan.merges)
         if isinstance(plan, ExportPlan):
             names.update(
                 range_name(broker, part.start, part.end) for part in plan.ranges
             )
     removed = []
-    for path, changed_s in folder.data_files():
+    for path, _ in found:
         name = path.rpartition("/")[2]
         is_ours = name.endswith((".parquet", ".tmp"))
-        if not is_ours or path in kept or name in names:
-            continue
-        if changed_s < now - older_than_hours * _HOUR_S:
+        if is_ours and path not in kept | young and name not in names:
             folder.remove(path)
             removed.append(path)
     return removed
+
+
+def compact_files(exporter: Exporter) -> int:
+    """Merge small files; if there are none, remove those that were merged a day ago.
+
+    Returns how many were merged.
+    """
+    manifest = exporter.compact()
+    if manifest is not None:
+        return len(manifest.removed)
+    vacuum(exporter.log.folder.url, older_than_hours=KEPT_HOURS, now=time.time())
+    return 0
 
 
 def only_broker(folder: Folder, broker_name: str | None) -> str | None:

@@ -11,11 +11,12 @@ import pytest
 
 from rmq.errors import StoreError
 from rmq_spark import commit_log, export, plan
+from rmq_spark import exporter as exporter_module
 from rmq_spark.commit_log import LostData
 from rmq_spark.export import split_batch
-from rmq_spark.exporter import Limits
+from rmq_spark.exporter import MAX_MERGES, MERGE_FILES, SMALL_BYTES, Limits
 from rmq_spark.folder import folder_of
-from rmq_spark.manifest import ExportLog, Settings
+from rmq_spark.manifest import DataFile, ExportLog, Settings
 from rmq_spark.schema import EXPORTED
 from rmq_spark.upkeep import status, vacuum
 from tests.spark.exports import (
@@ -417,6 +418,105 @@ def test_a_kill_in_optimize_is_finished_by_the_next_export(writer, out, monkeypa
     export_all(exporter(writer, out))
     vacuum(out, older_than_hours=0, now=4e9)
     check_exact(out, 2_000)
+
+
+def small(topic, dt, index, size):
+    path = f"topic={topic}/dt={dt}/broker-a-{index:020d}-{index + 1:020d}.parquet"
+    return DataFile(path, topic, dt, 1, size, index, index, 0, 0, {})
+
+
+def merged_as(files, today="2025-11-14"):
+    """The merges, each as places of the files in the log."""
+    numbers = {file.path: file.min_offset for file in files}
+    return [
+        [numbers[path] for path in sources]
+        for _, *sources in exporter_module._compactions(files, today)
+    ]
+
+
+def test_small_files_are_merged_when_there_are_many_or_the_day_is_over():
+    today, past = "2025-11-14", "2025-11-13"
+    many = MERGE_FILES
+    files = [small("t", today, n, 100) for n in range(many - 1)]
+    assert merged_as(files) == []
+    files.append(small("t", today, many - 1, 100))
+    assert merged_as(files[::-1]) == [list(range(many))]
+    over = [small("t", past, 100 + n, 100) for n in range(2)]
+    single = [small("u", past, 200, 100)]
+    assert merged_as(files + over + single) == [list(range(many)), [100, 101]]
+    large = small("t", past, 101, SMALL_BYTES)
+    between = [over[0], large, small("t", past, 102, 100), small("t", past, 103, 100)]
+    assert merged_as(between) == [[102, 103]]
+
+
+def test_a_merged_file_has_a_size_that_suits_readers():
+    size = SMALL_BYTES - 1
+    files = [small("t", "2025-11-13", n, size) for n in range(12)]
+    assert merged_as(files) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    many = [
+        small(f"t{n}", "2025-11-13", 2 * n + m, 1) for n in range(99) for m in (0, 1)
+    ]
+    assert len(merged_as(many)) == MAX_MERGES
+
+
+def test_a_row_is_merged_again_only_as_often_as_its_file_doubles():
+    """A file and a minute for some days, compacted at each: by a model of sizes."""
+    files, written, count = [], 0, 4_000
+    for number in range(count):
+        files.append(small("t", "2025-11-14", number, 1))
+        for merge in merged_as(files):
+            run = [file for file in files if file.min_offset in merge]
+            size = sum(file.bytes for file in run)
+            written += size
+            files = [file for file in files if file.min_offset not in merge]
+            files.append(small("t", "2025-11-14", merge[0], size))
+    assert sum(file.bytes for file in files) == count
+    assert len(files) < 40
+    assert written < 12 * count
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))]
+)
+def test_a_kill_in_an_export_that_compacts_loses_and_repeats_nothing(
+    writer, out, monkeypatch, seed
+):
+    chance = random.Random(seed)
+    count = kills = 0
+    for _ in range(3):
+        more = chance.randrange(100, 500)
+        writer.append(orders(more, start=count))
+        count += more
+        with monkeypatch.context() as patch:
+            killing(patch, chance)
+            try:
+                one = exporter(writer, out)
+                export_all(one)
+                one.compact()
+            except Killed:
+                kills += 1
+    one = exporter(writer, out)
+    export_all(one)
+    while one.compact() is not None:
+        pass
+    assert kills
+    vacuum(out, older_than_hours=0, now=os.stat(out).st_mtime + 60)
+    check_exact(out, count)
+
+
+def test_merged_files_stay_for_their_readers(writer, out):
+    writer.append(orders(900))
+    one = exporter(writer, out)
+    export_all(one)
+    before = set(folder_files(out))
+    for path in before:
+        os.utime(out / path, (0, 0))
+    assert one.compact(now=datetime(2025, 11, 15, tzinfo=UTC)) is not None
+    merged = set(folder_files(out)) - before
+    now = max((out / path).stat().st_mtime for path in merged)
+    assert vacuum(out, older_than_hours=24, now=now + 3_600) == []
+    assert vacuum(out, older_than_hours=24, now=now + 90_000) == sorted(before)
+    check_exact(out, 900)
 
 
 def test_a_merge_that_another_one_has_finished_is_left(writer, out, monkeypatch):

@@ -18,7 +18,8 @@ from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.exporter import Exporter, LocalRunner
 from rmq_spark.folder import folder_of
-from rmq_spark.follow import QUIET_MS, Follower, pages
+from rmq_spark.follow import QUIET_MS, UPKEEP_MS, Follower, pages
+from rmq_spark.upkeep import compact_files
 from tests.spark.exports import (
     SETTINGS,
     SMALL,
@@ -166,6 +167,34 @@ async def test_a_later_round_that_fails_is_repeated(writer, out):
     check_exact(out, 2_000)
 
 
+async def test_small_files_are_merged_while_there_is_nothing_to_export(writer, out):
+    clock = ManualClock()
+    writer.append(orders(1_000))
+    one, times = exporter(writer, out), []
+
+    def upkeep():
+        times.append(clock.ms)
+        return compact_files(one)
+
+    def later():
+        clock.ms += UPKEEP_MS // 2
+
+    told = Told(later, later, later, later)
+    follower = following(one, told, clock=clock)
+    follower._upkeep = upkeep
+    begun = clock.ms
+    await follower.run()
+    merged = [line["merged"] for line in told.lines]
+    assert merged[1:] == [0, 0, 0, 0]
+    assert merged[0] > 4
+    half = UPKEEP_MS // 2
+    assert [at - begun for at in times] == [0, half, 3 * half]
+    assert len(log_of(out).files()) == 4
+    assert sum(file.rows for file in log_of(out).files().values()) == 1_000
+    lines = (await pages(follower)["/metrics"]()).body.decode().splitlines()
+    assert f"rmq_follow_merged_total{{}} {float(merged[0])}" in lines
+
+
 async def test_health_is_red_when_nothing_goes_on(writer, out):
     clock = ManualClock()
     writer.append(orders(100))
@@ -235,6 +264,11 @@ def test_an_address_that_is_taken_is_one_sentence(writer, out):
         result = run(*words, code=1)
     assert "choose another --listen" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_tables_of_other_libraries_are_not_compacted_here(writer, out):
+    words = "--store", str(writer.root), "--out", str(out), "--format", "delta"
+    assert "by their own libraries" in run(*words, "--compact", code=2).stderr
 
 
 @pytest.mark.slow
