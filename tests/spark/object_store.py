@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow.parquet as pq
 
-from rmq_spark.folder import folder_of
+from rmq_spark.folder import MANIFESTS, folder_of
 from rmq_spark.manifest import table_files
 
 BUCKET = "lake"
@@ -151,9 +151,14 @@ def table_keys(table_format, url):
     else:
         from pyiceberg.catalog import load_catalog
 
-        endpoint = os.environ["AWS_ENDPOINT_URL"]
-        table = load_catalog("rmq", **{"s3.endpoint": endpoint}).load_table(
-            "rmq.messages"
-        )
+        if url.startswith("s3://"):
+            # not from pyiceberg's own table of variables: it reads them once
+            given = {
+                "uri": os.environ["PYICEBERG_CATALOG__RMQ__URI"],
+                "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
+            }
+        else:
+            given = {"uri": f"sqlite:///{url}/{MANIFESTS}/iceberg.db"}
+        table = load_catalog("rmq", **given).load_table("rmq.messages")
         rows = table.scan(selected_fields=("keys",)).to_arrow()
     return Counter(rows["keys"].to_pylist())

@@ -6,13 +6,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from rmq.outgoing.identity import Identity
 from rmq_spark.commit_log import LostData
 from rmq_spark.live import read_bundle
-from rmq_spark.live_client import LiveClient
+from rmq_spark.live_client import LiveClient, LiveSettings
 from rmq_spark.live_plan import Bounds, QueueRange, bundles
 from rmq_spark.live_task import live_task
 from rmq_spark.options import Options
 from rmq_spark.schema import columns_of
+from rmq_spark.select import Topics
 from rmq_spark.sink_options import SinkOptions
 from rmq_spark.sink_task import sending_of, task_digits
 from tests.interop import wire
@@ -144,3 +146,32 @@ def test_bounds_and_loss(java, topic):
         read(namesrv, topic, 100, beyond)
     found = read(namesrv, topic, 100, beyond, failOnDataLoss="false")
     assert [int(row["body"]) for row in found] == list(range(100))
+
+
+def test_sql_asks_topics_of_javas_broker(java, topic):
+    pytest.importorskip("duckdb")
+    # imported here: the other tests need no DuckDB
+    from rmq_spark.sql.database import Database
+    from rmq_spark.sql.live import Live
+
+    namesrv, _ = java
+    write(namesrv, topic, rows())
+    read(namesrv, topic, COUNT)
+    live = Live(LiveSettings((namesrv,), Identity(), Topics()), threads=2)
+    database = Database(live, "500MB", threads=2)
+    try:
+        assert ask(
+            database,
+            f'SELECT count(*), count(DISTINCT keys), sum("text"::INT) FROM "{topic}"',
+        ) == [(COUNT, COUNT, COUNT * (COUNT - 1) // 2)]
+        queues = f"SELECT sum(messages), count(*) FROM queues WHERE topic = '{topic}'"
+        assert ask(database, queues) == [(COUNT, QUEUES)]
+        # topics of Java's broker that no client made are asked, too
+        assert ask(database, "SELECT count(*) >= 20000 FROM all_messages") == [(True,)]
+    finally:
+        database.close()
+
+
+def ask(database, statement):
+    batches = database.run(statement).batches
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]

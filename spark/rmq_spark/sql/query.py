@@ -4,20 +4,34 @@ import os
 
 import pyarrow as pa
 
+from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.database import Database, SqlError
 from rmq_spark.sql.dataset import Limits
 from rmq_spark.sql.frozen import named_logs
 from rmq_spark.sql.origin import Stores
 
 
-def query(statement: str, *stores: str, memory: str = "1GB") -> pa.Table:
+def query(
+    statement: str,
+    *stores: str,
+    memory: str = "1GB",
+    timeout_s: float | None = None,
+    archive: str | None = None,
+) -> pa.Table:
     """Ask stores, each DIR or NAME=DIR; `memory` is for sorting, joining and grouping.
 
-    An RmqError says in a sentence what is wrong.
+    `archive` is the folder of an export, or s3://BUCKET/PREFIX.  An RmqError says in a
+    sentence what is wrong.
     """
     limits = Limits(threads=len(os.sched_getaffinity(0)))
     origin = Stores(named_logs(stores), limits)
-    database = Database(origin, memory, threads=limits.threads)
+    database = Database(
+        origin,
+        memory,
+        threads=limits.threads,
+        timeout_s=timeout_s,
+        archive=None if archive is None else Archive(archive),
+    )
     try:
         result = database.run(statement)
         if result is None:

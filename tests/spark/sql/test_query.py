@@ -7,6 +7,7 @@ import pytest
 from rmq.errors import ConfigError
 from rmq_spark.sql.database import SqlError
 from rmq_spark.sql.query import query
+from tests.spark.exports import export_all, exporter
 from tests.spark.stores import orders
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -32,6 +33,15 @@ def test_several_stores(store):
     assert query(statement, f"a={store}", f"b={store}")[0].to_pylist() == ["a", "b"]
     with pytest.raises(ConfigError, match="two stores are called broker-a"):
         query(statement, store, store)
+
+
+def test_archive_and_log(store, writer, tmp_path):
+    out = tmp_path / "out"
+    export_all(exporter(writer, out))
+    writer.append(orders(100, start=400))
+    table = query("SELECT keys FROM everything", store, archive=str(out))
+    assert {*table["keys"].to_pylist()} == {f"k{n}" for n in range(500)}
+    assert len(table) == 500
 
 
 def test_a_statement_without_rows_is_refused(store):
