@@ -28,6 +28,11 @@ from rmq_spark.pauses import pause_s
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _S3: Final = "s3://"
 _CATALOG: Final = "rmq"
+_OF_ENVIRONMENT: Final = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.region": "AWS_REGION",
+}
+"""What pyiceberg does not take from there itself; it would look for the region."""
 _END: Final = "rmq.end"
 _RETRIES: Final = "commit.retry.num-retries"
 MAX_ATTEMPTS: Final = 10
@@ -71,6 +76,7 @@ class DeltaCommitter:
 
     def __init__(self, folder: Folder, broker_name: str, schema: pa.Schema) -> None:
         self._url = folder.url
+        self._loaded: Any = None
         self._app = f"rmq-follow:{broker_name}"
         fields = [field for field in schema if field.name != "topic"]
         self._schema = pa.schema(
@@ -102,11 +108,16 @@ class DeltaCommitter:
         )
 
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
+        """The table as it is now; one that was loaded needs only what came since."""
         from deltalake import DeltaTable
 
-        return DeltaTable.create(
-            self._url, self._schema, partition_by=["topic", "dt"], mode="ignore"
-        )
+        if self._loaded is None:
+            self._loaded = DeltaTable.create(
+                self._url, self._schema, partition_by=["topic", "dt"], mode="ignore"
+            )
+        else:
+            self._loaded.update_incremental()
+        return self._loaded
 
 
 def _add_action(file: DataFile) -> Any:  # noqa: ANN401 - of an extra
@@ -193,13 +204,13 @@ class IcebergCommitter:
                 uri=f"sqlite:///{self._database}",
                 warehouse=self._location,
             )
-        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+        given = {
+            name: os.environ[variable]
+            for name, variable in _OF_ENVIRONMENT.items()
+            if variable in os.environ
+        }
         try:
-            return load_catalog(
-                _CATALOG,
-                warehouse=self._location,
-                **({"s3.endpoint": endpoint} if endpoint else {}),
-            )
+            return load_catalog(_CATALOG, warehouse=self._location, **given)
         except ValueError as error:
             raise ConfigError(
                 f"an Iceberg table in {self._location} needs a catalog: tell pyiceberg "

@@ -23,7 +23,7 @@ from rmq.segments import Segment
 from rmq_spark import commit_log
 from rmq_spark import plan as planning
 from rmq_spark.broker import ask_end
-from rmq_spark.commit import check_mergeable, committer_of
+from rmq_spark.commit import Committer, check_mergeable, committer_of
 from rmq_spark.commit_log import LostData
 from rmq_spark.export import (
     Exported,
@@ -134,6 +134,7 @@ class Exporter:
         self._settings = settings
         self._runner = runner
         self._limits = limits
+        self._committer: tuple[Settings, Committer] | None = None
 
     def run_batch(self) -> Manifest | None:
         """Finish the batch that is pending, or make the next one; None: nothing new."""
@@ -215,10 +216,17 @@ class Exporter:
                 # under the lock: after the merge of another one its files may go
                 manifest = self._run_merge(plan)
             assert manifest is not None, plan
-            schema = arrow_schema(self._job(plan.settings).reading.columns)
-            committer_of(plan.settings, self._folder, schema).commit(manifest)
+            self._committer_of(plan.settings).commit(manifest)
             self.log.write_manifest(manifest)
         return manifest
+
+    def _committer_of(self, settings: Settings) -> Committer:
+        """The committer, which keeps what it knows of its table."""
+        if self._committer is None or self._committer[0] != settings:
+            schema = arrow_schema(self._job(settings).reading.columns)
+            committer = committer_of(settings, self._folder, schema)
+            self._committer = settings, committer
+        return self._committer[1]
 
     def _run_export(self, plan: ExportPlan) -> Manifest:
         parts = list(self._parts(plan))
