@@ -48,8 +48,8 @@ class SendResult:
 class Lease(Protocol):
     """What has handed a message out."""
 
-    is_revoked: bool
-
+    @property
+    def is_revoked(self) -> bool: ...
     def ack(self, message: ReceivedMessage) -> bool: ...
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
@@ -123,10 +123,12 @@ def decode_messages(
     tags: Collection[str] | None = None,
     inflate: Callable[[bytes, int], bytes] | None = None,
     is_retry: bool = False,
+    queue_of: Callable[[int], object] | None = None,
 ) -> list[ReceivedMessage]:
     """Return the messages in the body of an answer; ValueError if it is damaged.
 
     `tags` are those that are wanted, None for all. `inflate` gets a compressed body and
     the flag that names its compression. With `is_retry` a message has the topic that it
-    was first sent to.
+    was first sent to. `queue_of` gives the queue of a message by its number, where
+    messages of several queues come together.
     """

@@ -186,13 +186,14 @@ cdef ReceivedMessage _message(const uint8_t *p, const RecordParts *parts):
 
 def decode_messages(
     bytes data not None, str topic not None, queue, lease=None, *, tags=None,
-    inflate=None, bint is_retry=False,
+    inflate=None, bint is_retry=False, queue_of=None,
 ):
     """Return the messages in the body of an answer; ValueError if it is damaged.
 
     `tags` are those that are wanted, None for all. `inflate` gets a compressed body and
     the flag that names its compression. With `is_retry` a message has the topic that it
-    was first sent to.
+    was first sent to. `queue_of` gives the queue of a message by its number, where
+    messages of several queues come together.
     """
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef int64_t left = PyBytes_GET_SIZE(data)
@@ -217,7 +218,7 @@ def decode_messages(
             continue
         if message.sys_flag & COMPRESSED and inflate is not None:
             message.body = inflate(message.body, message.sys_flag)
-        message.queue = queue
+        message.queue = queue if queue_of is None else queue_of(parts.queue_id)
         message.lease = lease
         message.topic = topic
         if is_retry:

@@ -115,6 +115,8 @@ class Consumer(_Blocking):
         silent: bool = False,
         start: Start = "last",
         strategy: Literal["average", "circle"] | Allocate = "average",
+        mode: Literal["auto", "pull", "pop"] = "auto",
+        invisible_s: float = 60,
         fetch_messages: int = 256,
         buffer_messages: int = 10_000,
         buffer_bytes: int = ...,

@@ -32,6 +32,7 @@ from rmq.client.iterators import Batches, Deliveries
 from rmq.client.members import GroupMember, QueueCallback
 from rmq.client.offsets import FileOffsets, OffsetStore, java_path
 from rmq.client.options import check_positive
+from rmq.client.popper import Popper
 from rmq.client.puller import Limits, Puller
 from rmq.client.steering import answer
 from rmq.client.subscription import Sql, Start, consumer_data, expressions, subscription
@@ -54,7 +55,7 @@ CLOSE_STEP_S: Final = 5.0
 class Consumer(GivenQueues):
     """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
 
-    def __init__(  # noqa: PLR0913 - options, all but three by name
+    def __init__(  # noqa: PLR0913  # tidy: long — options, all but three by name
         self,
         client: Client | str | None,
         group: str,
@@ -65,6 +66,8 @@ class Consumer(GivenQueues):
         silent: bool = False,
         start: Start = "last",
         strategy: Literal["average", "circle"] | Allocate = "average",
+        mode: Literal["auto", "pull", "pop"] = "auto",
+        invisible_s: float = 60,
         fetch_messages: int = 256,
         buffer_messages: int = 10_000,
         buffer_bytes: int = 64 << 20,
@@ -78,6 +81,7 @@ class Consumer(GivenQueues):
     ) -> None:
         super().__init__(client)
         check_positive(
+            invisible_s=invisible_s,
             fetch_messages=fetch_messages,
             buffer_messages=buffer_messages,
             buffer_bytes=buffer_bytes,
@@ -95,6 +99,8 @@ class Consumer(GivenQueues):
             subscription(topic, expression)  # a wrong one is to fail here
         if silent and self._expressions:
             raise ConfigError("silent: a group learns of a consumer that has topics")
+        self._mode = _mode_of(mode, is_shared=not (ordered or broadcast))
+        self._invisible_s = invisible_s
         self._broadcast, self._silent = broadcast, silent
         self._offsets = offsets
         self._consume_timeout_s = consume_timeout_s
@@ -141,6 +147,8 @@ class Consumer(GivenQueues):
             ordered=self.ordered,
             broadcast=self._broadcast,
         )
+        if self._expressions and self._mode != "pull":
+            self.member.popper = self._make_popper()
         for topic, expression in self._expressions.items():
             self._subscribe(topic, expression)
         self._join()
@@ -149,6 +157,20 @@ class Consumer(GivenQueues):
         self._spawn(self.puller.run)
         if self._expressions:
             await self._join_group()
+
+    def _make_popper(self) -> Popper:
+        popper = Popper(
+            self.client,
+            self.puller,
+            self.member.group,
+            self._giving_back.buried,
+            invisible_s=self._invisible_s,
+            is_from_first=self._start == "first",
+            asks=self._mode == "auto",
+            max_attempts=self._max_attempts,
+        )
+        self._spawn(popper.run)
+        return popper
 
     async def _join_group(self) -> None:
         """Become a member of the group, and get our share of the queues."""
@@ -205,6 +227,8 @@ class Consumer(GivenQueues):
                     each.revoke()
             else:
                 await self.member.leave()
+                if self.member.popper is not None:
+                    await self.member.popper.close()
         if not self._silent:
             with anyio.move_on_after(CLOSE_STEP_S):
                 await self._unregister(consumer_group=self.member.group)
@@ -375,3 +399,10 @@ class Consumer(GivenQueues):
     ) -> Command | None:
         """Answer what brokers and tools ask."""
         return await answer(self, request)
+
+
+def _mode_of(mode: str, *, is_shared: bool) -> str:
+    """Return how a group consumes; only one that shares messages unordered may pop."""
+    if mode == "pop" and not is_shared:
+        raise ConfigError("mode: groups that are ordered or broadcast pull")
+    return mode if is_shared else "pull"

@@ -160,5 +160,7 @@ class GivenQueues(Sharer):
         }
 
     def assignment(self) -> list[MessageQueue]:
-        """Return our queues."""
-        return [each.queue for each in self.member.held.values()]
+        """Return our queues; number -1 is all queues of a broker that we pop."""
+        held = [each.queue for each in self.member.held.values()]
+        popper = self.member.popper
+        return held if popper is None else [*held, *popper.queues]

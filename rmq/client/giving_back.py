@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 
 from rmq._fastpath.client_messages import ReceivedMessage
+from rmq.client.asked_queue import AskedQueue
 from rmq.client.errors import NoRoute
 from rmq.client.held_queue import HeldQueue
 from rmq.client.members import GroupMember
@@ -110,7 +111,7 @@ class GivingBack:
     ) -> None:
         limit = self._max_attempts
         is_last = limit is not None and message.attempt >= limit
-        if (dead_letter or is_last) and await self._copied(held, message, is_dead=True):
+        if (dead_letter or is_last) and await self.buried(held, message):
             held.ack(message)
             return
         message.local_attempts += 1
@@ -151,8 +152,12 @@ class GivingBack:
             )
         return await self._copied(held, message, is_dead=dead_letter)
 
+    async def buried(self, asked: AskedQueue, message: ReceivedMessage) -> bool:
+        """Put a copy into the dead-letter queue; False if that failed."""
+        return await self._copied(asked, message, is_dead=True)
+
     async def _copied(
-        self, held: HeldQueue, message: ReceivedMessage, *, is_dead: bool
+        self, held: AskedQueue, message: ReceivedMessage, *, is_dead: bool
     ) -> bool:
         """Send a copy to the group's retry topic, from where it comes again."""
         client = self._puller.client
@@ -171,8 +176,9 @@ class GivingBack:
     def _copy(self, message: ReceivedMessage, *, is_dead: bool) -> Command:
         attempts = message.attempt
         limit = self._max_attempts or attempts
-        if is_dead:
-            attempts = limit = max(limit, attempts)
+        if is_dead:  # brokers compare: more often than the limit
+            attempts = max(limit, attempts)
+            limit = attempts - 1
         level = RETRY_LEVEL + message.reconsume_times
         texts = {
             **message.properties,

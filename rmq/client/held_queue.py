@@ -3,22 +3,29 @@
 It is the lease of its messages: after `revoke` no acknowledgement counts.
 """
 
-from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from rmq._fastpath.client_codec import PullTemplate
+from rmq._fastpath.client_codec import Pulled, PullTemplate
 from rmq._fastpath.client_messages import ReceivedMessage
+from rmq.client.asked_queue import AskedQueue
 from rmq.client.core.process_queue import ProcessQueue
 from rmq.client.core.routes import MessageQueue
 from rmq.client.subscription import Subscription
+from rmq.outgoing.connection import Connection
+from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 
 if TYPE_CHECKING:
     from rmq.client.puller import Puller
 
 
-class HeldQueue:
-    """`epoch` changes when fetched messages become worthless, as after a seek."""
+HOLD_MS: Final = 15_000
+PULL_TIMEOUT_MS: Final = 30_000
+"""A hold of 15 s may be answered after 20."""
+
+
+class HeldQueue(AskedQueue):
+    """See above."""
 
     def __init__(
         self,
@@ -28,9 +35,7 @@ class HeldQueue:
         group: str,
         offset: int,
     ) -> None:
-        self.puller = puller
-        self.queue = queue
-        self.subscription = subscription
+        super().__init__(puller, queue, subscription)
         self.state = ProcessQueue(offset)
         self.template = PullTemplate(
             group,
@@ -40,20 +45,29 @@ class HeldQueue:
             kind=subscription.kind,
             version=subscription.version,
         )
-        self.buffer: deque[ReceivedMessage] = deque()
-        self.epoch = 0
-        self.broker_id = 0
         self.max_offset = offset
         self.committed: int | None = None
         self.rests_until_ms = 0
         self.locked_until_ms = 0
-        self.last_pull_ms = 0
         self.last_consume_ms = 0
-        self.is_pulling = False
-        self.is_paused = False
-        self.is_revoked = False
-        self.is_busy = False
-        """A handler works on one of its messages; only in ordered groups."""
+
+    def has_room(self, share: int) -> bool:
+        """Whether it has less than its share, and no message that waits too long."""
+        if self.state.count >= share:
+            return False
+        return self.puller.ordered or not self.state.is_far_ahead
+
+    def ask(self, connection: Connection) -> None:
+        """Pull."""
+        connection.pull(
+            self.template,
+            _Answer(self),
+            PULL_TIMEOUT_MS,
+            offset=self.state.next_offset,
+            count=self.puller.limits.fetch,
+            hold_ms=HOLD_MS,
+            sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION,
+        )
 
     def ack(self, message: ReceivedMessage) -> bool:
         """Mark a message consumed; False if the queue is no longer ours."""
@@ -85,3 +99,25 @@ class HeldQueue:
         self.is_revoked = True
         self.puller.forget(self)
         self.buffer.clear()
+
+
+class _Answer:
+    """The waiter of a pull."""
+
+    __slots__ = ("_epoch", "_held")
+
+    def __init__(self, held: HeldQueue) -> None:
+        self._held = held
+        self._epoch = held.epoch
+
+    def done(self) -> bool:
+        """Never given up."""
+        return False
+
+    def set_result(self, answer: Pulled) -> None:
+        """Take the answer."""
+        self._held.puller.answered(self._held, self._epoch, answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Learn that there will be none."""
+        self._held.puller.failed(self._held, self._epoch, error)

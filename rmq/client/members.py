@@ -3,7 +3,7 @@
 It asks for the members, computes its own share as every other member does theirs, and
 gives up and takes queues: commit and unlock; lock, read the position, pull. Without a
 list of members nothing moves. Locks of ordered groups are renewed every 20 s, and
-believed for 30 s.
+believed for 30 s. A group that pops a topic has no shares of it.
 
 Invariant: nothing is locked after `leave`. A broker keeps a lock that was left behind
 for 60 s, and nobody gets the queue in that time.
@@ -23,6 +23,7 @@ from rmq.client.errors import ClientError, NoRoute, SubscriptionRefused
 from rmq.client.held_queue import HeldQueue
 from rmq.client.namespaces import wrap
 from rmq.client.offsets import OffsetStore
+from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.queue_locks import QueueLocks
 from rmq.client.subscription import Start, Subscription
@@ -86,6 +87,9 @@ class GroupMember:
     ) -> None:
         self.subscriptions: dict[str, Subscription] = {}
         self.group = wrap(client.namespace, group)
+        self.popper: Popper | None = None
+        """In a group that may pop."""
+
         self.on_assigned: QueueCallback | None = None
         self.on_revoked: QueueCallback | None = None
         self._client = client
@@ -186,6 +190,11 @@ class GroupMember:
         queues = sorted_queues(route.readable)
         if self._offsets is not None:
             return queues
+        if self.popper is not None and not is_retry_topic(topic):
+            is_popped = await self.popper.share(route, self.subscriptions[topic])
+            self._wants_again |= self.popper.wants_again
+            if is_popped:
+                return []
         members = await self._members(route)
         if members is None:
             self._wants_again = True

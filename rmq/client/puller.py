@@ -1,21 +1,22 @@
 """Puller: asks for messages of the held queues, and keeps them until they are wanted.
 
-A pull goes on from answer to answer, without a task for each queue. A pull is sent only
-if what is fetched and not acknowledged leaves room; a queue that may not be asked now
-waits in `blocked`, in the heap of those that rest, or for a connection.
+Pulls and POPs go on from answer to answer, without a task for each queue. One is sent
+only if what is fetched and not acknowledged leaves room; a queue that may not be asked
+now waits in `blocked`, in the heap of those that rest, or for a connection.
 """
 
 import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 import anyio
 
 from rmq._fastpath.client_codec import Pulled
 from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
+from rmq.client.asked_queue import AskedQueue
 from rmq.client.client import Client
 from rmq.client.compression import inflate
 from rmq.client.errors import ClientClosed, SubscriptionRefused
@@ -26,15 +27,10 @@ from rmq.outgoing.connection import steady_ms
 from rmq.outgoing.refused import AnswerRefused
 from rmq.outgoing.wire import Waiter
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rmq.protocol.topics import is_retry_topic
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
-
-HOLD_MS: Final = 15_000
-PULL_TIMEOUT_MS: Final = 30_000
-"""A hold of 15 s may be answered after 20."""
 
 BUSY_MS: Final = 200
 EMPTY_MS: Final = 100
@@ -89,16 +85,16 @@ class Puller:
         self.on_back: Callable[[], None] = lambda: None
         """Learn that a queue cannot be asked, and that all can be again."""
 
-        self._away: set[HeldQueue] = set()
+        self._away: set[AskedQueue] = set()
         self.client = client
-        self._limits = limits
-        self._ordered = ordered
+        self.limits = limits
+        self.ordered = ordered
         self.ready: deque[ReceivedMessage] = deque()
-        self._ready_queues: deque[HeldQueue] = deque()
+        self._ready_queues: deque[AskedQueue] = deque()
         self._waiting: deque[Waiter] = deque()
-        self.blocked: set[HeldQueue] = set()
-        self._offline: dict[str, list[HeldQueue]] = {}
-        self._resting: list[tuple[int, int, HeldQueue]] = []
+        self.blocked: set[AskedQueue] = set()
+        self._offline: dict[str, list[AskedQueue]] = {}
+        self._resting: list[tuple[int, int, AskedQueue]] = []
         self._numbers = itertools.count()
         self._alarm: anyio.Event | None = None
 
@@ -109,7 +105,7 @@ class Puller:
 
         In an ordered group its queue gives no other one until `done`.
         """
-        if not self._ordered:
+        if not self.ordered:
             ready = self.ready
             while ready:
                 message = ready.popleft()
@@ -121,8 +117,9 @@ class Puller:
             held = self._ready_queues.popleft()
             if held.is_revoked or held.is_busy or not held.buffer:
                 continue
+            assert isinstance(held, HeldQueue)
             if now_ms < held.rests_until_ms or now_ms > held.locked_until_ms:
-                self._rest(held, max(held.rests_until_ms - now_ms, BUSY_MS))
+                self.rest(held, max(held.rests_until_ms - now_ms, BUSY_MS))
                 continue
             held.is_busy = True
             return held.buffer.popleft()
@@ -134,16 +131,14 @@ class Puller:
         if first is None:
             return []
         messages = [first]
-        lease = first.lease
-        assert isinstance(lease, HeldQueue)
-        while len(messages) < count:
-            if not self._ordered:
-                message = self.take()
-            else:
-                message = lease.buffer.popleft() if lease.buffer else None
-            if message is None:
-                break
-            messages.append(message)
+        if self.ordered:
+            lease = first.lease
+            assert isinstance(lease, HeldQueue)
+            while lease.buffer and len(messages) < count:
+                messages.append(lease.buffer.popleft())
+        else:
+            while len(messages) < count and (message := self.take()) is not None:
+                messages.append(message)
         return messages
 
     def done(self, held: HeldQueue) -> None:
@@ -157,7 +152,7 @@ class Puller:
         """Have a message consumed here again."""
         if held.is_revoked:
             return
-        if self._ordered:
+        if self.ordered:
             held.buffer.appendleft(message)
             self._ready_queues.append(held)
         else:
@@ -191,7 +186,15 @@ class Puller:
         self.failure = error
         self.wake_all()
 
-    def freed(self, held: HeldQueue) -> None:
+    def add(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Take popped messages, for whoever wants some."""
+        self.count += len(messages)
+        self.bytes += sum(each.size for each in messages)
+        self.fetched += len(messages)
+        self.ready.extend(messages)
+        self._wake(len(messages))
+
+    def freed(self, held: AskedQueue) -> None:
         """Fetch others in place of a message that was acknowledged."""
         if self._is_full:
             if self._is_half_empty:
@@ -210,7 +213,7 @@ class Puller:
         self.blocked.discard(held)
         self._away.discard(held)
         self._is_full &= bool(self.blocked)
-        if not (self._ordered or held.is_revoked):
+        if not (self.ordered or held.is_revoked):
             kept = [each for each in self.ready if each.lease is not held]
             self.ready = deque(kept)
 
@@ -218,25 +221,25 @@ class Puller:
 
     @property
     def _has_room(self) -> bool:
-        return self.count < self._limits.messages and self.bytes < self._limits.bytes
+        return self.count < self.limits.messages and self.bytes < self.limits.bytes
 
     @property
     def _is_half_empty(self) -> bool:
         """Whether there is room for all queues that wait for some."""
-        limits = self._limits
+        limits = self.limits
         return self.count * 2 <= limits.messages and self.bytes * 2 <= limits.bytes
 
-    def _share_is_full(self, held: HeldQueue) -> bool:
-        """Whether a queue has more than its share, so that others have none."""
-        share = self._limits.messages // max(len(self.held), 1)
-        return held.state.count >= max(share, self._limits.fetch)
+    @property
+    def _share(self) -> int:
+        """How many messages of one queue may be here, so that others have room."""
+        share = self.limits.messages // max(len(self.held), 1)
+        return max(share, self.limits.fetch)
 
-    def pull(self, held: HeldQueue) -> None:
+    def pull(self, held: AskedQueue) -> None:
         """Ask for the next messages of a queue, unless it must wait."""
         if held.is_pulling or held.is_revoked or held.is_paused or self.is_stopped:
             return
-        is_far_ahead = held.state.is_far_ahead and not self._ordered
-        if not self._has_room or self._share_is_full(held) or is_far_ahead:
+        if not self._has_room or not held.has_room(self._share):
             self._is_full |= not self._has_room
             self.blocked.add(held)
             return
@@ -244,7 +247,7 @@ class Puller:
         connection = self.client.connections.get(address or "")
         if address is None:
             self._want_route(held)
-            self._rest(held, ERROR_MS)
+            self.rest(held, ERROR_MS)
         elif connection is None or not connection.is_open:
             self._connect(address, held)
         else:
@@ -252,17 +255,9 @@ class Puller:
                 self._is_back(held)
             held.is_pulling = True
             held.last_pull_ms = steady_ms()
-            connection.pull(
-                held.template,
-                _Answer(self, held),
-                PULL_TIMEOUT_MS,
-                offset=held.state.next_offset,
-                count=self._limits.fetch,
-                hold_ms=HOLD_MS,
-                sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION,
-            )
+            held.ask(connection)
 
-    def _address(self, held: HeldQueue) -> str | None:
+    def _address(self, held: AskedQueue) -> str | None:
         route = self.client.routes.get(held.queue.topic)
         if route is None:
             return None
@@ -270,10 +265,10 @@ class Puller:
         suggested = route.addresses.get(broker, {}).get(held.broker_id)
         return suggested or route.any_of(broker)
 
-    def _want_route(self, held: HeldQueue) -> None:
+    def _want_route(self, held: AskedQueue) -> None:
         self.client.spawn(self.client.refresh, held.queue.topic)
 
-    def _connect(self, address: str, held: HeldQueue) -> None:
+    def _connect(self, address: str, held: AskedQueue) -> None:
         """Open a connection, once for all queues that wait for it."""
         waiting = self._offline.get(address)
         if waiting is not None:
@@ -294,20 +289,20 @@ class Puller:
             if failure is not None:
                 self._is_away(held, failure)
                 self._want_route(held)
-                self._rest(held, RECONNECT_MS)
+                self.rest(held, RECONNECT_MS)
             else:
                 self.pull(held)
 
-    def _is_away(self, held: HeldQueue, error: BaseException) -> None:
+    def _is_away(self, held: AskedQueue, error: BaseException) -> None:
         self._away.add(held)
         self.on_away(error)
 
-    def _is_back(self, held: HeldQueue) -> None:
+    def _is_back(self, held: AskedQueue) -> None:
         self._away.discard(held)
         if not self._away:
             self.on_back()
 
-    def _rest(self, held: HeldQueue, pause_ms: int) -> None:
+    def rest(self, held: AskedQueue, pause_ms: int) -> None:
         """Ask again after a pause."""
         due_ms = steady_ms() + pause_ms
         heapq.heappush(self._resting, (due_ms, next(self._numbers), held))
@@ -345,11 +340,10 @@ class Puller:
             has_moved = answer.next_offset > held.state.next_offset
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 held.state.add((), answer.next_offset)
-            was_held = steady_ms() - held.last_pull_ms >= SLOW_ANSWER_MS
-            if has_moved or was_held:
+            if has_moved:
                 self.pull(held)
             else:
-                self._rest(held, EMPTY_MS)
+                self.found_nothing(held)
         elif code == ResponseCode.PULL_OFFSET_MOVED:
             logger.log(
                 logging.WARNING if held.state.next_offset else logging.INFO,
@@ -361,7 +355,14 @@ class Puller:
             held.reset(answer.next_offset)
             self.pull(held)
         else:
-            self._refused(held, answer)
+            self.refused(held, code, answer.remark or "")
+
+    def found_nothing(self, held: AskedQueue) -> None:
+        """Ask again; after a pause if the broker did not hold the request."""
+        if steady_ms() - held.last_pull_ms >= SLOW_ANSWER_MS:
+            self.pull(held)
+        else:
+            self.rest(held, EMPTY_MS)
 
     def _found(self, held: HeldQueue, answer: Pulled) -> None:
         topic = held.queue.topic
@@ -377,7 +378,7 @@ class Puller:
             )
         except ValueError as error:
             logger.warning("%s: %s", held.queue, Foreign(error))
-            self._rest(held, ERROR_MS)
+            self.rest(held, ERROR_MS)
             return
         before = held.state.bytes
         held.state.add(messages, answer.next_offset)
@@ -385,7 +386,7 @@ class Puller:
         self.bytes += held.state.bytes - before
         self.fetched += len(messages)
         if messages:
-            if self._ordered:
+            if self.ordered:
                 was_empty = not held.buffer
                 held.buffer.extend(messages)
                 if was_empty and not held.is_busy:
@@ -396,22 +397,22 @@ class Puller:
                 self._wake(len(messages))
         self.pull(held)
 
-    def _refused(self, held: HeldQueue, answer: Pulled) -> None:
-        remark = answer.remark or ""
-        if answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+    def refused(self, held: AskedQueue, code: int, remark: str) -> None:
+        """Go on after an answer that is an error."""
+        if code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
             self.fail(SubscriptionRefused(held.subscription.expression, remark))
             return
-        if answer.code == ResponseCode.SYSTEM_BUSY:
-            self._rest(held, BUSY_MS)
+        if code == ResponseCode.SYSTEM_BUSY:
+            self.rest(held, BUSY_MS)
             return
         logger.warning(
             "%s refuses a pull of %s: %d: %s",
             held.queue.broker,
             held.queue.topic,
-            answer.code,
+            code,
             Foreign(remark),
         )
-        if answer.code in (
+        if code in (
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             ResponseCode.SUBSCRIPTION_NOT_LATEST,
             ResponseCode.FILTER_DATA_NOT_EXIST,
@@ -420,12 +421,12 @@ class Puller:
             self.client.spawn(self.client.beat)
         else:
             address = self._address(held) or held.queue.broker
-            self.on_refused(AnswerRefused(address, answer.code, remark))
-        if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
+            self.on_refused(AnswerRefused(address, code, remark))
+        if code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
             self._want_route(held)
-        self._rest(held, ERROR_MS)
+        self.rest(held, ERROR_MS)
 
-    def failed(self, held: HeldQueue, epoch: int, error: BaseException) -> None:
+    def failed(self, held: AskedQueue, epoch: int, error: BaseException) -> None:
         """Go on after a lost connection, or an answer that did not come."""
         if held.is_revoked or epoch != held.epoch:
             return
@@ -433,27 +434,4 @@ class Puller:
         if self.client.is_open:
             logger.debug("a pull of %s failed: %s", held.queue, Foreign(error))
             self._is_away(held, error)
-            self._rest(held, RECONNECT_MS)
-
-
-class _Answer:
-    """The waiter of a pull."""
-
-    __slots__ = ("_epoch", "_held", "_puller")
-
-    def __init__(self, puller: Puller, held: HeldQueue) -> None:
-        self._puller = puller
-        self._held = held
-        self._epoch = held.epoch
-
-    def done(self) -> bool:
-        """Never given up."""
-        return False
-
-    def set_result(self, answer: Pulled) -> None:
-        """Take the answer."""
-        self._puller.answered(self._held, self._epoch, answer)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Learn that there will be none."""
-        self._puller.failed(self._held, self._epoch, error)
+            self.rest(held, RECONNECT_MS)

@@ -94,7 +94,7 @@ def _status(consumer: "Consumer", topic: str) -> bytes:
 def running_info(consumer: "Consumer") -> bytes:
     """Return the document `ConsumerRunningInfo`."""
     held = list(consumer.member.held.values())
-    handlers = consumer.handlers
+    handlers, popper = consumer.handlers, consumer.member.popper
     done, failed = (handlers.succeeded, handlers.failed) if handlers else (0, 0)
     seconds = max(time.time() - consumer.started_s, 1.0)
     topics = {each.topic for each in consumer.member.subscriptions.values()}
@@ -104,7 +104,14 @@ def running_info(consumer: "Consumer") -> bytes:
                 named(consumer.client.namespace, each.queue): _queue_info(each)
                 for each in held
             },
-            "mqPopTable": {},
+            "mqPopTable": {
+                named(consumer.client.namespace, each.queue): {
+                    "droped": each.is_revoked,
+                    "lastPopTimestamp": _date_ms(each.last_pull_ms),
+                    "waitAckCount": each.open_count,
+                }
+                for each in (popper.queues.values() if popper else ())
+            },
             "properties": {
                 "PROP_NAMESERVER_ADDR": ";".join(consumer.client.name_servers),
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
@@ -134,7 +141,7 @@ def running_info(consumer: "Consumer") -> bytes:
 
 def _queue_info(held: HeldQueue) -> dict[str, Any]:
     """Return `ProcessQueueInfo`; its misspelt name is Java's."""
-    state, ago_ms = held.state, time.time() * 1_000 - steady_ms()
+    state = held.state
     return {
         "cachedMsgCount": state.count,
         "cachedMsgMaxOffset": state.last_offset if state.count else 0,
@@ -142,15 +149,20 @@ def _queue_info(held: HeldQueue) -> dict[str, Any]:
         "cachedMsgSizeInMiB": state.bytes // MIB,
         "commitOffset": state.committable,
         "droped": held.is_revoked,
-        "lastConsumeTimestamp": int(held.last_consume_ms + ago_ms),
-        "lastLockTimestamp": int(held.locked_until_ms + ago_ms),
-        "lastPullTimestamp": int(held.last_pull_ms + ago_ms),
+        "lastConsumeTimestamp": _date_ms(held.last_consume_ms),
+        "lastLockTimestamp": _date_ms(held.locked_until_ms),
+        "lastPullTimestamp": _date_ms(held.last_pull_ms),
         "locked": held.locked_until_ms > steady_ms(),
         "transactionMsgCount": 0,
         "transactionMsgMaxOffset": 0,
         "transactionMsgMinOffset": 0,
         "tryUnlockTimes": 0,
     }
+
+
+def _date_ms(steady: int) -> int:
+    """Return milliseconds since 1970 of a time of `steady_ms`."""
+    return int(time.time() * 1_000) - steady_ms() + steady
 
 
 async def _consume(

@@ -332,6 +332,36 @@ def test_a_failing_message_stops_its_queue_only(broker, loop, topic, group):
     loop(scenario)
 
 
+@pytest.mark.slow
+def test_an_ordered_message_that_fails_goes_to_the_dead_letters(
+    broker, loop, topic, group
+):
+    fill(broker, topic, 8)
+
+    async def scenario():
+        seen = []
+        async with Consumer(
+            broker.name_server,
+            group,
+            topic,
+            start="first",
+            ordered=True,
+            max_attempts=2,
+        ) as it:
+
+            async def handle(message):
+                if message.body == b"0":
+                    raise ValueError("never")
+                seen.append(message.body)
+                if len(seen) == 7:
+                    it.stop()
+
+            await it.run(handle)
+
+    loop(scenario)
+    assert [each.body for each in broker.messages(dlq_topic(group))] == [b"0"]
+
+
 def test_two_members_share_the_queues(broker, loop, topic, group):
     async def scenario():
         async with Consumer(broker.name_server, group, topic) as one:
