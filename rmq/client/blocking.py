@@ -7,8 +7,11 @@
 
 The work is done by the asynchronous client in the thread of the portal. A method here
 has the parameters of the one there; `blocking.pyi` has them for readers and for mypy.
+Hooks are called in the portal's thread, with the context of the thread that has called.
 """
 
+import asyncio
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,24 +23,27 @@ import anyio
 import anyio.to_thread
 
 from rmq._fastpath.client_messages import ReceivedMessage, SendResult
+from rmq.client.client import Client as AsyncClient
 from rmq.client.consumer import Consumer as AsyncConsumer
 from rmq.client.core.routes import MessageQueue
 from rmq.client.delivery import Delivery as AsyncDelivery
 from rmq.client.errors import ClientError
+from rmq.client.life import Life
 from rmq.client.message import Message
+from rmq.client.message_trace import MessageTrace as AsyncMessageTrace
 from rmq.client.portal import portal
 from rmq.client.producer import Producer as AsyncProducer
-from rmq.client.sharer import Sharer
 from rmq.client.subscription import Sql
 
 AHEAD: Final = 256
-"""Messages that an iterator takes from the portal at once."""
+"""Messages that an iterator takes from the portal at once; only one with hooks, which
+learn of each message when it is handed out."""
 
 
 class _Blocking:
     """Opens and closes what it wraps; `_call` runs one of its methods."""
 
-    _inner: Sharer
+    _inner: Life
 
     def __enter__(self) -> Self:
         portal().call(self._inner.start)
@@ -54,6 +60,11 @@ class _Blocking:
     def close(self) -> None:
         """End it, as leaving the block does."""
         self.__exit__(None, None, None)
+
+
+def _inner_of(given: Any) -> Any:  # noqa: ANN401 - a client, a hook, or addresses
+    """Return what the asynchronous client takes."""
+    return given._inner if isinstance(given, _Blocking) else given
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -100,13 +111,33 @@ class Delivery:
         self._ended.release()
 
 
+_Taken = tuple[Message, dict[str, Any], Delivery, contextvars.Context | None]
+
+
+class Client(_Blocking):
+    """Connections, routes, heartbeats and hooks, as of `rmq.client.Client`."""
+
+    def __init__(self, *args: Any, hooks: Any = (), **options: Any) -> None:  # noqa: ANN401 - see .pyi
+        inner = [_inner_of(each) for each in hooks]
+        self._inner: AsyncClient = AsyncClient(*args, hooks=inner, **options)
+
+
+class MessageTrace(_Blocking):
+    """A hook for message traces, as `rmq.client.MessageTrace` is."""
+
+    def __init__(self, client: Any = None, **options: Any) -> None:  # noqa: ANN401 - see .pyi
+        self._inner: AsyncMessageTrace = AsyncMessageTrace(_inner_of(client), **options)
+
+
 class Producer(_Blocking):
     """Sends messages, as `rmq.client.Producer` does."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - see .pyi
-        self._inner: AsyncProducer = AsyncProducer(*args, **options)
+    _inner: AsyncProducer
+
+    def __init__(self, client: Any = None, **options: Any) -> None:  # noqa: ANN401 - see .pyi
+        self._inner = AsyncProducer(_inner_of(client), **options)
         self._room = threading.Semaphore(options.get("max_pending", 10_000))
-        self._taken: deque[tuple[Message, dict[str, Any], Delivery]] = deque()
+        self._taken: deque[_Taken] = deque()
         self._is_draining = False
         self._lock = threading.Lock()
 
@@ -125,10 +156,13 @@ class Producer(_Blocking):
         queue: MessageQueue | None = None,
     ) -> Delivery:
         """Take a message; wait for room only."""
-        delivery = Delivery()
+        delivery, options = Delivery(), {"key": key, "queue": queue}
+        context = None
+        if self._inner.client.is_watched:
+            context = contextvars.copy_context()
         self._room.acquire()
         with self._lock:
-            self._taken.append((message, {"key": key, "queue": queue}, delivery))
+            self._taken.append((message, options, delivery, context))
             is_first, self._is_draining = not self._is_draining, True
         if is_first:
             portal().post(self._start_draining)
@@ -147,9 +181,14 @@ class Producer(_Blocking):
                 if not self._taken:
                     self._is_draining = False
                     return
-                message, options, delivery = self._taken.popleft()
+                message, options, delivery, context = self._taken.popleft()
+            taking = self._inner.enqueue(message, **options)
             try:
-                inner = await self._inner.enqueue(message, **options)
+                if context is None:
+                    inner = await taking
+                else:
+                    loop = asyncio.get_running_loop()
+                    inner = await loop.create_task(taking, context=context)
             except (ClientError, ValueError) as error:
                 self._room.release()
                 delivery.fail(error)
@@ -214,8 +253,10 @@ class _Lease:
 class Consumer(_Blocking):
     """Receives messages, as `rmq.client.Consumer` does."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - see .pyi
-        self._inner: AsyncConsumer = AsyncConsumer(*args, **options)
+    _inner: AsyncConsumer
+
+    def __init__(self, client: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401 - see .pyi
+        self._inner = AsyncConsumer(_inner_of(client), *args, **options)
         self._here: deque[ReceivedMessage] = deque()
         self._consumed: list[ReceivedMessage] = []
         self._last: ReceivedMessage | None = None
@@ -247,7 +288,8 @@ class Consumer(_Blocking):
         """Settle what is consumed; return the next messages, none at the end."""
         self._settle()
         inner = self._inner
-        found = await inner.next_handed_out(1 if inner.ordered else AHEAD)
+        is_single = inner.ordered or inner.client.is_watched
+        found = await inner.next_handed_out(1 if is_single else AHEAD)
         if not found and inner.puller.failure is not None:
             raise inner.puller.failure
         return found

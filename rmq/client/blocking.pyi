@@ -4,15 +4,18 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from rmq._fastpath.client_messages import ReceivedMessage, SendResult
-from rmq.client.client import Client
+from rmq.client.client import Client as AsyncClient
 from rmq.client.compression import Compression
 from rmq.client.core.allocate import Allocate
 from rmq.client.core.routes import MessageQueue
+from rmq.client.hooks import Hook
 from rmq.client.members import QueueCallback
 from rmq.client.message import Message
 from rmq.client.offsets import OffsetStore
 from rmq.client.subscription import Sql, Start
 from rmq.client.transaction import Checker
+from rmq.outgoing.identity import Trust
+from rmq.outgoing.signing import Credentials
 
 AHEAD: Final[int]
 
@@ -36,12 +39,40 @@ class _Blocking:
     def close(self) -> None:
         """End it, as leaving the block does."""
 
+class Client(_Blocking):
+    """Connections, routes, heartbeats and hooks, as of `rmq.client.Client`."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        client_id: str | None = None,
+        tls: Trust | None = None,
+        credentials: Credentials | None = None,
+        namespace: str = "",
+        hooks: Sequence[Hook | MessageTrace] = (),
+        connect_timeout_ms: int = ...,
+        route_interval_s: float = 30,
+        heartbeat_interval_s: float = 30,
+    ) -> None: ...
+
+class MessageTrace(_Blocking):
+    """A hook for message traces, as `rmq.client.MessageTrace` is."""
+
+    def __init__(
+        self,
+        client: Client | AsyncClient | str | None = None,
+        *,
+        topic: str = ...,
+        flush_interval_s: float = 1.0,
+    ) -> None: ...
+
 class Producer(_Blocking):
     """Sends messages, as `rmq.client.Producer` does."""
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: Client | AsyncClient | str | None = None,
         *,
         group: str = "rmq-python",
         timeout_ms: int = 3_000,
@@ -106,7 +137,7 @@ class Consumer(_Blocking):
 
     def __init__(
         self,
-        client: Client | str | None,
+        client: Client | AsyncClient | str | None,
         group: str,
         topics: str | Mapping[str, str | Sql] | None = None,
         *,

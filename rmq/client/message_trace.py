@@ -19,8 +19,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -28,6 +27,7 @@ from rmq._fastpath.client_messages import ReceivedMessage, SendResult, SendStatu
 from rmq.client.client import Client
 from rmq.client.errors import ClientError
 from rmq.client.hooks import AfterSend, Outcome
+from rmq.client.life import Life
 from rmq.client.message import Message
 from rmq.client.producer import Producer
 from rmq.errors import PeerError
@@ -65,7 +65,7 @@ class Line(NamedTuple):
     keys: tuple[str, ...]
 
 
-class MessageTrace:
+class MessageTrace(Life):
     """See above; open it before the client that has it as a hook.
 
     `client` is an open `Client` without this hook, or what `Client` takes as addresses.
@@ -78,6 +78,7 @@ class MessageTrace:
         topic: str = TRACE_TOPIC,
         flush_interval_s: float = 1.0,
     ) -> None:
+        super().__init__()
         self.topic = topic
         self.dropped = 0
         self._producer = Producer(client, group=GROUP)
@@ -86,21 +87,18 @@ class MessageTrace:
         self._begun: anyio.Event
         self._full: anyio.Event
 
-    async def __aenter__(self) -> Self:
+    async def _open(self) -> None:
         self._begun, self._full = anyio.Event(), anyio.Event()
         await self._producer.__aenter__()
-        self._producer.spawn(self._run)
-        return self
+        self._spawn(self._run)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
         with anyio.move_on_after(CLOSE_S, shield=True):
             await self._send_all()
-        return await self._producer.__aexit__(kind, error, trace)
+        kind, trace = (
+            (None, None) if error is None else (type(error), error.__traceback__)
+        )
+        await self._producer.__aexit__(kind, error, trace)
 
     # -- what happens
 

@@ -3,10 +3,12 @@
 One for a process, started at its first use: asyncio, or uvloop if that is installed. A
 call puts itself into a list and wakes the loop if nobody did; many calls cost one
 wake-up. The caller waits on a lock, which costs a third of a `concurrent.futures`
-future. Ctrl-C, and any other exception in the waiting thread, cancels the call.
+future. Ctrl-C, and any other exception in the waiting thread, cancels the call. A call
+runs in a copy of its caller's context, so that hooks see whose it is.
 """
 
 import asyncio
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -25,10 +27,11 @@ class WrongThread(RmqError):
 class _Call:
     """A coroutine, its result, and the lock that its caller waits on."""
 
-    __slots__ = ("coroutine", "error", "lock", "result", "task")
+    __slots__ = ("context", "coroutine", "error", "lock", "result", "task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.coroutine = coroutine
+        self.context = contextvars.copy_context()
         self.lock = threading.Lock()
         self.lock.acquire()
         self.result: Any = None
@@ -99,7 +102,7 @@ class Portal:
             calls, self._calls = self._calls, []
             self._is_woken = False
         for call in calls:
-            call.task = self._loop.create_task(call.run())
+            call.task = self._loop.create_task(call.run(), context=call.context)
             self._tasks.add(call.task)
             call.task.add_done_callback(self._tasks.discard)
 

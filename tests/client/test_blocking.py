@@ -7,10 +7,16 @@ import threading
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, get_current_span
 
 from rmq import client
 from rmq.client import Message, SendManyFailed, SendStatus, blocking
 from rmq.client.portal import WrongThread, portal
+from rmq.protocol.records import plain_body
+from rmq.protocol.topics import TRACE_TOPIC
 
 numbers = itertools.count()
 
@@ -22,7 +28,7 @@ def topic(broker):
     return name
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+@pytest.mark.parametrize("name", ["Client", "MessageTrace", "Producer", "Consumer"])
 def test_the_stub_has_the_parameters_of_the_asynchronous_class(name):
     stub = Path(blocking.__file__).with_suffix(".pyi")
     (found,) = [
@@ -122,6 +128,56 @@ def test_deliveries_are_settled_from_any_thread(broker, topic):
 def test_an_exception_of_the_block_leaves_it(broker, topic):
     with pytest.raises(KeyError), blocking.Producer(broker.name_server):
         raise KeyError
+
+
+def test_hooks_see_the_context_of_the_thread(broker, topic):
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer, seen = provider.get_tracer("test"), []
+
+    def handle(message):
+        seen.append(get_current_span().get_span_context().span_id)
+        if len(seen) == 3:
+            consumer.stop()
+
+    hook = client.OpenTelemetry(provider)
+    with (
+        blocking.Client(broker.name_server, hooks=[hook]) as shared,
+        blocking.Producer(shared) as producer,
+        blocking.Consumer(shared, f"g-{topic}", topic, start="first") as consumer,
+    ):
+        with tracer.start_as_current_span("order") as order:
+            producer.send(Message(topic, b"x"))
+            producer.enqueue(Message(topic, b"x"))
+            producer.send_many([Message(topic, b"x")])
+        consumer.run(handle)
+    spans = exporter.get_finished_spans()
+    sent = [each for each in spans if each.kind is SpanKind.PRODUCER]
+    worked = [each for each in spans if each.kind is SpanKind.CONSUMER]
+    assert [each.parent.span_id for each in sent] == [order.context.span_id] * 3
+    assert {each.parent.span_id for each in worked} == {
+        each.context.span_id for each in sent
+    }
+    assert sorted(seen) == sorted(each.context.span_id for each in worked)
+
+
+def test_traces_of_threads(broker, topic):
+    with (
+        blocking.MessageTrace(broker.name_server) as trace,
+        blocking.Client(broker.name_server, hooks=[trace]) as shared,
+        blocking.Producer(shared) as producer,
+        blocking.Consumer(shared, f"g-{topic}", topic, start="first") as consumer,
+    ):
+        results = producer.send_many([Message(topic, b"x")] * 2)
+        assert next(consumer).body == b"x"
+    bodies = [plain_body(each).decode() for each in broker.messages(TRACE_TOPIC)]
+    lines = "".join(bodies).split("\x02")
+    kinds = {
+        each.msg_id: [line.split("\x01")[0] for line in lines if each.msg_id in line]
+        for each in results
+    }
+    assert sorted(map(len, kinds.values())) == [1, 3]
+    assert ["Pub", "SubBefore", "SubAfter"] in kinds.values()
 
 
 def test_a_call_from_the_thread_of_the_portal_is_refused():
