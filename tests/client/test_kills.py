@@ -1,6 +1,6 @@
-"""kill -9 of broker and consumer: what was acknowledged arrives, in order."""
+"""kill -9 of broker, consumer and producer: what was acknowledged arrives, in order."""
 
-import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -15,8 +15,12 @@ from tests.interop.processes import Server, broker_arguments, free_port
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
-ROUNDS = 6
-PROGRAM = """
+KILLS = int(os.environ.get("RMQ_CRASH_ROUNDS", "100"))
+STEP = 20
+"""Messages that are stored, and as many that arrive, between two kills."""
+
+STALL_LIMIT_S = 40
+CONSUME = """
 import asyncio, sys
 from rmq.client import Consumer
 
@@ -28,15 +32,37 @@ async def main(address):
 
 asyncio.run(main(sys.argv[1]))
 """
+PRODUCE = """
+import asyncio, itertools, sys
+from rmq.client import ClientError, Message, Producer
+
+async def main(address, first):
+    async with Producer(address, timeout_ms=1_000) as producer:
+
+        async def send_all(key):
+            for number in itertools.count(first):
+                text = f"{key} {number}"
+                try:
+                    await producer.send(Message("T", text.encode()), key=key)
+                except ClientError:
+                    await asyncio.sleep(0.05)
+                else:
+                    print(text, flush=True)
+                await asyncio.sleep(0.005)
+
+        await asyncio.gather(*map(send_all, "abc"))
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
 
 
-class Reader:
-    """A consumer in a process of its own, and what it has said."""
+class Program:
+    """A program in a process of its own; `said` gets its lines, each once."""
 
-    def __init__(self, address, said):
+    def __init__(self, said, program, *arguments):
         self._said = said
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, address],
+            [sys.executable, "-c", program, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -46,55 +72,57 @@ class Reader:
 
     def _read(self):
         for line in self._process.stdout:
-            self._said.append(line.strip())
+            self._said[line.strip()] = None
 
-    def end(self, how):
+    def end(self, how=signal.SIGKILL):
         self._process.send_signal(how)
         self._process.wait(20)
         self._thread.join(5)
         self._process.stdout.close()
 
 
+def until(condition, what):
+    """Wait for progress of other processes."""
+    end = time.monotonic() + STALL_LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def grown(said):
+    wanted = len(said) + STEP
+    return lambda: len(said) >= wanted
+
+
+@pytest.mark.timeout(60 + 10 * KILLS)
 def test_nothing_that_was_acknowledged_is_lost(disk_path):
     ports = [f"listenPort={free_port()}", f"rmq.namesrv.listenPort={free_port()}"]
     arguments = broker_arguments(disk_path, *ports, "flushDiskType=SYNC_FLUSH")
     server = Server(*arguments)
-    stored, said = [], []
-    with Producer(server.namesrv, timeout_ms=1_000) as producer:
-        producer.send(Message("T", b"first"), key="k")
-        reader = Reader(server.namesrv, said)
-        numbers = itertools.count()
-        for round_ in range(ROUNDS):
-            end = time.monotonic() + 1.5
-            killer = threading.Timer(0.7, server.kill)
-            killer.start()
-            while time.monotonic() < end and not (killer.finished.is_set() and stored):
-                send(producer, next(numbers), stored)
-            killer.join()
+    stored, said = {}, {}
+    producer = Program(stored, PRODUCE, server.namesrv, "0")
+    consumer = Program(said, CONSUME, server.namesrv)
+    for kill in range(KILLS):
+        until(grown(stored), f"messages are stored before kill {kill}")
+        until(grown(said), f"messages arrive before kill {kill}")
+        if kill % 3 == 0:
+            server.kill()
             server = Server(*arguments)
-            if round_ % 2:
-                reader.end(signal.SIGKILL)
-                reader = Reader(server.namesrv, said)
-            sent = len(stored)
-            while len(stored) < sent + 20:
-                send(producer, next(numbers), stored)
-    end = time.monotonic() + 40
-    while not set(stored) <= set(said) and time.monotonic() < end:
-        time.sleep(0.1)
-    reader.end(signal.SIGTERM)
+        elif kill % 3 == 1:
+            consumer.end()
+            consumer = Program(said, CONSUME, server.namesrv)
+        else:
+            producer.end()
+            first = str(1_000_000 * (kill + 1))
+            producer = Program(stored, PRODUCE, server.namesrv, first)
+    producer.end()
+    until(lambda: stored.keys() <= said.keys(), "all that was stored arrives")
+    consumer.end(signal.SIGTERM)
     server.stop()
-    assert set(stored) <= set(said)
-    firsts = [each for each in dict.fromkeys(said) if each in set(stored)]
-    assert firsts == sorted(firsts, key=int)
-
-
-def send(producer, number, stored):
-    try:
-        producer.send(Message("T", b"%d" % number), key="k")
-    except ClientError:
-        time.sleep(0.05)
-    else:
-        stored.append(str(number))
+    for key in "abc":
+        firsts = [each for each in said if each in stored and each[0] == key]
+        numbers = [int(each.split()[1]) for each in firsts]
+        assert numbers == sorted(numbers)
 
 
 def test_a_consumer_for_threads_goes_on_after_a_kill(disk_path):

@@ -1,5 +1,6 @@
 """Producers against a real broker, under asyncio and trio."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -179,7 +180,9 @@ def test_oneway(broker, loop):
             await producer.send_oneway(Message(topic, b"gone"))
 
     loop(scenario)
-    assert stored(broker, topic) == [b"gone"]
+    while not (found := stored(broker, topic)):
+        time.sleep(0.01)
+    assert found == [b"gone"]
 
 
 def test_a_large_body_is_compressed(broker, loop):

@@ -69,6 +69,76 @@ def test_members_come_and_go(broker, loop, ordered):
             assert firsts == sorted(firsts)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+def test_fifty_members_over_two_hundred_queues(broker, loop, ordered):
+    """Members leave all the time, half of them cancelled; others take their seats."""
+    loop.limit_s = 240
+    topic = f"crowd-{loop.name}-{ordered}"
+    broker.create_topic(topic, 200)
+    offsets = broker.node.broker.context.offsets
+    chance = random.Random(7)
+    seen: Counter[bytes] = Counter()
+    order: dict[int, list[int]] = {}
+    committed = [-1] * 200
+    left = 0
+
+    async def member():
+        nonlocal left
+        wanted, is_cancelled = chance.randrange(20, 200), chance.random() < 0.5
+        scope = anyio.CancelScope()
+
+        async def handle(message):
+            nonlocal wanted
+            seen[message.body] += 1
+            order.setdefault(message.queue.queue_id, []).append(message.queue_offset)
+            wanted -= 1
+            if wanted == 0:
+                scope.cancel() if is_cancelled else consumer.stop()
+            await anyio.sleep(0.001)
+
+        async with (
+            Client(broker.name_server) as client,
+            Consumer(client, topic, topic, start="first", ordered=ordered) as consumer,
+        ):
+            with scope:
+                await consumer.run(handle, concurrency=4)
+        left += 1
+
+    async def seat():
+        while True:
+            await member()
+
+    async def send_all():
+        async with Producer(broker.name_server) as producer:
+            queues = (await producer.client.route(topic)).writable
+            for start in range(50):
+                for queue in queues:
+                    body = b"%d %d" % (queue.queue_id, start)
+                    await producer.send(Message(topic, body), queue=queue)
+
+    async def scenario():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send_all)
+            for _ in range(50):
+                tasks.start_soon(seat)
+            while len(seen) < 200 * 50:
+                await anyio.sleep(0.05)
+                for number, before in enumerate(committed):
+                    now = offsets.query(topic, topic, number)
+                    assert now >= before or not ordered
+                    committed[number] = now
+            tasks.cancel_scope.cancel()
+
+    loop(scenario)
+    assert left > 50
+    if ordered:
+        for places in order.values():
+            firsts = list(dict.fromkeys(places))
+            assert firsts == sorted(firsts)
+
+
 def test_a_member_that_is_cancelled_while_it_joins_leaves_no_locks(broker, loop):
     topic = f"left-{loop.name}"
     broker.create_topic(topic, QUEUES)

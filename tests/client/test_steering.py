@@ -89,6 +89,7 @@ def test_a_tool_sets_the_offset_back(broker, loop, topic):
         header = ResetOffsetRequestHeader(
             group=it.group, topic=topic, timestamp=0, is_force=True
         )
+        await it.commit()
         answer = await ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         assert answer.code == 0, answer.remark
         while len(seen) < 10:  # noqa: ASYNC110 - a test

@@ -27,10 +27,12 @@ STOP_TIMEOUT_S = 60
 
 
 @contextmanager
-def java_server(home, main_class, settings):
+def java_server(home, main_class, settings, servers=None):
     """A server of Java's with this configuration; stopped by SIGTERM at the end."""
-    servers = prepared(JavaServers())
-    home.mkdir(parents=True, exist_ok=True)
+    servers = prepared(servers or JavaServers())
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    for name in servers.files_of_home:
+        (home / "conf" / name).write_text("<configuration/>")
     config = home / "server.conf"
     config.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
     with (home / "output").open("wb") as output:

@@ -175,15 +175,19 @@ class OldJava(Java):
 class JavaServers:
     """Java's own broker and name server."""
 
+    version = "5.5.0"
+    files_of_home: tuple[str, ...] = ()
+
     def __init__(self) -> None:
-        self._libraries = cache_folder() / "java-servers-5.5.0"
+        self.name = f"Java {self.version}"
+        self._libraries = cache_folder() / f"java-servers-{self.version}"
 
     @staticmethod
     def missing() -> str | None:
         return absent("java", "mvn")
 
     def prepare(self) -> None:
-        download_jars(self._libraries, "5.5.0", "broker", "namesrv")
+        download_jars(self._libraries, self.version, "broker", "namesrv")
 
     def command(
         self, home: Path, main_class: str, config: Path, heap_mib: int = 512
@@ -193,6 +197,13 @@ class JavaServers:
             f"-Drocketmq.home.dir={home}", "-cp", f"{self._libraries}/*",
             f"org.apache.rocketmq.{main_class}", "-c", str(config),
         ]  # fmt: skip
+
+
+class OldJavaServers(JavaServers):
+    """The last servers of the 4.x line that are published; those of 4.9.8 are not."""
+
+    version = "4.9.7"
+    files_of_home = ("logback_namesrv.xml", "logback_broker.xml")
 
 
 class JavaExamples:
