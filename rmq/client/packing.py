@@ -97,11 +97,12 @@ class Packer:
         )
 
     def join(self, messages: Sequence[Packed]) -> Packed:
-        """Pack messages of one topic as a batch."""
+        """Pack messages of one topic as a batch.
+
+        The batch has no id of its own: brokers of 4.9 would give it to all of them.
+        """
         first = messages[0]
-        text = f"{names.UNIQ_KEY}\x01{self._keys.next()}\x02"
-        if not first.wait_stored:
-            text += f"{names.WAIT}\x01false\x02"
+        text = f"{names.WAIT}\x01{'true' if first.wait_stored else 'false'}\x02"
         return Packed(
             first.topic,
             [str(each.msg_ids) for each in messages],
