@@ -23,8 +23,11 @@ class Dispatched(NamedTuple):
 class QueueDispatcher:
     """The known queues, by the names of their topics."""
 
-    def __new__(cls, log: LogTail | None = None) -> Self:
-        """List queues as touched in `log`, if there are readers already."""
+    def __new__(cls, log: LogTail | None = None, mark: bytes = b"") -> Self:
+        """List queues as touched in `log`, if there are readers already.
+
+        Records with `mark` in their properties are left to Python.
+        """
 
     def add(self, queue: QueueTail) -> None:
         """Dispatch to this queue from now on."""

@@ -30,6 +30,9 @@ from typing import NamedTuple
 
 from rmq._fastpath.decode import RecordStatus as Status
 
+cdef extern from "string.h":
+    void *memmem(const void *, size_t, const void *, size_t) nogil
+
 cdef enum:
     QUEUE_LIMIT = 4096          # queues with higher numbers are left to Python
     INNER_BATCH = 0x80
@@ -69,10 +72,15 @@ cdef class QueueDispatcher:
     cdef dict topics
     cdef _Topic last                # of the record before
     cdef LogTail log                # where queues with new entries are listed
+    cdef bytes mark                 # in the properties of records that are left
 
-    def __cinit__(self, LogTail log=None):
-        """List queues as touched in `log`, if there are readers already."""
+    def __cinit__(self, LogTail log=None, bytes mark=b""):
+        """List queues as touched in `log`, if there are readers already.
+
+        Records with `mark` in their properties are left to Python.
+        """
         self.topics = {}
+        self.mark = mark
         self.log = log
 
     cdef _Topic topic(self, bytes name):
@@ -116,7 +124,10 @@ cdef class QueueDispatcher:
             or kind == RecordFlag.TRANSACTION_ROLLBACK
         ):
             return PASSED
-        if parts.sys_flag & INNER_BATCH:
+        if parts.sys_flag & INNER_BATCH or self.mark and memmem(
+            p + parts.properties_at, parts.properties_size,
+            <const char *>self.mark, len(self.mark),
+        ) != NULL:
             return LEFT
         topic = self.find(p + parts.topic_at, parts.topic_size)
         if topic is None:

@@ -66,10 +66,8 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     Its tables are loaded; plugins are not set up yet.
     """
     folder = store.directory.config
-    topics = TopicTable(folder, clock, config)
-    groups = GroupTable(folder, clock, config)
+    topics, groups, offsets = _make_tables(config, store, clock)
     filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
-    offsets = OffsetTable(folder, clock, config.consumer_offset_update_version_step)
     _load(store, topics, offsets, groups, filters, audit)
     role = Role(config, store.config)
     names = NameServers(config, role, topics, client, credentials)
@@ -106,6 +104,19 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     )
     _follow_master(context)
     return _connected(server, context)
+
+
+def _make_tables(
+    config: BrokerConfig, store: MessageStore, clock: Clock
+) -> tuple[TopicTable, GroupTable, OffsetTable]:
+    """Return the tables that know of light message queues."""
+    folder, has_lmq = store.directory.config, store.config.lmq_enabled
+    step = config.consumer_offset_update_version_step
+    return (
+        TopicTable(folder, clock, config, has_lmq=has_lmq),
+        GroupTable(folder, clock, config, has_lmq=has_lmq),
+        OffsetTable(folder, clock, step, has_lmq=has_lmq),
+    )
 
 
 def _load(

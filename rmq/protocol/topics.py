@@ -33,6 +33,7 @@ CLOUD_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
 REPLY_TOPIC_POSTFIX: Final = "_REPLY_TOPIC"
 
 MAX_TOPIC_LENGTH: Final = 127
@@ -90,6 +91,15 @@ def validate_topic(name: str | None) -> None:
         )
 
 
+def is_topic(name: str) -> bool:
+    """Whether `validate_topic` accepts the name."""
+    try:
+        validate_topic(name)
+    except RequestRejected:
+        return False
+    return True
+
+
 def validate_group(name: str | None) -> None:
     """Refuse a name that cannot be a group, with Java's remark."""
     if name is None or not name.strip():
@@ -139,6 +149,16 @@ def is_sendable(name: str) -> bool:
     if not name.startswith(SYSTEM_TOPIC_PREFIX):
         return name not in NOT_SENDABLE
     return name.startswith(CLOUD_TRACE_PREFIX)
+
+
+def is_lmq(name: str) -> bool:
+    """Whether the topic, or group, is a light message queue or belongs to one."""
+    return name.startswith(LMQ_PREFIX)
+
+
+def may_dispatch(topic: str) -> bool:
+    """Whether messages of the topic may have entries in light message queues, too."""
+    return not is_internal_topic(topic) and not is_lmq(topic)
 
 
 def is_retry_topic(name: str) -> bool:

@@ -1,3 +1,4 @@
+# tidy: long — one field for each key
 """StoreConfig: every key of the store, with Java's names and defaults."""
 
 import enum
@@ -74,6 +75,24 @@ class StoreConfig(Configuration):
         low=200,
         high=(1 << 31) - 1,
         doc="bytes of a consume-queue file, rounded up to whole entries of 20 bytes",
+    )
+    lmq_enabled: bool = option(
+        False,
+        key="enableLmq",
+        doc="whether topics and groups that begin with %LMQ% exist without being made",
+    )
+    multi_dispatch_enabled: bool = option(
+        False,
+        key="enableMultiDispatch",
+        doc="with enableLmq: whether a message with INNER_MULTI_DISPATCH gets entries "
+        "in the light message queues that it names",
+    )
+    max_lmq_count: int = option(
+        20_000,
+        key="maxLmqConsumeQueueNum",
+        low=0,
+        high=1_000_000,
+        doc="light message queues that messages may make",
     )
     batch_queue_file_size: int = option(
         13_800_000,
@@ -428,6 +447,11 @@ class StoreConfig(Configuration):
         object.__setattr__(self, "batch_queue_file_size", rounded)
         self.delay_table()
         self.delete_hour_set()
+
+    @property
+    def dispatches_lmq(self) -> bool:
+        """Whether messages may have entries in light message queues."""
+        return self.lmq_enabled and self.multi_dispatch_enabled
 
     @property
     def is_sync_flush(self) -> bool:

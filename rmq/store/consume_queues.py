@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from rmq._fastpath import TailSet
-from rmq.errors import RequestRejected
 from rmq.files import sync_directory
-from rmq.protocol.topics import validate_topic
+from rmq.protocol.topics import is_lmq, is_topic, validate_topic
 from rmq.store.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
 from rmq.store.consume_queue import ENTRY_SIZE, NO_OFFSET, ConsumeQueue
 from rmq.store.descriptors import DescriptorReserve
@@ -51,11 +50,18 @@ class ConsumeQueues:
         reserve: DescriptorReserve,
         *,
         batch_file_size: int = BATCH_ENTRY_SIZE,
+        dispatches_lmq: bool = False,
         store_ms_at: Callable[[int], int] | None = None,
     ) -> None:
         """`store_ms_at` reads the store time of a record: see `make_batch`."""
         self.files = QueueFiles(file_size, reserve)
         self.tails = TailSet()
+        self.dispatches_lmq = dispatches_lmq
+        """Whether records may have entries in light message queues, too."""
+
+        self.lmq_count = 0
+        """Light message queues, see `multi_dispatch.py`."""
+
         self.batch_topics: set[str] = set()
         """Topics whose queues are of type BatchCQ."""
 
@@ -96,13 +102,13 @@ class ConsumeQueues:
         self.batch_topics.update(folder.name for folder in batches)
         for folder in batches + _folders(self._folder):
             topic = folder.name
-            is_topic = _is_topic(topic) and (
+            is_named = is_topic(topic) and (
                 topic not in self.batch_topics or folder.parent == self._batch_folder
             )
             with os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     queue_id = _queue_id(entry.name)
-                    if not is_topic or queue_id is None or not entry.is_dir():
+                    if not is_named or queue_id is None or not entry.is_dir():
                         foreign.append(folder / entry.name)
                         continue
                     queue = self.get_or_create(topic, queue_id)
@@ -129,6 +135,7 @@ class ConsumeQueues:
                 queue = ConsumeQueue(topic, queue_id, folder, self.files, self.tails)
             self._topics.setdefault(topic, {})[queue_id] = queue
             self._count += 1
+            self.lmq_count += is_lmq(topic)
         return queue
 
     def _new_batch(self, topic: str, queue_id: int) -> BatchQueue:
@@ -173,6 +180,7 @@ class ConsumeQueues:
         self.remove_deleted({topic}, {self._folder})
         self._topics[topic] = {batch.queue_id: batch for batch in batches}
         self._count += len(batches)
+        self.lmq_count += len(batches) if is_lmq(topic) else 0
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """Return the queues of a topic."""
@@ -195,6 +203,7 @@ class ConsumeQueues:
         if queues:
             del self._topics[topic]
             self._count -= len(queues)
+            self.lmq_count -= len(queues) if is_lmq(topic) else 0
             self._deleted.add(topic)
         return len(queues)
 
@@ -309,14 +318,6 @@ def _by_form(group: list[ConsumeQueue]) -> list[list[ConsumeQueue]]:
     """Part queues by the form of their files."""
     plain = [queue for queue in group if not queue.is_batch]
     return [part for part in (plain, [q for q in group if q.is_batch]) if part]
-
-
-def _is_topic(name: str) -> bool:
-    try:
-        validate_topic(name)
-    except RequestRejected:
-        return False
-    return True
 
 
 def _find_used(group: list[ConsumeQueue], start: int, firsts: list[int]) -> None:

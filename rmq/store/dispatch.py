@@ -17,10 +17,17 @@ from rmq._fastpath import (
 )
 from rmq.errors import RequestRejected
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
+from rmq.protocol.topics import may_dispatch
 from rmq.store.batch_queue import BatchQueue, inner_count
 from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.multi_dispatch import (
+    LMQ_QUEUE_ID,
+    MARK,
+    MAX_FILLERS,
+    stored_targets,
+)
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 
@@ -65,11 +72,12 @@ class LogDispatch:
         self._deleted = deleted
         self._note = note
         self._readers_of = log if has_readers else None
-        self._compiled = QueueDispatcher(self._readers_of)
+        self._mark = MARK if queues.dispatches_lmq else b""
+        self._compiled = QueueDispatcher(self._readers_of, self._mark)
 
     def learn(self) -> None:
         """Learn anew which queues are plain, and which records have no entry."""
-        self._compiled = QueueDispatcher(self._readers_of)
+        self._compiled = QueueDispatcher(self._readers_of, self._mark)
         for topic, end in self._deleted().items():
             self._compiled.skip(topic.encode(), end)
         for queue in self._queues:
@@ -86,10 +94,42 @@ class LogDispatch:
         return self._compiled.run(file, position, end, check_crc=check_crc)
 
     def place(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
-        """Add a record's entry; return what became of it, and its queue if it has one.
+        """Add a record's entries; return what became of it, and its queue if any.
 
         After OVER_AGAIN and GAP nothing is changed.
         """
+        placed, queue = self._place(record)
+        is_done = placed in (Placed.ADDED, Placed.PASSED)
+        is_plain = is_done and queue is not None and not queue.is_batch
+        if self._mark and is_plain and self._place_further(record):
+            placed = Placed.ADDED
+        return placed, queue
+
+    def _place_further(self, record: WalkedRecord) -> bool:
+        """Add the entries of light message queues; return whether any was missing."""
+        if not may_dispatch(record.topic.decode()):
+            return False
+        has_added = False
+        for topic, offset in stored_targets(record.properties):
+            if record.physical_offset < self._deleted().get(topic, 0):
+                continue
+            queue = self._queues.get_or_create(topic, LMQ_QUEUE_ID)
+            self._know(queue)
+            missing = offset - queue.next_offset
+            if record.physical_offset + record.size <= queue.end_physical:
+                continue
+            if not 0 <= missing <= MAX_FILLERS:
+                self._note(f"{topic}: the log has other entries than its files")
+                continue
+            if missing:
+                queue.fill_to(offset)
+            queue.publish(record.physical_offset, record.size, record.tags_code)
+            if self._readers_of is not None:
+                self._readers_of.mark_touched(queue)
+            has_added = True
+        return has_added
+
+    def _place(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
         flags = record.sys_flag
         if flags & TRANSACTION_MASK in NOT_QUEUED:
             return Placed.PASSED, None

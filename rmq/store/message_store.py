@@ -17,7 +17,7 @@ import msgspec
 from rmq._fastpath import RecordEncoder, TailRing
 from rmq.clock import Clock
 from rmq.errors import DiskFull, LogFailed, StoreError
-from rmq.protocol.topics import is_system_topic
+from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.aside import Aside
 from rmq.store.checkpoint import Checkpoint
@@ -72,6 +72,7 @@ class MessageStore:
             config.queue_file_size,
             self.reserve,
             batch_file_size=config.batch_queue_file_size,
+            dispatches_lmq=config.dispatches_lmq,
             store_ms_at=log.store_ms_at,
         )
         self._counters = counters = StoreCounters()
@@ -270,6 +271,7 @@ class MessageStore:
             if topic not in retained
             and not is_system_topic(topic)
             and topic not in self.unserved
+            and not is_lmq(topic)
         }
 
     # -- flush

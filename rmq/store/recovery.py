@@ -22,6 +22,7 @@ from rmq._fastpath import (
     walk_log,
 )
 from rmq.files import sync_directory
+from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
@@ -209,11 +210,10 @@ class Recovery:
         if file is None or position + RecordLayout.SYS_FLAG_AT > file.size:
             return False
         record = RecordView(file.read(position, RecordLayout.SYS_FLAG_AT))
-        return (
-            record.size == size
-            and record.queue_id == queue.queue_id
-            and record.queue_offset == queue_offset
-            and record.physical_offset == offset
+        is_there = record.size == size and record.physical_offset == offset
+        return is_there and (
+            is_lmq(queue.topic)  # its records have places of other queues
+            or (record.queue_id, record.queue_offset) == (queue.queue_id, queue_offset)
         )
 
     def _undeleted(self) -> set[str]:

@@ -8,18 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rmq._fastpath import QueueTail, record_size
 from rmq.clock import Clock
-from rmq.errors import DiskBusy, DiskFull, StoreError
+from rmq.errors import DiskBusy, DiskFull, RequestRejected, StoreError
 from rmq.offsets import PhysicalOffset
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.message import Message
-from rmq.protocol.properties import DELAY, INNER_BASE
+from rmq.protocol.properties import (
+    DELAY,
+    INNER_BASE,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    WAIT,
+)
+from rmq.protocol.topics import may_dispatch
 from rmq.store.batch_queue import BatchQueue, inner_count
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.durability import Durability, RefusalKind
+from rmq.store.multi_dispatch import LMQ_QUEUE_ID, MARK, parse_targets
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 from rmq.store.stats import StoreCounters
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
@@ -60,6 +68,7 @@ class StoreWriter:
         self._counters = counters
         self._durability = durability
         self._store_host_size = len(log.encoder.store_host)
+        self._has_lmq = config.dispatches_lmq
 
     def put(self, message: Message) -> PutResult:
         """Append one message; expected failures are statuses."""
@@ -75,6 +84,12 @@ class StoreWriter:
             return self._put_alone(queue, message)
         if message.sys_flag & INNER_BATCH:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        further: list[ConsumeQueue] = []
+        if self._has_lmq and INNER_MULTI_DISPATCH in message.properties:
+            found = self._address(message)
+            if isinstance(found, PutStatus):
+                return PutResult(found)
+            further, properties = found, message.stored_properties()
         store_ms = self._clock.now_ms()
         record = (
             queue,
@@ -103,7 +118,46 @@ class StoreWriter:
         except OSError as error:
             return PutResult(self._write_failed(error))
         assert where is not None, "there is no room where some was made"
+        if further:
+            self._dispatch(queue, where[0], further)
         return PutResult(_PUT_OK, *where, store_ms)
+
+    def _address(self, message: Message) -> list[ConsumeQueue] | PutStatus:
+        """Return the light message queues of a message, which gets its offsets there.
+
+        A status says why they cannot take it.
+        """
+        if not may_dispatch(message.topic):
+            return []
+        try:
+            names = parse_targets(message.properties[INNER_MULTI_DISPATCH])
+        except RequestRejected:
+            return PutStatus.MESSAGE_ILLEGAL
+        known = [self._queues.get(name, LMQ_QUEUE_ID) for name in names]
+        new_count = known.count(None)
+        room = self._config.max_lmq_count - self._queues.lmq_count
+        if new_count and new_count > room:
+            return PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+        ends = [0 if queue is None else queue.next_offset for queue in known]
+        message.set_property(INNER_MULTI_QUEUE_OFFSET, ",".join(map(str, ends)))
+        message.remove_property(WAIT)
+        properties = message.stored_properties().encode()
+        refused = self._refuse(len(message.body), len(properties))
+        if refused is not None:
+            return refused
+        queues = [self._queues.get_or_create(name, LMQ_QUEUE_ID) for name in names]
+        for queue in queues:
+            queue.reserve(1)
+        return queues
+
+    def _dispatch(
+        self, queue: ConsumeQueue, offset: int, further: list[ConsumeQueue]
+    ) -> None:
+        """Give a record that its queue has the same entry in further queues."""
+        entry = queue.entry(offset)
+        for each in further:
+            each.publish(*entry)
+            self._log.mark_touched(each)
 
     def _make_room(
         self, queue: ConsumeQueue, message: Message, properties_size: int
@@ -151,6 +205,8 @@ class StoreWriter:
         parts = [
             (item.body, item.properties_text.encode(), item.flag) for item in items
         ]
+        if self._has_lmq and any(MARK in properties for _, properties, _ in parts):
+            return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         for body, properties, _ in parts:
             refused = self._refuse(len(body), len(properties))
             if refused is not None:

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmq._fastpath import MappedFile, topic_hash
+from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.consume_queue import FILLER_SIZE
 from rmq.store.tags import SCHEDULE_TOPIC
 from rmq.tools.index_view import IndexCheck, view_index
+from rmq.tools.lmq_check import LmqCheck
 from rmq.tools.queue_view import BATCH_ENTRY, QueueView, view_queue
 from rmq.tools.store_files import QueueFolder, StoreFiles
 from rmq.tools.survey import Block, Column, Damage, Survey, is_queued, topic_at
@@ -101,6 +103,8 @@ class Verification:
             topic_hash(folder.topic.encode())
             for folder in store.queues(store.batch_queue)
         ]
+        self._lmq = LmqCheck([q for q in store.queues() if is_lmq(q.topic)])
+        self._lmq_topics = [topic_hash(q.topic.encode()) for q in self._lmq.folders]
         self.verdict = Verdict()
 
     def run(self) -> Verdict:
@@ -123,6 +127,7 @@ class Verification:
             for check in self._queues.values():
                 self._finish_queue(check)
             self._check_batch_queues()
+            self._finish_lmq()
             for index in indexes:
                 self._finish_index(index)
         self._name_unknown()
@@ -148,6 +153,8 @@ class Verification:
             checkpoint = Checkpoint.load(self._store.checkpoint)
             self._durable_offset = checkpoint.logics_physical_offset
         for folder in self._store.queues():
+            if is_lmq(folder.topic):
+                continue
             view = view_queue(folder.path)
             topic = folder.topic.encode()
             self._queues[topic_hash(topic), folder.queue_id] = _QueueCheck(
@@ -161,8 +168,10 @@ class Verification:
     def _check_block(self, file: MappedFile, block: Block) -> None:
         """Compare the records of a block with the entries that they should have."""
         assert len(block), file.path
+        self._lmq.match(block)
         of_batch_queues = np.isin(block[:, Column.TOPIC], self._batch_topics)
         queued = is_queued(block) & ~of_batch_queues
+        queued &= ~np.isin(block[:, Column.TOPIC], self._lmq_topics)
         rows = block[queued]
         others = block[~queued]
         if len(others):
@@ -279,6 +288,18 @@ class Verification:
             if damages:
                 self.verdict.damaged_queues.add(folder.path)
             self._add(damages)
+
+    def _finish_lmq(self) -> None:
+        """Report entries of light message queues that point to no record."""
+        verdict, check = self.verdict, self._lmq
+        verdict.entry_count += sum(len(view.entries) for view in check.views)
+        end = verdict.end_offset if self._is_live else None
+        for number, entry, offset, size in check.unclaimed(verdict.start_offset, end):
+            view = check.views[number]
+            path, at = view.where(view.first + entry)
+            reason = f"no record of {size} bytes at {offset} of the log"
+            self._add([Damage(str(path), at, reason)])
+            verdict.damaged_queues.add(check.folders[number].path)
 
     def _name_unknown(self) -> None:
         for name in sorted(self._unknown.values()):

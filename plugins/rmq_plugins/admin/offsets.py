@@ -8,7 +8,10 @@ from typing import Final
 from rmq.errors import RequestRejected
 from rmq.plugin import Boundary, BrokerContext, Connection
 from rmq.protocol import fastjson
-from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
+from rmq.protocol.bodies.queues import (
+    ConsumerOffsetSerializeWrapper,
+    LmqOffsetSerializeWrapper,
+)
 from rmq.protocol.bodies.statistics import QueryCorrectionOffsetBody
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -80,7 +83,10 @@ class OffsetHandler:
 
     async def of_consumers(self, request: Command, connection: Connection) -> Command:
         """Answer the table of committed offsets."""
-        body = ConsumerOffsetSerializeWrapper(
+        wrapper = ConsumerOffsetSerializeWrapper
+        if self._offsets.has_lmq:
+            wrapper = LmqOffsetSerializeWrapper
+        body = wrapper(
             data_version=self._offsets.data_version,
             group_topic_map=self._offsets.topics_by_group(),
         )

@@ -213,7 +213,8 @@ class Deliveries:
     def _learn(self, topic: str, queue_id: str) -> None:
         """Let compiled code copy the next messages for a queue without decoding."""
         queue = self._store.queues.get(topic, int(queue_id))
-        if queue is None or queue.is_batch or topic == SCHEDULE_TOPIC:
+        has_more = self._store.config.dispatches_lmq
+        if queue is None or queue.is_batch or has_more or topic == SCHEDULE_TOPIC:
             return
         if len(self._targets) == MAX_TARGETS:
             self._targets.clear()

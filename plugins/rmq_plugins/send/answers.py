@@ -44,6 +44,10 @@ class SendAnswers:
                 ResponseCode.SYSTEM_ERROR,
                 "create mapped file failed, server is busy or broken.",
             ),
+            PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+                ResponseCode.LMQ_QUOTA_EXCEEDED,
+                "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded.",
+            ),
             PutStatus.OS_PAGE_CACHE_BUSY: (
                 ResponseCode.SYSTEM_BUSY,
                 "[PC_SYNCHRONIZED]broker busy, start flow control for a while: the "

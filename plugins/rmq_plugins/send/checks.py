@@ -27,6 +27,7 @@ from rmq.protocol.properties import DELAY, RETRY_TOPIC, TRAN_MSG
 from rmq.protocol.topics import (
     RETRY_PREFIX,
     dlq_topic,
+    is_lmq,
     is_sendable,
     validate_topic,
 )
@@ -55,6 +56,8 @@ class SendChecks:
         config = broker.config
         self._name = config.broker_ip1 or broker.address
         self._config = config
+        self._queues = broker.store.queues
+        self._most_lmq = broker.store_config.max_lmq_count
         self._accept_from_ms = config.start_accept_send_request_time_stamp
 
     def topic(
@@ -91,9 +94,20 @@ class SendChecks:
             )
         if config is None:
             config = self._create(header, connection)
+        elif is_lmq(name):
+            self._check_lmq(name)
         if header.queue_id >= config.write_queue_nums:
             _check_queue_id(header.queue_id, config, connection)
         return config
+
+    def _check_lmq(self, name: str) -> None:
+        """Refuse to make one light message queue too many."""
+        queues, most = self._queues, self._most_lmq
+        if queues.lmq_count >= most and queues.get(name, 0) is None:
+            raise RequestRejected(
+                ResponseCode.LMQ_QUOTA_EXCEEDED,
+                "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded.",
+            )
 
     def queue_id(self, wanted: int, config: TopicConfig) -> int:
         """Return the queue to write; for a negative id the broker chooses."""

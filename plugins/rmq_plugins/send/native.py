@@ -65,6 +65,7 @@ class NativeSends:
         if (
             queue is None
             or queue.is_batch
+            or self._store.config.dispatches_lmq
             or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)
             or is_dlq_topic(name)

@@ -15,7 +15,7 @@ from rmq.json_table import JsonTable
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq.protocol.encoded_members import LargeObject
 from rmq.protocol.flags import PERM_READ
-from rmq.protocol.topics import validate_group
+from rmq.protocol.topics import is_lmq, validate_group
 
 _READ_BIT = 1 << (PERM_READ.bit_length() - 1)
 MAX_GROUPS = 100_000
@@ -37,7 +37,16 @@ SYSTEM_GROUPS = (
 class GroupTable(JsonTable):
     """Known in Java as `SubscriptionGroupManager`."""
 
-    def __init__(self, folder: Path, clock: Clock, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        has_lmq: bool = False,
+    ) -> None:
+        """With `has_lmq` every group of light message queues is there, but not kept."""
+        self._has_lmq = has_lmq
         super().__init__(folder / "subscriptionGroup.json", clock)
         self._config = config
         self._groups: dict[str, SubscriptionGroupConfig] = {}
@@ -79,7 +88,13 @@ class GroupTable(JsonTable):
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """Return the group if it exists."""
-        return self._groups.get(name)
+        return self._groups.get(name) or self._lmq(name)
+
+    def _lmq(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return a group of light message queues."""
+        if not self._has_lmq or not is_lmq(name):
+            return None
+        return SubscriptionGroupConfig(group_name=name)
 
     def find(self, name: str, client: str = "") -> SubscriptionGroupConfig | None:
         """Return the group, and create it first if that is allowed.
@@ -87,7 +102,7 @@ class GroupTable(JsonTable):
         RequestRejected if there are too many groups, or too many that the client's host
         created; `client` is its address, empty for this broker and its tools.
         """
-        group = self._groups.get(name)
+        group = self._groups.get(name) or self._lmq(name)
         if group is not None:
             return group
         if not self._config.auto_create_subscription_group and not name.startswith(
@@ -109,7 +124,7 @@ class GroupTable(JsonTable):
         name = group.group_name
         validate_group(name)
         assert name is not None
-        if self._groups.get(name) == group:
+        if self._groups.get(name) == group or (self._has_lmq and is_lmq(name)):
             return False
         if name not in self._groups:
             self._quota.enter(name)

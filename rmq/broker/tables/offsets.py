@@ -1,7 +1,8 @@
 """OffsetTable: how far each group has come in each queue.
 
-File: `config/consumerOffset.json`, saved every few seconds: after a crash, consumers
-read the messages of the last seconds again.  Entries of unknown groups and topics stay:
+File: `config/consumerOffset.json`, with `enableLmq` `config/lmqConsumerOffset.json`,
+saved every few seconds: after a crash, consumers read the messages of the last seconds
+again.  Entries of unknown groups and topics stay:
 other parts of a Java store keep their progress here.
 """
 
@@ -17,12 +18,16 @@ from rmq.broker.commits_here import CommitsHere
 from rmq.broker.quota import NamedQuota, Quota, host_of
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
+from rmq.files import replace_file
 from rmq.json_table import JsonTable
 from rmq.native import CommitTable
-from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
+from rmq.protocol.bodies.queues import LmqOffsetSerializeWrapper
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject
 from rmq.protocol.headers import I32, I64
+from rmq.protocol.topics import is_lmq
 
+FILE = "consumerOffset.json"
+LMQ_FILE = "lmqConsumerOffset.json"
 SEPARATOR = "@"
 MAX_ENTRIES = 1_000_000
 """Pairs of topic and group; a commit can add one."""
@@ -36,15 +41,25 @@ _ADVICE = "delete groups or topics that nobody uses any more"
 class OffsetTable(JsonTable):
     """Known in Java as `ConsumerOffsetManager`."""
 
-    def __init__(self, folder: Path, clock: Clock, version_step: int) -> None:
-        super().__init__(folder / "consumerOffset.json", clock)
+    def __init__(
+        self, folder: Path, clock: Clock, version_step: int, *, has_lmq: bool = False
+    ) -> None:
+        """With `has_lmq` the file is another one, as with Java, and groups of light
+        message queues have one offset in each topic.
+        """
+        super().__init__(folder / (LMQ_FILE if has_lmq else FILE), clock)
+        self.has_lmq = has_lmq
+        self._plain_path = folder / FILE
         self._offsets: dict[str, dict[int, int]] = {}
         self._topics_of: dict[str, dict[str, None]] = {}
         self._groups_of: dict[str, list[str]] = {}
         self._texts: LargeObject[dict[int, int]] = LargeObject(
             _encode_for_file, _encode
         )
+        self._lmq_texts: LargeObject[dict[int, int]] = LargeObject(_only, _only)
         self._large = {"offsetTable": self._texts}
+        if has_lmq:
+            self._large["lmqOffsetTable"] = self._lmq_texts
         self._resets: dict[tuple[str, str, int], int] = {}
         self.on_reset: list[Callable[[str], None]] = []
         self.popped: Callable[[str, str, int], int] | None = None
@@ -61,18 +76,37 @@ class OffsetTable(JsonTable):
         )
         self._queue_quota = Quota(MAX_OFFSETS, "queues with offsets of groups", _ADVICE)
 
+    def load(self) -> None:
+        """Read the file; the first time with light message queues the usual one."""
+        if self.has_lmq and not self._path.exists() and self._plain_path.exists():
+            replace_file(self._path, self._plain_path.read_bytes())
+        super().load()
+
+    def _texts_of(self, key: str) -> LargeObject[dict[int, int]]:
+        """Return the table that has the text of a pair."""
+        is_one = self.has_lmq and is_lmq(key.partition(SEPARATOR)[2])
+        return self._lmq_texts if is_one else self._texts
+
+    def _queue_of(self, group: str, queue_id: int) -> int:
+        """Return the queue under which an offset is kept."""
+        return 0 if self.has_lmq and is_lmq(group) else queue_id
+
     def _read(self, value: dict[str, Any]) -> None:
         try:
             table = msgspec.convert(
                 value.get("offsetTable") or {}, _OffsetsByKey, strict=False
             )
+            only = msgspec.convert(
+                value.get("lmqOffsetTable") or {}, dict[str, I64], strict=False
+            )
             version = value.get("dataVersion") or {}
             self.data_version = type(self.data_version).from_value(version)
         except msgspec.ValidationError as error:
             raise RequestRejected(1, f"offsetTable: {error}") from error
+        table |= {key: {0: offset} for key, offset in only.items()}
         for key, queues in table.items():
             self._add(key, queues)
-            self._texts.put(key, queues)
+            self._texts_of(key).put(key, queues)
         self._quota.add("", len(table))
         self._queue_quota.add("", sum(map(len, table.values())))
 
@@ -84,13 +118,15 @@ class OffsetTable(JsonTable):
         self._groups_of.setdefault(topic, []).append(group)
 
     def _content(self) -> dict[str, object]:
-        return {"dataVersion": self.data_version, "offsetTable": {}}
+        empty: dict[str, object] = {name: {} for name in self._large}
+        return {"dataVersion": self.data_version, **empty}
 
     def commit(
         self, client: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
         """Set an offset, which may be lower than before; `client` is for the log."""
         key = f"{topic}{SEPARATOR}{group}"
+        queue_id = self._queue_of(group, queue_id)
         self._set(client, key, queue_id, offset)
         if self.commits_here is not None:
             self.commits_here.note(key, queue_id, offset)
@@ -100,7 +136,7 @@ class OffsetTable(JsonTable):
         if queues is None or queue_id not in queues:
             queues = self._make_room(key, host_of(client))
         queues[queue_id] = offset
-        self._texts.put(key, queues)
+        self._texts_of(key).put(key, queues)
         self.changed.set()
         self._commits += 1
         if self._commits % self._version_step == 0:
@@ -149,7 +185,9 @@ class OffsetTable(JsonTable):
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset, -1 if there is none."""
         queues = self._offsets.get(f"{topic}{SEPARATOR}{group}")
-        return -1 if queues is None else queues.get(queue_id, -1)
+        if queues is None:
+            return -1
+        return queues.get(self._queue_of(group, queue_id), -1)
 
     def reached(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset from which on a group lags behind, -1 if there is none.
@@ -199,10 +237,10 @@ class OffsetTable(JsonTable):
         An offset that was committed here, and is larger, stays: consumers came here
         while the master was away.  What the master lacks stays, too, as in Java.
         """
-        document = ConsumerOffsetSerializeWrapper.decode(body)
+        document = LmqOffsetSerializeWrapper.decode(body)
         here = self.commits_here
         has_changed = False
-        for key, queues in document.offset_table.items():
+        for key, queues in document.all_offsets().items():
             ours = self._offsets.get(key, {})
             for queue_id, offset in queues.items():
                 if here is not None and here.drop_up_to(key, queue_id, offset):
@@ -231,7 +269,7 @@ class OffsetTable(JsonTable):
             }
             if beyond:
                 queues |= beyond
-                self._texts.put(key, queues)
+                self._texts_of(key).put(key, queues)
                 if self.commits_here is not None:
                     self.commits_here.forget([key])
                 count += len(beyond)
@@ -284,7 +322,7 @@ class OffsetTable(JsonTable):
             self._groups_of[topic].remove(group)
             if not self._groups_of[topic]:
                 del self._groups_of[topic]
-            self._texts.remove(key)
+            self._texts_of(key).remove(key)
         if pairs:
             self.touch()
 
@@ -292,6 +330,11 @@ class OffsetTable(JsonTable):
 _OffsetsByKey = dict[str, dict[I32, I64]]
 
 _write_object = msgspec.json.Encoder().encode
+
+
+def _only(queues: dict[int, int]) -> bytes:
+    """Encode the one offset of a group of light message queues."""
+    return b"%d" % queues.get(0, max(queues.values()))
 
 
 def _encode(queues: dict[int, int]) -> bytes:

@@ -31,16 +31,25 @@ ChangeListener = Callable[[str, TopicConfig | None], None]
 class TopicTable(JsonTable):
     """Known in Java as `TopicConfigManager`."""
 
-    def __init__(self, folder: Path, clock: Clock, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        has_lmq: bool = False,
+    ) -> None:
+        """With `has_lmq` every light message queue is there, though in no file."""
         super().__init__(folder / "topics.json", clock)
         self._config = config
+        self._has_lmq = has_lmq
         self._topics: Final[dict[str, TopicConfig]] = {}
         self._texts: LargeObject[TopicConfig] = LargeObject()
         self._large = {"topicConfigTable": self._texts}
         self._quota = NamedQuota(MAX_TOPICS, "topics", "delete some first", clock)
         self._own = {topic.topic_name for topic in self._system_topics()}
         self.on_change: list[ChangeListener] = []
-        self.get = self._topics.get
+        self.get = self._get_or_lmq if has_lmq else self._topics.get
         """Return a topic or None; a method would take twice as long in every send.
 
         Therefore the dictionary is never replaced.
@@ -53,6 +62,13 @@ class TopicTable(JsonTable):
 
         self._unsaved: dict[str, int] = {}
         """Counters of changes, by topic, that were not in the file at the last save."""
+
+    def _get_or_lmq(self, name: str) -> TopicConfig | None:
+        """Return a topic, or that of a light message queue."""
+        topic = self._topics.get(name)
+        if topic is None and names.is_lmq(name) and names.is_topic(name):
+            return _topic(name, 1)
+        return topic
 
     def load(self) -> None:
         """Read the file, and add later changes and the topics that every broker has."""
@@ -168,7 +184,7 @@ class TopicTable(JsonTable):
         name = topic.topic_name
         names.validate_topic(name)
         assert name is not None
-        if self._topics.get(name) == topic:
+        if self._topics.get(name) == topic or (self._has_lmq and names.is_lmq(name)):
             return False
         if name not in self._topics:
             self._quota.enter(name, host_of(client))

@@ -76,6 +76,17 @@ class ConsumerOffsetSerializeWrapper(Body, kw_only=True):
     pull_offset_table: dict[str, dict[int, I64]] = field(default_factory=dict)
 
 
+class LmqOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper, kw_only=True):
+    """The same with `enableLmq`: groups of light message queues have one offset."""
+
+    lmq_offset_table: dict[str, I64] = field(default_factory=dict)
+
+    def all_offsets(self) -> dict[str, dict[int, int]]:
+        """Return offsets by `topic@group` and queue, which is 0 for LMQ groups."""
+        only = {key: {0: offset} for key, offset in self.lmq_offset_table.items()}
+        return {**self.offset_table, **only}
+
+
 class GetConsumerStatusBody(Body, kw_only=True):
     """Answer to 221, one client's offsets, and to 223, those of each client."""
 
