@@ -39,6 +39,7 @@ WINDOW_SIZE: Final = 1 << 20
 
 _UNIT: Final = struct.Struct(">iqiqiqiiq")
 _FILLER: Final = struct.Struct(">iqI")
+FILLER_SIZE: Final = _FILLER.size
 _FILLER_MAGIC: Final = 0xCBD43194
 _KNOWN_BITS: Final = 15
 _UNITS_AT_ONCE: Final = 20_000
@@ -65,6 +66,15 @@ class TimerUnit(NamedTuple):
     def encode(self) -> bytes:
         """Return the bytes of the unit."""
         return _UNIT.pack(UNIT_SIZE, *self, 0)
+
+
+def whole_units(data: bytes) -> Iterator[TimerUnit]:
+    """Yield the units in some bytes, up to the first that is none."""
+    for length, *fields, _ in _UNIT.iter_unpack(data):
+        unit = TimerUnit(*fields)
+        if length != UNIT_SIZE or unit.bits | _KNOWN_BITS != _KNOWN_BITS:
+            return
+        yield unit
 
 
 class TimerLog:
@@ -104,12 +114,12 @@ class TimerLog:
             size = min(_UNITS_AT_ONCE * UNIT_SIZE, end - position)
             with file.view(position, size) as part:
                 data = bytes(part)
-            for length, *fields, _ in _UNIT.iter_unpack(data):
-                unit = TimerUnit(*fields)
-                if length != UNIT_SIZE or unit.bits | _KNOWN_BITS != _KNOWN_BITS:
-                    return False
+            following = position + size
+            for unit in whole_units(data):
                 yield file.base_offset + position, unit
                 position += UNIT_SIZE
+            if position < following:
+                return False
         return True
 
     def cut(self, end: int) -> bool:

@@ -16,6 +16,7 @@ from rmq.store.foreign import find_foreign
 from rmq.tools.index_view import HEADER, IndexHeader
 from rmq.tools.queue_view import BATCH_ENTRY, ENTRY, view_queue
 from rmq.tools.store_files import StoreFiles
+from rmq.tools.timer_view import TimerView
 
 
 @dataclass(slots=True)
@@ -35,6 +36,9 @@ class Picture:
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
     queue_file_size: int = 0
     index_files: list[dict[str, Any]] = field(default_factory=list)
+    timer_units: int = 0
+    timers_waiting: int = 0
+    next_timer_ms: int | None = None
     kept_aside: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
@@ -65,6 +69,11 @@ class Picture:
             f"{index['end']}"
             for index in self.index_files
         ]
+        if self.timer_units:
+            due = "" if self.next_timer_ms is None else f", from {self.next_timer_ms}"
+            lines.append(
+                f"timers: {self.timer_units} units, {self.timers_waiting} wait{due}"
+            )
         lines += [f"saved by recovery: {path}" for path in self.kept_aside]
         return lines + self.foreign
 
@@ -89,6 +98,10 @@ def inspect(store: StoreFiles) -> Picture:
                     "end": header.end_offset,
                 }
             )
+    timers = TimerView(store)
+    picture.timer_units = len(timers.units)
+    picture.timers_waiting = len(timers.waiting())
+    picture.next_timer_ms = timers.next_due_ms()
     if store.cut.is_dir():
         picture.kept_aside = [str(path) for path in sorted(store.cut.iterdir())]
     foreign = find_foreign(store.root)

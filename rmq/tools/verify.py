@@ -26,6 +26,7 @@ from rmq.tools.lmq_check import LmqCheck
 from rmq.tools.queue_view import BATCH_ENTRY, QueueView, view_queue
 from rmq.tools.store_files import QueueFolder, StoreFiles
 from rmq.tools.survey import Block, Column, Damage, Survey, is_queued, topic_at
+from rmq.tools.timer_view import TimerView
 
 DAMAGE_LIMIT = 1_000
 """Most damages that are listed; more of them would not help."""
@@ -128,6 +129,8 @@ class Verification:
                 self._finish_queue(check)
             self._check_batch_queues()
             self._finish_lmq()
+            end = verdict.end_offset if self._is_live else None
+            self._add(TimerView(self._store).damages(files, end))
             for index in indexes:
                 self._finish_index(index)
         self._name_unknown()
