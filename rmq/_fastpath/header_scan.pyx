@@ -94,6 +94,7 @@ cdef enum:
     JSON_TYPE = 0
     BINARY_TYPE = 1
     BINARY_FIXED = 21
+    REMARK_SIZE_AT = 13
     LANGUAGE_LIMIT = 14
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
@@ -386,11 +387,15 @@ cdef bint _scan_binary(
     raw.version = <int32_t><short>get16(p + 3)
     raw.opaque = <int32_t>get32(p + 5)
     raw.flag = <int32_t>get32(p + 9)
-    size = <int32_t>get32(p + 13)
-    if size != 0 or raw.language >= LANGUAGE_LIMIT:
+    size = <int32_t>get32(p + REMARK_SIZE_AT)
+    if not 0 <= size <= end - p - BINARY_FIXED or raw.language >= LANGUAGE_LIMIT:
         return False
-    size = <int32_t>get32(p + 17)
-    p += BINARY_FIXED
+    p += REMARK_SIZE_AT + 4
+    if not is_utf8(p, size):
+        return False
+    p += size
+    size = <int32_t>get32(p)
+    p += 4
     if size != end - p:
         return False
     while p < end:

@@ -275,7 +275,10 @@ class Consumer(GivenQueues):
 
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message; the one before counts as consumed."""
-        if self._last:
+        last = self._last
+        if len(last) == 1 and not self.ordered:
+            last.pop().ack()
+        elif last:
             self._settle()
         elif not self._is_open:
             self._check()

@@ -165,7 +165,18 @@ class Producer(Sharer):
             later = self._packer.later(delay, deliver_at, delay_level)
         timeout_ms = timeout_ms or self.timeout_ms
         if not self.client.is_watched:
-            return await self._send_one(message, later, key, queue, timeout_ms)
+            if key is not None or later is not None or self._lingering is not None:
+                return await self._send_one(message, later, key, queue, timeout_ms)
+            # the way of nearly all: one coroutine less
+            packed = self._packer.pack(message)
+            size, budget = len(packed.body) + len(packed.properties), self._budget
+            if not budget.take(size):
+                await self._room(size)
+            try:
+                result = await self._sender.send(packed, timeout_ms, queue=queue)
+            finally:
+                budget.give(size)
+            return cast("SendResult", result)
         with self.client.hooks.sending(self.group, [message]) as sending:
             (message,) = sending.messages
             result = await self._send_one(message, later, key, queue, timeout_ms)

@@ -173,7 +173,7 @@ class Sender:
         target, connection = ready
         waiter = connection.new_waiter()
         number = connection.send(
-            target.batch if packed.is_batch else target.single,
+            target.batch if type(packed.msg_ids) is list else target.single,
             packed.properties,
             packed.body,
             waiter,

@@ -122,7 +122,8 @@ class Connection:
         if not self.is_open:
             self._check()
         if self.sign is None:
-            number = self.codec.send(
+            codec = self.codec
+            number = codec.send(
                 template,
                 properties,
                 body,
@@ -132,6 +133,9 @@ class Connection:
                 born_ms=time.time_ns() // NANOSECONDS,
                 sys_flag=sys_flag,
             )
+            self.wire.wake()
+            if deadline_ms <= codec.next_deadline_ms:
+                self._on_deadline(deadline_ms)
         else:
             command = send_command(template, properties, body, date_ms(), sys_flag)
             self.sign(command)
@@ -143,7 +147,7 @@ class Connection:
                 queue=template.queue,
                 msg_ids=msg_ids,
             )
-        self._go(deadline_ms)
+            self._go(deadline_ms)
         return number
 
     def pull(

@@ -1,6 +1,7 @@
 """The wire of asyncio and uvloop: a protocol on a transport, a future as waiter."""
 
 import asyncio
+from functools import partial
 from typing import Final, cast
 
 from rmq.outgoing.wire import Receiver, Tls, Wire, Wires
@@ -114,4 +115,5 @@ async def connect(
 def wires() -> Wires:
     """Return the wires of the loop that runs."""
     loop = asyncio.get_running_loop()
-    return Wires(connect, loop.create_future, asyncio.Lock, loop.time)
+    new_future = partial(asyncio.Future, loop=loop)  # of C: a third of create_future
+    return Wires(connect, new_future, asyncio.Lock, loop.time)

@@ -22,7 +22,7 @@ GIVEN_UP: Final = outcome.Error(trio.ClosedResourceError("given up"))
 
 
 class TrioWaiter:
-    """See `Waiter`."""
+    """See `Waiter`; what it gets while its task sleeps goes straight to the task."""
 
     __slots__ = ("_outcome", "_task")
 
@@ -46,18 +46,15 @@ class TrioWaiter:
         assert self._outcome is None, "a waiter ends once"
         self._outcome = result
         if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
+            trio.lowlevel.reschedule(self._task, result)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Wait for it; a checkpoint of trio."""
-        return self._wait().__await__()
-
-    async def _wait(self) -> Any:  # noqa: ANN401 - of any call
-        if self._outcome is None:
-            self._task = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._abort)
-        assert self._outcome is not None
-        return self._outcome.unwrap()
+        if self._outcome is not None:
+            return self._outcome.unwrap()
+        self._task = trio.lowlevel.current_task()
+        sleeping = trio.lowlevel.wait_task_rescheduled(self._abort)  # noqa: ASYNC105 - below
+        return (yield from sleeping.__await__())
 
     def _abort(self, _: object) -> trio.lowlevel.Abort:
         self._task = None

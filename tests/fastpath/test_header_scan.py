@@ -21,7 +21,7 @@ commands = st.builds(
     st.integers(-(2**15), 2**15 - 1),
     st.dictionaries(texts, texts, max_size=8),
     st.just(b""),
-    st.none(),
+    st.none() | texts,
     st.integers(-(2**31), 2**31 - 1),
     st.integers(0, 3),
     st.sampled_from([language.name for language in LanguageCode]),
@@ -110,6 +110,26 @@ def test_a_cut_header_is_declined(command, data):
 def test_plain_header_is_accepted():
     scanned = scan(PLAIN, 0)
     assert (scanned.code, scanned.opaque, scanned.version) == (10, 7, 513)
+
+
+@pytest.mark.parametrize("remark", [None, "", "FOUND", "größe"])
+def test_a_binary_header_with_a_remark_is_accepted(remark):
+    """Java's broker says FOUND in the answer to a pull."""
+    command = Command(0, {"a": "b"}, b"", remark, 7)
+    command.serialize_type = SerializeType.ROCKETMQ
+    header, kind = header_of(encode(command))
+    scanned = scan(header, kind)
+    assert (scanned.opaque, scanned.fields) == (7, {b"a": b"b"})
+
+
+@pytest.mark.parametrize(
+    ("size", "remark"),
+    [(1, b"\xff"), (-1, b""), (5, b"FOUND"), (2**31 - 1, b"")],
+)
+def test_a_bad_remark_of_a_binary_header_is_declined(size, remark):
+    header = struct.pack(">hBhiii", 0, 0, 0, 7, 0, size) + remark
+    rest = b"" if size == 5 else struct.pack(">i", 0)
+    assert scan(header + rest, SerializeType.ROCKETMQ) is None
 
 
 @pytest.mark.parametrize(

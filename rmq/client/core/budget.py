@@ -33,10 +33,11 @@ class Budget(Generic[W]):
 
     def take(self, size: int, count: int = 1) -> bool:
         """Take room if it is there, and if nobody waits for it."""
-        if self._waiting or not self._has_room(size, count):
+        total, total_bytes = self.count + count, self.bytes + size
+        is_full = total > self._max_count or total_bytes > self._max_bytes
+        if self._waiting or (is_full and self.count):
             return False
-        self.count += count
-        self.bytes += size
+        self.count, self.bytes = total, total_bytes
         return True
 
     def wait(self, waiter: W, size: int, count: int = 1) -> None:
@@ -48,7 +49,8 @@ class Budget(Generic[W]):
         self.count -= count
         self.bytes -= size
         assert self.count >= 0 <= self.bytes
-        self.serve()
+        if self._waiting:
+            self.serve()
 
     def serve(self) -> None:
         """Let go on who has room now; also after a waiter was given up."""

@@ -31,6 +31,10 @@ class QueueChoice:
 
     def next(self, avoid: str | None = None) -> int:
         """Return the place of the next queue; not on the broker `avoid` if possible."""
+        if avoid is None:
+            index = self.following
+            self.following = (index + 1) % len(self._queues)
+            return index
         for _ in self._queues:
             index = self.following
             self.following = (index + 1) % len(self._queues)
