@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from . import wire
 from .drivers import eventually
 from .processes import Server, broker_arguments, free_port
 from .test_name_servers import java_server
+from .toolchains import JavaServers
 
 QUEUES = 4
 TOPIC, LONG_TOPIC, TX_TOPIC, DELAY_TOPIC = "Swap", "L" * 127, "SwapTx", "SwapDelay"
@@ -112,9 +113,18 @@ class Line:
 
 
 class Traffic:
-    """Sends of every kind; remembers what was acknowledged."""
+    """Sends of every kind; remembers what was acknowledged.
 
-    def __init__(self) -> None:
+    Java 4.9 does not know records of version 2, which a long group needs.
+    """
+
+    def __init__(self, *, has_long_group: bool = True) -> None:
+        self.topics = dict(TOPICS)
+        self._sent_back = [(GROUP, 1), (GROUP, -1)]
+        if has_long_group:
+            self._sent_back.append((LONG_GROUP, 1))
+        else:
+            del self.topics[LONG_RETRY]
         self.plain: list[Acknowledged] = []
         self.visible: dict[str, set[bytes]] = defaultdict(set)
         self.hidden: set[bytes] = set()
@@ -134,7 +144,7 @@ class Traffic:
             self._send(line, DELAY_TOPIC, 1, DELAY=1)
             for ending in (COMMIT, ROLLBACK, None):
                 self._send_half(line, ending)
-            for group, level in ((GROUP, 1), (GROUP, -1), (LONG_GROUP, 1)):
+            for group, level in self._sent_back:
                 self._send_back(line, group, level)
             for queue_id in range(QUEUES):
                 line.call(
@@ -252,14 +262,16 @@ class Traffic:
         body, text = self._message(TRAN_MSG="true", PGROUP="PG")
         fields = self._fields(TX_TOPIC, 0, text) | {"f": 4}
         sent = self._sent(line.call(RequestCode.SEND_MESSAGE_V2, fields, body), "half")
+        own_key = text.partition("UNIQ_KEY\x01")[2].partition("\x02")[0]
+        transaction = sent.get("transactionId", own_key)  # 4.9 does not say it
         end = {
             "producerGroup": "PG",
             "tranStateTableOffset": sent["queueOffset"],
             "commitLogOffset": int(sent["msgId"][-16:], 16),
             "commitOrRollback": ending or COMMIT,
             "fromTransactionCheck": "false",
-            "msgId": sent["transactionId"],
-            "transactionId": sent["transactionId"],
+            "msgId": transaction,
+            "transactionId": transaction,
             "topic": TX_TOPIC,
         }
         if ending is None:
@@ -293,10 +305,12 @@ def row_of(record: StoredMessage) -> Row:
     return record.physical_offset, digest, record.properties_text, head
 
 
-def records_of(address: str) -> dict[tuple[str, int, int], StoredMessage]:
-    """Everything in the queues of all topics, by topic, queue and offset."""
+def records_of(
+    address: str, topics: Mapping[str, int] = TOPICS
+) -> dict[tuple[str, int, int], StoredMessage]:
+    """Everything in the queues of these topics, by topic, queue and offset."""
     found = {}
-    for topic, queues in TOPICS.items():
+    for topic, queues in topics.items():
         for record in wire.pull(address, topic, queues=queues):
             place = topic, record.queue_id, record.queue_offset
             assert place not in found, f"{place} was served twice"
@@ -344,7 +358,7 @@ def assert_kept(address: str, traffic: Traffic) -> None:
 
     After a kill delayed messages and retries may arrive again, from either side.
     """
-    records = records_of(address)
+    records = records_of(address, traffic.topics)
     for sent in traffic.plain:
         record = records[TOPIC, sent.queue_id, sent.queue_offset]
         assert record.physical_offset == sent.physical_offset
@@ -378,7 +392,12 @@ def on_host(host: str) -> dict[str, object]:
 
 @contextmanager
 def java_side(
-    store: Path, home: Path, host: str = "127.0.0.1", **more: object
+    store: Path,
+    home: Path,
+    host: str = "127.0.0.1",
+    *,
+    servers: JavaServers | None = None,
+    **more: object,
 ) -> Iterator[Side]:
     """Java's broker on the directory; stopped in order unless it was killed."""
     port = free_port()
@@ -386,7 +405,7 @@ def java_side(
     settings = SETTINGS | on_host(host) | more | {
         "listenPort": port, "haListenPort": port - 1, "storePathRootDir": store,
     }  # fmt: skip
-    with java_server(home, "broker.BrokerStartup", settings) as process:
+    with java_server(home, "broker.BrokerStartup", settings, servers) as process:
 
         def kill() -> None:
             process.kill()

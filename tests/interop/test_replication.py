@@ -12,6 +12,7 @@ import re
 import shutil
 import time
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -41,6 +42,7 @@ from .toolchains import (
     Java,
     JavaServers,
     OldJava,
+    OldJavaServers,
     run,
 )
 
@@ -48,8 +50,10 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
 
 MESSAGES = int(os.environ.get("RMQ_INTEROP_MESSAGES", "20000"))
 ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "4"))
+OLD = f"Java {OldJavaServers.version}"
 SIDES = {
     "Java": java_side,
+    OLD: partial(java_side, servers=OldJavaServers()),
     "rmq": rmq_side,
 }
 MIXES = [("Java", "rmq"), ("rmq", "Java"), ("rmq", "rmq")]
@@ -163,9 +167,9 @@ def queue_entries(store, end):
     return found
 
 
-@pytest.mark.parametrize(("master", "slave"), MIXES)
+@pytest.mark.parametrize(("master", "slave"), [*MIXES, (OLD, "rmq"), ("rmq", OLD)])
 def test_the_copy_is_equal_and_serves_alone(tmp_path, group, master, slave):
-    traffic = Traffic()
+    traffic = Traffic(has_long_group=OLD not in (master, slave))
     group.start("master", "ASYNC_MASTER")
     make_topics(group.address("master"))
     part = MESSAGES // (2 * ROUNDS + 2)
@@ -189,7 +193,7 @@ def test_the_copy_is_equal_and_serves_alone(tmp_path, group, master, slave):
     time.sleep(3)  # delays and retries
     catch_up(group)
     eventually(
-        lambda: topics_of(group.address("slave")) >= set(TOPICS),
+        lambda: topics_of(group.address("slave")) >= set(traffic.topics),
         "the slave has the topics",
         120,
     )

@@ -177,6 +177,7 @@ class JavaServers:
 
     version = "5.5.0"
     files_of_home: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.name = f"Java {self.version}"
@@ -194,7 +195,8 @@ class JavaServers:
     ) -> list[str]:
         return [
             "java", f"-Xms{heap_mib // 2}m", f"-Xmx{heap_mib}m", f"-Duser.home={home}",
-            f"-Drocketmq.home.dir={home}", "-cp", f"{self._libraries}/*",
+            *self.options, f"-Drocketmq.home.dir={home}",
+            "-cp", f"{self._libraries}/*",
             f"org.apache.rocketmq.{main_class}", "-c", str(config),
         ]  # fmt: skip
 
@@ -204,6 +206,11 @@ class OldJavaServers(JavaServers):
 
     version = "4.9.7"
     files_of_home = ("logback_namesrv.xml", "logback_broker.xml")
+    options = (
+        "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    )
+    """What they need to unmap files under Java 9 and later."""
 
 
 class JavaExamples:
