@@ -17,6 +17,7 @@ from functools import partial
 import pytest
 
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 
@@ -155,13 +156,19 @@ def log_bytes(store, end):
     return data[:end]
 
 
-def queue_entries(store, end):
-    """The entries of each queue for records before `end`."""
+def queue_entries(store, end, *, has_times=True):
+    """The entries of each queue for records before `end`.
+
+    After a kill Java 4.9 makes entries again before it has read the delay levels:
+    those of delayed messages have the code of the tag in place of the time.
+    """
     found = {}
     for folder in sorted((store / "consumequeue").glob("*/*")):
         data = b"".join(p.read_bytes() for p in sorted(folder.iterdir()))
         entries = [data[at : at + 20] for at in range(0, len(data), 20)]
         entries = [e for e in entries if any(e[8:12]) and int.from_bytes(e[:8]) < end]
+        if folder.parent.name == SCHEDULE_TOPIC and not has_times:
+            entries = [e[:12] for e in entries]
         if entries:
             found[folder.parent.name, folder.name] = entries
     return found
@@ -203,8 +210,12 @@ def test_the_copy_is_equal_and_serves_alone(tmp_path, group, master, slave):
     assert end > 3 * LOG_FILE_SIZE
     ours, theirs = (log_bytes(tmp_path / name, end) for name in ("slave", "master"))
     assert ours == theirs
-    queues = queue_entries(tmp_path / "slave", end)
-    assert queues == queue_entries(tmp_path / "master", end)
+    has_times = OLD not in (master, slave)
+    queues, expected = (
+        queue_entries(tmp_path / name, end, has_times=has_times)
+        for name in ("slave", "master")
+    )
+    assert queues == expected
     verdict = Verification(StoreFiles(tmp_path / "slave")).run()
     assert not verdict.damages, [str(damage) for damage in verdict.damages[:5]]
     group.start("slave", "ASYNC_MASTER")
