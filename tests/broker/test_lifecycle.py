@@ -20,6 +20,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.data_dir import DataDirectory
 from rmq.testing import RawClient, running_name_server, running_node
 from rmq.testing.broker import SMALL_SETTINGS
+from tests.interop.processes import free_port
 
 SEND_FIELDS = {
     "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
@@ -90,11 +91,9 @@ def install(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("distance", [0, 2])
 async def test_a_taken_port_is_named_and_nothing_is_opened(tmp_path, distance):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1] + distance
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            settings = {"haListenPort": str(free.getsockname()[1])}
-        settings |= {"listenPort": str(port)}
+    port = free_port()
+    settings = {"listenPort": str(port), "haListenPort": str(free_port())}
+    with socket.create_server(("127.0.0.1", port - distance)):
         node = running_node(tmp_path / "s", settings)
         async with refused(ConfigError, str(port - distance)), node:
             pass

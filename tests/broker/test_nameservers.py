@@ -30,6 +30,7 @@ from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.topics import SELF_TEST_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.testing import ManualClock, RawClient, running_name_server, running_node
+from tests.interop.processes import free_port
 
 
 @contextmanager
@@ -69,8 +70,7 @@ async def test_a_silent_name_server_holds_neither_start_nor_stop_nor_the_others(
 
 async def test_a_name_server_that_returns_is_told_everything(tmp_path, monkeypatch):
     monkeypatch.setattr("rmq.outgoing.connections.FIRST_PAUSE_MS", 0)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {"namesrvAddr": f"127.0.0.1:{port}"}
     async with running_node(tmp_path / "s", settings) as node:
         names = node.broker.context.name_servers

@@ -22,7 +22,7 @@ from rmq.client import (
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.testing import BrokerThread
-from tests.interop import processes
+from tests.interop.processes import free_port
 
 numbers = itertools.count()
 
@@ -118,7 +118,7 @@ def test_a_cancelled_iteration_loses_nothing(broker, loop, topic):
 def test_a_broker_that_stops_and_comes_back(loop, tmp_path):
     """What was acknowledged arrives; the iterator never sees a connection."""
     settings = {
-        "listenPort": str(broker_port()),
+        "listenPort": str(free_port()),
         "rmq.namesrv.listenPort": str(free_port()),
     }
     address = f"127.0.0.1:{settings['rmq.namesrv.listenPort']}"
@@ -167,16 +167,6 @@ def test_a_broker_that_stops_and_comes_back(loop, tmp_path):
         loop(scenario)
     finally:
         running.__exit__()
-
-
-def broker_port():
-    return processes.free_port()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Liar(threading.Thread):

@@ -14,6 +14,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.remoting.client import RemotingClient
+from tests.interop.processes import free_port
 
 CODE = 105
 
@@ -91,8 +92,7 @@ class Call:
 
 def free_address():
     """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 # -- answers

@@ -25,6 +25,7 @@ from rmq.remoting.listener import ACCEPTS_PER_TURN
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.sniffer import LOOKS_PER_TURN
 from rmq.testing import RawClient
+from tests.interop.processes import free_port
 
 CODE = 10
 REQUEST = Command(CODE, {}, b"")
@@ -297,14 +298,12 @@ def send_request(port):
 @pytest.mark.slow
 def test_a_broker_with_few_descriptors_outlives_more_silent_connections(tmp_path):
     """1,124 of them ended a broker with 1,024 descriptors in 0.9 s."""
-    free = []
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            free.append(probe.getsockname()[1])
+    port = free_port()
     command = [
         sys.executable, "-m", "rmq", "broker",
         "--set", f"storePathRootDir={tmp_path / 'store'}",
-        "--set", f"listenPort={free[0]}", "--set", f"rmq.namesrv.listenPort={free[1]}",
+        "--set", f"listenPort={port}",
+        "--set", f"rmq.namesrv.listenPort={free_port()}",
         "--set", "mappedFileSizeCommitLog=1048576",
     ]  # fmt: skip
     limits = (256, 256)
@@ -318,18 +317,18 @@ def test_a_broker_with_few_descriptors_outlives_more_silent_connections(tmp_path
     try:
         for _ in range(200):
             with contextlib.suppress(OSError):
-                assert send_request(free[0]).code == 0
+                assert send_request(port).code == 0
                 break
             time.sleep(0.1)
         for _ in range(356):
             peer = socket.socket()
             peer.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                peer.connect(("127.0.0.1", free[0]))
+                peer.connect(("127.0.0.1", port))
             silent.append(peer)
         time.sleep(2)  # checkpoints and flushes open files meanwhile
         for _ in range(5):
-            assert send_request(free[0]).code == 0
+            assert send_request(port).code == 0
         assert broker.poll() is None
         assert len(os.listdir(f"/proc/{broker.pid}/fd")) <= 256 * 3 // 4 + 40
     finally:

@@ -10,6 +10,7 @@ from rmq.protocol.frames import decode, encode
 from rmq.testing.broker import running_node
 from rmq_spark.broker import ask_end, forget_exporter, report_offset
 from rmq_spark.commit_log import find_end
+from tests.interop.processes import free_port
 
 
 @pytest.fixture
@@ -56,8 +57,7 @@ def test_a_wrong_answer_is_told_in_a_sentence(answering, answer, error, sentence
 
 
 def test_nobody_there_and_no_address():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with pytest.raises(
         ConnectFailed, match=f"cannot ask the broker at 127.0.0.1:{port}"
     ):
