@@ -35,6 +35,7 @@ def masters(open_store, tmp_path, make_message):
         store = open_store(tmp_path / name, commit_log_file_size=FILE_SIZE)
         fill(store, make_message, count, seed=seed)
         made.append(store)
+    made[1].durability.flush()
     first = made[1].log.files.files.pop(0)
     first.unlink()
     first.close()
