@@ -98,6 +98,24 @@ class NameServerThread(_NodeThread):
         return running_name_server(self._folder, self._settings)
 
 
+def send_request(
+    topic: str, body: bytes, properties: Mapping[str, str], queue_id: int, born_ms: int
+) -> Command:
+    """Return a request that stores a message; a property without a text is left out."""
+    header = SendMessageRequestHeader(
+        producer_group="rmq-testing",
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=born_ms,
+        flag=0,
+        properties=encode_properties({n: t for n, t in properties.items() if t}),
+    )
+    return Command.request(RequestCode.SEND_MESSAGE, header, body)
+
+
 class BrokerThread(_NodeThread):
     """A broker, with a name server of its own unless `namesrvAddr` names another."""
 
@@ -145,19 +163,7 @@ class BrokerThread(_NodeThread):
     ) -> str:
         """Send a message over the wire; return its id. The topic may be new."""
         texts = {TAGS: tags, KEYS: keys, **(properties or {})}
-        header = SendMessageRequestHeader(
-            producer_group="rmq-testing",
-            topic=topic,
-            default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=4,
-            queue_id=queue_id,
-            sys_flag=0,
-            born_timestamp=self._now_ms(),
-            flag=0,
-            properties=encode_properties({n: t for n, t in texts.items() if t}),
-        )
-        request = Command.request(RequestCode.SEND_MESSAGE, header, body)
-        answer = self.ask(request)
+        answer = self.ask(send_request(topic, body, texts, queue_id, self._now_ms()))
         if answer.code != ResponseCode.SUCCESS:
             raise RmqError(f"the send was answered {answer.code}: {answer.remark}")
         return answer.ext_fields["msgId"]

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.headers.send import SendMessageRequestHeader
-from rmq.protocol.properties import KEYS, TAGS, encode_properties
+from rmq.protocol.properties import KEYS, TAGS
 from rmq.protocol.records import StoredMessage
-from rmq.protocol.topics import DEFAULT_TOPIC
+from rmq.testing.threads import send_request
 
 from . import wire
 from .drivers import eventually
@@ -66,18 +65,8 @@ class RemoteBroker:
     ) -> str:
         """Send a message; return its id. The topic may be new."""
         texts = {TAGS: tags, KEYS: keys, **(properties or {})}
-        header = SendMessageRequestHeader(
-            producer_group="rmq-testing",
-            topic=topic,
-            default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=4,
-            queue_id=queue_id,
-            sys_flag=0,
-            born_timestamp=time.time_ns() // 1_000_000,
-            flag=0,
-            properties=encode_properties({n: t for n, t in texts.items() if t}),
-        )
-        answer = self.ask(Command.request(RequestCode.SEND_MESSAGE, header, body))
+        born_ms = time.time_ns() // 1_000_000
+        answer = self.ask(send_request(topic, body, texts, queue_id, born_ms))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return answer.ext_fields["msgId"]
 

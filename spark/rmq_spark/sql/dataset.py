@@ -90,6 +90,7 @@ class MessageDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             raise
 
     def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+        """The batches of a scan; each kind of dataset has its own way."""
         raise NotImplementedError
 
     def _decoded(self, wanted: list[str], rows: pc.Expression | None) -> list[str]:
