@@ -15,6 +15,7 @@ from rmq.protocol.headers import (
     admin,
     client,
     cluster,
+    controller,
     offsets,
     pull,
     query,
@@ -25,8 +26,8 @@ from rmq.protocol.headers import groups as group_headers
 from rmq.protocol.headers import route as route_headers
 
 MODULES = (
-    admin, client, cluster, group_headers, offsets, pull, query, route_headers, send,
-    transaction,
+    admin, client, cluster, controller, group_headers, offsets, pull, query,
+    route_headers, send, transaction,
 )  # fmt: skip
 INHERITED = {*RpcHeader.__struct_encode_fields__, *TopicHeader.__struct_encode_fields__}
 OWN = {"remoteOffset", "removeOffset", "bname"}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import LocalProtocolError, RequestRejected
-from rmq.protocol.headers import I32, I64, Header, RpcHeader, TopicHeader
+from rmq.protocol.headers import I32, I64, Header, RpcHeader, TopicHeader, controller
 from rmq.protocol.headers.client import UnregisterClientRequestHeader
 from rmq.protocol.headers.offsets import BoundaryType, SearchOffsetRequestHeader
 from rmq.protocol.headers.send import (
@@ -167,3 +167,12 @@ def test_all_headers_survive_a_round_trip(area):
         written = header.encode()
         assert len(written) == len(fields)
         assert kind.decode(written) == header
+
+
+def test_header_with_what_java_leaves_out_and_with_its_defaults():
+    assert controller.ElectMasterRequestHeader.decode({}).broker_id == -1
+    header = controller.GetMetaDataResponseHeader.decode({"isLeader": "true"})
+    assert header.is_leader
+    assert header.controller_leader_address is None
+    request = controller.CleanControllerBrokerDataRequestHeader(broker_name="b")
+    assert request.encode() == {"brokerName": "b", "isCleanLivingBroker": "false"}
