@@ -14,12 +14,13 @@ PRODUCT = ("rmq", "plugins")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 34_250, ".pyx": 9_040}
+BUDGET = {".py": 34_330, ".pyx": 9_040}
 """ARCHITECTURE.md, Size, says what each part of it is for."""
 
 NOT_COUNTED = (
     "rmq/_fastpath/client_",
     "rmq/client",
+    "rmq/controller",
     "rmq/outgoing",
     "rmq/cli",
     "rmq/testing",
