@@ -1,7 +1,6 @@
 """A broker process under load, a client that notes what was acknowledged, and the check
 of what a store holds afterwards."""
 
-import itertools
 import os
 import random
 import re
@@ -26,6 +25,7 @@ from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
+from tests.history import History, Place
 
 HERE = Path(__file__).parent
 ADDRESS = re.compile(r"ready broker=\S+ address=([\d.]+):(\d+)")
@@ -51,9 +51,7 @@ RUN = 150
 class Sent(NamedTuple):
     """Where an acknowledged message is, and how long the trace was by then."""
 
-    topic: str
-    queue_id: int
-    queue_offset: int
+    place: Place
     physical_offset: int
     trace_size: int
 
@@ -122,6 +120,7 @@ class Load:
     topics: int = 3
     run_length: int = RUN
     next_number: int = 0
+    history: History = field(default_factory=History)
     acknowledged: dict[int, Sent] = field(default_factory=dict)
     refused: list[Command] = field(default_factory=list)
 
@@ -161,6 +160,7 @@ class Load:
         number = self.next_number
         self.next_number += 1
         waiting[number] = None
+        self.history.invoke(number)
         fields = {
             "producerGroup": "P",
             "topic": self._topic_of(number),
@@ -189,16 +189,18 @@ class Load:
             number = answer.opaque
             del waiting[number]
             if answer.code != 0:
+                self.history.answer(number, answer.code)
                 self.refused.append(answer)
                 continue
             fields = answer.ext_fields
-            self.acknowledged[number] = Sent(
+            place = Place(
                 self._topic_of(number),
                 int(fields["queueId"]),
                 int(fields["queueOffset"]),
-                int(fields["msgId"][16:32], 16),
-                size,
             )
+            self.history.answer(number, 0, place)
+            log_offset = int(fields["msgId"][16:32], 16)
+            self.acknowledged[number] = Sent(place, log_offset, size)
 
 
 def store_config(root, flush="ASYNC_FLUSH"):
@@ -223,29 +225,35 @@ def open_store(root):
 
 
 def messages_of(store):
-    """(topic, queue, offset) → number of everything that the store serves."""
-    found = {}
+    """Numbers and places of everything that the store serves."""
+    found = []
     for queue in store.queues:
         for offset in range(queue.min_offset, queue.next_offset):
             result = store.reads.get(queue.topic, queue.queue_id, offset, 1)
             assert result.body, (queue.folder, offset, result, queue.entry(offset))
             record = decode_record(result.body)
-            place = record.topic, record.queue_id, record.queue_offset
-            assert place == (queue.topic, queue.queue_id, offset)
-            found[place] = number_of(record.body)
+            place = Place(record.topic, record.queue_id, record.queue_offset)
+            assert place == (queue.topic, queue.queue_id, offset, "")
+            found.append((number_of(record.body), place))
     return found
 
 
-def lost_and_repeated(found, acknowledged):
-    """Numbers that were acknowledged and are not in their place, or are there twice."""
-    lost = [
-        number
-        for number, sent in acknowledged.items()
-        if found.get((sent.topic, sent.queue_id, sent.queue_offset)) != number
-    ]
-    seen = sorted(found.values())
-    repeated = [a for a, b in itertools.pairwise(seen) if a == b]
-    return lost, repeated
+@contextmanager
+def kept(root, load, copy):
+    """A recovered copy of a store: it has what senders were told, and no damage."""
+    store = open_copy(root, copy)
+    try:
+        assert load.history.faults(messages_of(store)) == []
+        yield store
+    finally:
+        store.close()
+    assert not damages_of(copy)
+
+
+def check(root, load, copy):
+    """The store has what its senders were told, and no damage."""
+    with kept(root, load, copy):
+        pass
 
 
 def damages_of(root):

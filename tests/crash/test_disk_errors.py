@@ -12,23 +12,10 @@ from tests.crash.laboratory import (
     RING,
     Load,
     broker,
-    damages_of,
-    lost_and_repeated,
-    messages_of,
-    open_copy,
+    check,
 )
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
-
-
-def check(root, load, tmp_path):
-    store = open_copy(root, tmp_path / "copy")
-    try:
-        found = messages_of(store)
-    finally:
-        store.close()
-    assert lost_and_repeated(found, load.acknowledged) == ([], [])
-    assert not damages_of(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +46,7 @@ def test_an_error_of_the_disk_stops_writing_for_good(tmp_path, fault, call):
         assert ends == (call != "pwrite"), "only a failed flush ends a broker"
         assert "Traceback" not in text
         assert (root / "abort").exists()
-    check(root, load, tmp_path)
+    check(root, load, tmp_path / "copy")
 
 
 def test_a_full_disk_refuses_until_there_is_room(tmp_path, fault):
@@ -81,7 +68,7 @@ def test_a_full_disk_refuses_until_there_is_room(tmp_path, fault):
         while len(load.acknowledged) == before and time.monotonic() < end:
             load.run(address, 0.2)
         assert len(load.acknowledged) > before
-    check(root, load, tmp_path)
+    check(root, load, tmp_path / "copy")
 
 
 def test_a_second_broker_is_refused_and_harms_nothing(tmp_path):
@@ -92,7 +79,7 @@ def test_a_second_broker_is_refused_and_harms_nothing(tmp_path):
             pass
         load.run(address, 0.2)
         assert not load.refused
-    check(root, load, tmp_path)
+    check(root, load, tmp_path / "copy")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -117,5 +104,5 @@ def test_a_clock_that_jumps_loses_nothing(tmp_path):
                 moment = time.time() + jump_s
                 os.utime(path, (moment, moment))
         assert not load.refused
-    check(root, load, tmp_path)
+    check(root, load, tmp_path / "copy")
     assert Path(root / "abort").exists()

@@ -7,11 +7,8 @@ import pytest
 from tests.crash.laboratory import (
     Load,
     broker,
-    damages_of,
     dice,
-    lost_and_repeated,
-    messages_of,
-    open_copy,
+    kept,
     rounds,
 )
 
@@ -39,18 +36,11 @@ def test_a_killed_broker_keeps_its_word(tmp_path, flush):
             )
             child.wait(20)
         assert not load.refused
-        copy = tmp_path / "copy"
-        store = open_copy(root, copy / str(number))
-        try:
+        with kept(root, load, tmp_path / "copy" / str(number)) as store:
             assert not store.recovery.was_clean
             cuts = store.recovery.cuts
             assert not any(cut.record_count for cut in cuts), cuts
             torn += len(cuts)
-            found = messages_of(store)
-        finally:
-            store.close()
-        assert lost_and_repeated(found, load.acknowledged) == ([], [])
-        assert not damages_of(store.directory.root)
         acknowledged += len(load.acknowledged) - before
         killed += 1
     print(  # noqa: T201
@@ -75,12 +65,6 @@ def test_a_killed_broker_keeps_its_word_to_thousands_of_queues(tmp_path, flush):
             )
             child.wait(20)
         assert not load.refused
-        store = open_copy(root, tmp_path / "copy" / str(number))
-        try:
+        with kept(root, load, tmp_path / "copy" / str(number)) as store:
             assert len(store.queues) == QUEUES
-            found = messages_of(store)
-        finally:
-            store.close()
-        assert lost_and_repeated(found, load.acknowledged) == ([], [])
-        assert not damages_of(store.directory.root)
     print(f"{flush}: {len(load.acknowledged)} acknowledged, 0 lost")  # noqa: T201

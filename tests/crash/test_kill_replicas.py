@@ -17,11 +17,8 @@ from rmq.testing import NameServerThread
 from tests.crash.laboratory import (
     Load,
     broker,
-    damages_of,
     dice,
-    lost_and_repeated,
-    messages_of,
-    open_copy,
+    kept,
     rounds,
 )
 from tests.interop import wire
@@ -87,14 +84,9 @@ def test_a_pair_keeps_its_word(tmp_path, flush):
             late += len(load.refused)
             assert {answer.code for answer in load.refused} <= {12}
             load.refused.clear()
-            store = open_copy(roots[1], tmp_path / "copy" / str(number))
-            try:
+            copy = tmp_path / "copy" / str(number)
+            with kept(roots[1], load, copy) as store:
                 end = store.log.end_offset
-                found = messages_of(store)
-            finally:
-                store.close()
-            assert lost_and_repeated(found, load.acknowledged) == ([], [])
-            assert not damages_of(store.directory.root)
             assert log_of(roots[1])[:end] == log_of(roots[0])[:end]
             acknowledged += len(load.acknowledged) - before
             killed += 2

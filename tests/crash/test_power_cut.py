@@ -23,7 +23,6 @@ from tests.crash.laboratory import (
     broker,
     damages_of,
     dice,
-    lost_and_repeated,
     messages_of,
     open_store,
     rounds,
@@ -87,12 +86,12 @@ def record(tmp_path, traced, flush, bug="", topics=3):
 def judge(image, disk, load, cut, *, is_sync):
     """Recover an image; return what is wrong with it, or None."""
     durable = disk.durable_log_end()
-    promised = {
-        number: sent
-        for number, sent in load.acknowledged.items()
-        if (is_sync and sent.trace_size <= cut)
-        or sent.physical_offset + len(body_of(number)) + RECORD_OVERHEAD <= durable
-    }
+
+    def is_promised(number):
+        sent = load.acknowledged[number]
+        end = sent.physical_offset + len(body_of(number)) + RECORD_OVERHEAD
+        return (is_sync and sent.trace_size <= cut) or end <= durable
+
     try:
         store = open_store(image)
     except (RmqError, AssertionError) as error:
@@ -103,9 +102,9 @@ def judge(image, disk, load, cut, *, is_sync):
         return f"it serves what it has not: {error}"
     finally:
         store.close()
-    lost, repeated = lost_and_repeated(found, promised)
-    if lost or repeated:
-        return f"{len(lost)} of {len(promised)} lost, {len(repeated)} repeated"
+    faults = load.history.of(is_promised).faults(found)
+    if faults:
+        return f"{len(faults)} faults, the first {faults[0]}"
     damages = damages_of(image)
     return str(damages[0]) if damages else None
 

@@ -23,7 +23,6 @@ from tests.crash.laboratory import (
     broker,
     damages_of,
     dice,
-    lost_and_repeated,
     messages_of,
     open_store,
     rounds,
@@ -32,6 +31,7 @@ from tests.crash.laboratory import (
 from tests.crash.power_cut import Disk
 from tests.crash.test_kill_replicas import GROUP, log_of, wait_for_slave
 from tests.crash.test_power_cut import FILE_SIZES, judge, traced
+from tests.history import Kind
 from tests.replication.conftest import following, serving, until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
@@ -59,7 +59,7 @@ class PairLoad(Load):
             number: sent._replace(trace_size=self.other_sizes[number])
             for number, sent in self.acknowledged.items()
         }
-        return Load(acknowledged=sent)
+        return Load(acknowledged=sent, history=self.history)
 
 
 def record(tmp_path, traced, flush):
@@ -152,6 +152,11 @@ def difference(images):
     return f"the logs differ at {at}: {ours[around]!r} {theirs[around]!r}"
 
 
+def promised_until(load, at):
+    """The history as if the last answers had come when the trace was so long."""
+    return load.history.of(lambda number: load.acknowledged[number].trace_size <= at)
+
+
 def moments(recorded, chance, count):
     """Cuts in the order of time: positions in both traces when an answer came."""
     _, _, load = recorded
@@ -180,11 +185,7 @@ def test_no_power_cut_of_a_pair_breaks_the_promise(tmp_path, traced, flush):
                 fault = judge(copy, disks[name], seen, places[name], is_sync=True)
                 wrong += [f"{number}: {name} alone: {fault}"] if fault else []
         is_kept = flush == "SYNC_FLUSH" or len(victims) == 1
-        promised = {
-            each: sent
-            for each, sent in load.acknowledged.items()
-            if is_kept and sent.trace_size <= at
-        }
+        promised = promised_until(load, at if is_kept else 0)
         try:
             *found, end = meet(images)
         except (AssertionError, trio.TooSlowError, ExceptionGroup) as error:
@@ -192,12 +193,11 @@ def test_no_power_cut_of_a_pair_breaks_the_promise(tmp_path, traced, flush):
             wrong.append(difference(images))
             continue
         for name, messages in zip(NAMES, found, strict=True):
-            lost, repeated = lost_and_repeated(messages, promised)
-            damages = damages_of(images[name])
-            if lost or repeated or damages:
+            faults = promised.faults(messages) + damages_of(images[name])
+            if faults:
                 wrong.append(
-                    f"{number}: {victims}: {name} lost {len(lost)} of {len(promised)},"
-                    f" repeats {len(repeated)}, {damages[:1]}"
+                    f"{number}: {victims}: {name}: {len(faults)} faults, the first "
+                    f"{faults[0]}"
                 )
         ours, theirs = (log_of(images[name])[:end] for name in NAMES)
         wrong += [f"{number}: {victims}: the logs differ"] if ours != theirs else []
@@ -215,7 +215,7 @@ def test_a_master_that_takes_nothing_back_is_caught(tmp_path, traced):
     for at, _other in moments(recorded, chance, 20):
         images = images_of(tmp_path, recorded, {"master": at, "slave": None}, chance)
         found, _, _ = meet(images, takes_back=False)
-        promised = {n: s for n, s in load.acknowledged.items() if s.trace_size <= at}
-        caught += bool(lost_and_repeated(found, promised)[0])
+        faults = promised_until(load, at).faults(found)
+        caught += any(fault.kind is Kind.LOST for fault in faults)
     print(f"without taking back: caught by {caught} of 20 images")  # noqa: T201
     assert caught

@@ -19,10 +19,7 @@ from rmq.store.durability import RefusalKind
 from tests.crash.laboratory import (
     Load,
     broker,
-    damages_of,
-    lost_and_repeated,
-    messages_of,
-    open_copy,
+    check,
 )
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
@@ -66,16 +63,6 @@ def resumes(load, address):
         except OSError:
             return False
     return len(load.acknowledged) > before
-
-
-def check(root, load, copy):
-    store = open_copy(root, copy)
-    try:
-        found = messages_of(store)
-    finally:
-        store.close()
-    assert lost_and_repeated(found, load.acknowledged) == ([], [])
-    assert not damages_of(copy)
 
 
 def check_next_start(root, load, tmp_path):

@@ -9,7 +9,6 @@ import itertools
 import socket
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.records import StoredMessage, decode_stored
+from tests.history import History, Place
 
 from . import wire
 from .drivers import eventually
@@ -113,7 +113,7 @@ class Line:
 
 
 class Traffic:
-    """Sends of every kind; remembers what was acknowledged.
+    """Sends of every kind; a message is known by its topic and body.
 
     Java 4.9 does not know records of version 2, which a long group needs.
     """
@@ -126,8 +126,7 @@ class Traffic:
         else:
             del self.topics[LONG_RETRY]
         self.plain: list[Acknowledged] = []
-        self.visible: dict[str, set[bytes]] = defaultdict(set)
-        self.hidden: set[bytes] = set()
+        self.history = History()
         self.halves: list[tuple[dict[str, Any], bytes]] = []
         self._numbers = itertools.count()
 
@@ -178,7 +177,11 @@ class Traffic:
         endings = {}
         for number, (_, body) in enumerate(self.halves):
             endings[body] = ROLLBACK if number % 2 else COMMIT
-            (self.hidden if number % 2 else self.visible[TX_TOPIC]).add(body)
+        committed = [(TX_TOPIC, body) for body in endings if endings[body] == COMMIT]
+        for key in committed:
+            self.history.invoke(key)
+        for key in committed:
+            self.history.answer(key)
         self.halves.clear()
         line = Line(address)
         try:
@@ -237,8 +240,10 @@ class Traffic:
     ) -> None:
         body, text = self._message(**properties)
         fields = self._fields(topic, queue_id, text)
+        self.history.invoke((topic, body))
         sent = self._sent(line.call(RequestCode.SEND_MESSAGE_V2, fields, body), topic)
-        self.visible[topic].add(body)
+        place = Place(topic, int(sent["queueId"]), int(sent["queueOffset"]))
+        self.history.answer((topic, body), 0, None if topic == DELAY_TOPIC else place)
         if topic == TOPIC:
             self.plain.append(
                 Acknowledged(
@@ -253,9 +258,12 @@ class Traffic:
         messages = [self._message() for _ in range(3)]
         items = [BatchItem(0, body, text) for body, text in messages]
         fields = self._fields(TOPIC, queue_id, "") | {"m": "true"}
+        for body, _ in messages:
+            self.history.invoke((TOPIC, body))
         answer = line.call(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(items))
         self._sent(answer, "batch")
-        self.visible[TOPIC].update(body for body, _ in messages)
+        for body, _ in messages:
+            self.history.answer((TOPIC, body))
 
     def _send_half(self, line: Line, ending: int | None) -> None:
         """Without an ending it waits for the next broker to be committed."""
@@ -277,13 +285,19 @@ class Traffic:
         if ending is None:
             self.halves.append((end, body))
             return
+        if ending == ROLLBACK:
+            self._sent(line.call(RequestCode.END_TRANSACTION, end), "end")
+        else:
+            self._commit(line, end, body)
+
+    def _commit(self, line: Line, end: dict[str, Any], body: bytes) -> None:
+        self.history.invoke((TX_TOPIC, body))
         self._sent(line.call(RequestCode.END_TRANSACTION, end), "end")
-        (self.visible[TX_TOPIC] if ending == COMMIT else self.hidden).add(body)
+        self.history.answer((TX_TOPIC, body))
 
     def _end_halves(self, line: Line) -> None:
         for end, body in self.halves:
-            self._sent(line.call(RequestCode.END_TRANSACTION, end), "late end")
-            self.visible[TX_TOPIC].add(body)
+            self._commit(line, end, body)
         self.halves.clear()
 
     def _send_back(self, line: Line, group: str, level: int) -> None:
@@ -293,9 +307,10 @@ class Traffic:
             "originMsgId": "", "originTopic": TOPIC, "unitMode": "false",
             "maxReconsumeTimes": 16,
         }  # fmt: skip
+        key = f"%DLQ%{group}" if level < 0 else f"%RETRY%{group}", message.body
+        self.history.invoke(key)
         self._sent(line.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields), "send back")
-        target = f"%DLQ%{group}" if level < 0 else f"%RETRY%{group}"
-        self.visible[target].add(message.body)
+        self.history.answer(key)
 
 
 def row_of(record: StoredMessage) -> Row:
@@ -362,20 +377,12 @@ def assert_kept(address: str, traffic: Traffic) -> None:
     for sent in traffic.plain:
         record = records[TOPIC, sent.queue_id, sent.queue_offset]
         assert record.physical_offset == sent.physical_offset
-        assert record.body == sent.body
-    found: dict[str, list[bytes]] = defaultdict(list)
-    offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for (topic, queue_id, offset), record in records.items():
-        found[topic].append(record.body)
-        offsets[topic, queue_id].append(offset)
-    for topic, bodies in traffic.visible.items():
-        missing = bodies - set(found[topic])
-        assert not missing, (topic, len(missing), len(found[topic]))
-    for topic in (TOPIC, LONG_TOPIC, TX_TOPIC):
-        assert len(found[topic]) == len(set(found[topic])), f"{topic} repeats messages"
-    assert not traffic.hidden & set(found[TX_TOPIC]), "rolled back and served"
-    for queue, numbers in offsets.items():
-        assert sorted(numbers) == list(range(len(numbers))), queue
+    reads = [
+        ((place[0], records[place].body), Place(*place)) for place in sorted(records)
+    ]
+    delayed = traffic.topics.keys() - {TOPIC, LONG_TOPIC, TX_TOPIC}
+    faults = traffic.history.faults(reads, delayed=delayed, is_in_order=True)
+    assert not faults, (len(faults), faults[:5])
 
 
 class Side(NamedTuple):

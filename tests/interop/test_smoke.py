@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmq.protocol.records import decode_stored
+from tests.history import History, Place, Read
 
 from .processes import broker_arguments, serving
 from .toolchains import MQADMIN, Java, Pip, plain_environment, run
@@ -172,27 +173,29 @@ def test_kill_nine_under_load_keeps_what_was_acknowledged(java, tmp_path):
             text=True,
             env=plain_environment(),
         )
-        acked = []
+        acked, history = 0, History()
+        history.invoke(body_of(0))
         assert producer.stdout is not None
         for line in producer.stdout:
             if line.startswith("acked"):
                 _, number, _, queue_id, offset = line.split()
-                acked.append((int(number), int(queue_id), int(offset)))
-            if len(acked) == 5000:
+                place = Place("Killed", int(queue_id), int(offset))
+                history.answer(body_of(int(number)), 0, place)
+                history.invoke(body_of(int(number) + 1))  # one after the other
+                acked += 1
+            if acked == 5000:
                 server.kill()
             if line.startswith("failed"):
                 break
         producer.kill()
         producer.communicate()
-    assert len(acked) >= 5000
-    assert read_back(tmp_path, settings) >= {
-        (queue_id, offset, body_of(number)) for number, queue_id, offset in acked
-    }
+    assert acked >= 5000
+    assert history.faults(read_back(tmp_path, settings)) == []
     passed(java, "kill -9 under load")
 
 
-def read_back(folder: Path, settings: list[str]) -> set[tuple[int, int, bytes]]:
-    """Everything that a restarted store serves; in order and once per queue."""
+def read_back(folder: Path, settings: list[str]) -> list[Read]:
+    """Bodies and places of everything that a restarted store serves."""
     from rmq.clock import SystemClock
     from rmq.config import build
     from rmq.store.config import StoreConfig
@@ -203,14 +206,14 @@ def read_back(folder: Path, settings: list[str]) -> set[tuple[int, int, bytes]]:
     store = MessageStore.open(
         build(StoreConfig, values), clock=SystemClock(), store_host=bytes(8)
     )
-    found = set()
+    found: list[Read] = []
     try:
         for queue_id in range(4):
             offset = 0
             while (result := store.reads.get("Killed", queue_id, offset, 32)).body:
                 for record in decode_stored(result.body):
                     assert record.queue_offset == offset
-                    found.add((queue_id, offset, record.body))
+                    found.append((record.body, Place("Killed", queue_id, offset)))
                     offset += 1
     finally:
         store.close()
