@@ -28,6 +28,7 @@ def group_findings(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Find
         except RmqError:
             continue  # another check has its sentence
         yield from _waiting(name, keys.get(MASTER, {}), len(group) - 1)
+        yield from _refusals(name, states.get(MASTER, {}))
         for each in group:
             if each.broker_id == MASTER:
                 continue
@@ -65,6 +66,16 @@ def _waiting(name: str, master: Mapping[str, str], slaves: int) -> Findings:
         )  # fmt: skip
     else:
         yield Finding(name, f"waits for {wanted - 1} of {slaves} slaves")
+
+
+def _refusals(name: str, state: Mapping[str, Any]) -> Findings:
+    """Who was refused at the port of the log in the last minutes; Java keeps nobody."""
+    refusals = state.get("refusals") or []
+    if refusals:
+        yield Finding(
+            name, f"refused {len(refusals)} peers lately, the last: {refusals[-1]}",
+            True, "close haListenPort to strangers; docs/replication.md has sentences",
+        )  # fmt: skip
 
 
 def _pair(

@@ -35,6 +35,9 @@ logger.addFilter(SparseLog())
 
 MAX_FOLLOWERS = 64
 MAX_REFUSALS = 8
+REFUSALS_KEPT_S = 600.0
+"""How long tools show why a peer was refused."""
+
 MEMBERS_KEPT_S = 30.0
 """How long the addresses of the group are believed; a stranger asks for them sooner."""
 
@@ -72,7 +75,6 @@ class Primary:
     ) -> None:
         """`needed` replicas move `replicated`; senders wait for that."""
         self.acks = Acks(needed)
-        self.refusals: deque[str] = deque(maxlen=MAX_REFUSALS)
         self.on_followed: Callable[[bool], None] = lambda _is_followed: None
         """Called with whether there are replicas, when that changes."""
 
@@ -82,6 +84,7 @@ class Primary:
         self._replicated = replicated
         self._tls = tls
         self._networks = config.peer_networks()
+        self._refusals: deque[tuple[float, str]] = deque(maxlen=MAX_REFUSALS)
         self._followers: dict[Follower, trio.CancelScope] = {}
         self._hosts: Counter[str] = Counter()
         self._arriving = 0
@@ -138,12 +141,18 @@ class Primary:
                 each.address,
                 self.acks.of(each),
                 each.next_offset,
-                end - self.acks.of(each),
+                max(0, end - self.acks.of(each)),  # an empty slave reports 1
                 self.acks.of(each) >= 0 and end - self.acks.of(each) < gap,
                 each.rate.per_second(),
             )
             for each in self._followers
         ]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why peers were refused lately; the newest is the last."""
+        oldest_s = time.monotonic() - REFUSALS_KEPT_S
+        return [text for at_s, text in self._refusals if at_s > oldest_s]
 
     # -- one connection
 
@@ -223,7 +232,7 @@ class Primary:
 
     def _refuse(self, address: str, reason: str) -> None:
         text = f"{address} may not follow: {reason}"
-        self.refusals.append(text)
+        self._refusals.append((time.monotonic(), text))
         logger.warning("%s", Foreign(text, 400), extra=caused_by(address))
 
     # -- who may

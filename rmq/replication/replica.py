@@ -10,6 +10,7 @@ Known in Java as `DefaultHAClient`.
 
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,6 +43,10 @@ RETRY_S = 5.0
 FIRST_RETRY_S = 0.1
 """Pause before the next attempt; it doubles up to RETRY_S, as long as all fail."""
 
+STABLE_S = 10.0
+"""A link that lasted so long did not fail at once, also if nothing came."""
+
+NUMBERS = re.compile(r"\d+")
 
 Cut = Callable[[int], Awaitable[Sequence[object]]]
 """Ends the log at an offset, at NO_RECORD by setting all of it aside; returns a
@@ -112,6 +117,7 @@ class Replica:
         self._fork_found: Fork | None = None
         self._has_begun_anew = False
         self._unsent = b""
+        self._noted = ""
 
     @property
     def end_offset(self) -> int:
@@ -132,28 +138,32 @@ class Replica:
     async def _follow_again_and_again(self) -> None:
         pause_s = FIRST_RETRY_S
         while True:
-            was_following = False
+            began_s, end = trio.current_time(), self.end_offset
+            was_well = False
             try:
                 await self._follow_once()
             except (RmqError, OSError) as error:
-                was_following = self.is_following
-                self._note(error)
+                lasted_s = trio.current_time() - began_s
+                has_grown = self.end_offset > end or lasted_s > STABLE_S
+                was_well = self.is_following and has_grown
+                self._note(error, is_new=was_well)
             finally:
                 self.is_following = False
                 self._writer.rewind()
-            pause_s = FIRST_RETRY_S if was_following else min(2 * pause_s, RETRY_S)
+            pause_s = FIRST_RETRY_S if was_well else min(2 * pause_s, RETRY_S)
             await trio.sleep(pause_s)
 
-    def _note(self, error: Exception) -> None:
-        """Keep why the connection ended; log a reason once."""
+    def _note(self, error: Exception, *, is_new: bool) -> None:
+        """Keep why the connection ended; log a reason once until all is well."""
         text = str(error)
         if isinstance(error, Diverged) and not isinstance(error, Parted):
             self.is_copy = False
             text = f"this log is not the beginning of the master's: {error}"
         where = f"master {self.master}: " if self.master else ""
-        if self.state != where + text:
+        what = where + NUMBERS.sub("", text)  # ends of logs that grow
+        if is_new or self._noted != what:
             logger.warning("%s%s", where, Foreign(text, 400))
-        self.state = where + text
+        self.state, self._noted = where + text, what
 
     async def _follow_once(self) -> None:
         self.master = await self._upstream.find()

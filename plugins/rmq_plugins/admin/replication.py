@@ -49,6 +49,7 @@ class ReplicationHandler:
         body = HARuntimeInfo(
             master=self._role.is_master,
             master_commit_log_max_offset=self._store.log.end_offset,
+            refusals=self._replication.primary.refusals,
         )
         for each in self._replication.primary.statuses():
             body.ha_connection_info.append(

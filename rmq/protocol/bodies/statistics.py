@@ -126,3 +126,5 @@ class HARuntimeInfo(Body, kw_only=True):
     ha_client_runtime_info: HAClientRuntimeInfo = field(
         default_factory=HAClientRuntimeInfo
     )
+    refusals: list[str] = field(default_factory=list)
+    """Only of rmq: why peers were not served; Java's tools do not read it."""
