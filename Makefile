@@ -105,6 +105,9 @@ asan: $(VENV)/.dev  ## what calls compiled code under AddressSanitizer, stores a
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark
 
+bench-replication: $(VENV)/.dev  ## a master with a slave, and one that waits for it, beside the echo and a pair of Java 5.5.0; 5 minutes
+	$(BIN)/python bench/replication.py --java $(ARGS)
+
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
 	$(BIN)/python bench/spark/topics.py --spark

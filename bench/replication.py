@@ -29,6 +29,7 @@ from bench.compare_java import java_broker
 from bench.load import run
 from tests.interop import wire
 from tests.interop.toolchains import JavaServers
+from tests.replication.test_link_tls import Keys
 
 READY = r"ready broker=\S+ address=[\d.]+:(\d+)"
 NAMESRV = r"ready namesrv=[\d.]+:(\d+)"
@@ -43,7 +44,9 @@ CASES = {
     "waits for it": ("SYNC_MASTER", "ASYNC_FLUSH", True),
     "waits for two disks": ("SYNC_MASTER", "SYNC_FLUSH", True),
     "its disk alone": ("ASYNC_MASTER", "SYNC_FLUSH", False),
+    "with a slave by TLS": ("ASYNC_MASTER", "ASYNC_FLUSH", True),
 }
+CAUGHT_UP = "with a slave", "with a slave by TLS"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 CATCH_UP_LIMIT_S = 60
 
@@ -70,6 +73,7 @@ class Group:
 
     def __init__(self, folder: Path, name: str, namesrv: int, opened: ExitStack):
         role, flush, has_slave = CASES[name]
+        self.name = name
         self._opened = opened
         self._folder = folder / name.replace(" ", "-").replace(",", "")
         self._settings = [
@@ -77,6 +81,9 @@ class Group:
             f"brokerName={self._folder.name}", "inSyncReplicas=2",
             "messageIndexEnable=false",
         ]  # fmt: skip
+        if name.endswith("TLS"):
+            keys = Keys(folder).values(**{"rmq.haTls": "enforcing"})
+            self._settings += [f"{key}={value}" for key, value in keys.items()]
         self.master = self.start("master", f"brokerRole={role}")
         self.slave = self.start_slave("slave") if has_slave else None
 
@@ -136,7 +143,7 @@ def main() -> None:
                     for shape in SHAPES:
                         played = group.play(shape, options.seconds)
                         figures.setdefault((shape, name), []).append(played)
-                    if name == "with a slave":
+                    if name in CAUGHT_UP:
                         half = int(figures[LOADED, name][-1]["rate"]) // 2
                         half_load(group, half, options.seconds)
                         catch_up(group, half, options.seconds)
@@ -154,10 +161,10 @@ def half_load(group: Group, rate: int, seconds: float) -> None:
         run.play(group.master, [*SHAPES[LOADED], f"--rate={rate}"], seconds, None)
         per_ms = (end_of(group.master) - before) / seconds / 1_000
     behind.sort()
+    middle, most = (behind[len(behind) * part // 100] / per_ms for part in (50, 99))
     print(
-        f"at {rate}/s the slave lacks {behind[len(behind) // 2] / per_ms:.2f} ms "
-        f"of the log, p99 {behind[len(behind) * 99 // 100] / per_ms:.2f} ms "
-        f"({len(behind)} samples)"
+        f"{group.name}: at {rate}/s the slave lacks {middle:.2f} ms of the log, "
+        f"p99 {most:.2f} ms ({len(behind)} samples)"
     )
 
 
@@ -190,8 +197,8 @@ def catch_up(group: Group, rate: int, seconds: float) -> None:
     wait_equal(group.master, slave)
     took = time.monotonic() - began - slave.start_s
     print(
-        f"catch-up: {size >> 20} MiB in {took:.2f} s, {(size >> 20) / took:.0f} MiB/s, "
-        f"{cpu_s(slave.pid) - used:.2f} CPU s"
+        f"{group.name}: catch-up: {size >> 20} MiB in {took:.2f} s, "
+        f"{(size >> 20) / took:.0f} MiB/s, {cpu_s(slave.pid) - used:.2f} CPU s"
     )
     played: list[float] = []
     sender = threading.Thread(
@@ -203,8 +210,8 @@ def catch_up(group: Group, rate: int, seconds: float) -> None:
     group.start("third", "brokerRole=SLAVE", "brokerId=3")
     sender.join()
     print(
-        f"senders' p99 at {rate}/s: {quiet:.0f} us; while a slave starts and catches "
-        f"up {played[0]:.0f} us"
+        f"{group.name}: senders' p99 at {rate}/s: {quiet:.0f} us; while a slave "
+        f"starts and catches up {played[0]:.0f} us"
     )
 
 

@@ -19,15 +19,19 @@ READY = re.compile(r"ready (?:(?:broker=(\S+) address|container)=(\S+) )?namesrv
 class Server:
     """`python -m rmq broker` or `namesrv`; ready when this object exists.
 
-    `inside`: a command that starts it.
+    `inside`: a command that starts it; `folder`: where.
     """
 
     def __init__(
-        self, *arguments: str, timeout_s: float = 20, inside: tuple[str, ...] = ()
+        self,
+        *arguments: str,
+        timeout_s: float = 20,
+        inside: tuple[str, ...] = (),
+        folder: Path = ROOT,
     ) -> None:
         self._process = subprocess.Popen(
             [*inside, sys.executable, "-m", "rmq", *arguments],
-            cwd=ROOT,
+            cwd=folder,
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -20,7 +20,10 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
+from tests.history import History, Place
 
+from . import test_inner_batches as inner
+from . import test_light_queues as light
 from . import wire
 from .conftest import prepared
 from .drivers import driving, eventually, send
@@ -234,6 +237,78 @@ def topics_of(address):
     return {name for name in TOPICS if f'"{name}":' in answer.body.decode()}
 
 
+def put_inner_batches(address, numbers):
+    for number in numbers:
+        inner.put(address, number)
+
+
+def put_to_light_queues(address, numbers):
+    for number in numbers:
+        light.put(address, number)
+
+
+KINDS = {
+    "inner batches": (
+        lambda address: wire.make_topic(
+            address, inner.TOPIC, inner.QUEUES, inner.BATCHES
+        ),
+        put_inner_batches,
+        inner.state,
+        inner.TOPIC,
+    ),
+    "light queues": (
+        lambda address: wire.make_topic(address, light.TOPIC, 1),
+        put_to_light_queues,
+        light.served,
+        light.TOPIC,
+    ),
+}
+
+
+def queue_files(store):
+    """The bytes of all queues, of both forms, up to their last entry."""
+    found = {}
+    for form in ("consumequeue", "batchconsumequeue"):
+        for folder in sorted((store / form).glob("*/*")):
+            data = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+            found[form, folder.parent.name, folder.name] = data.rstrip(b"\0")
+    return {name: data for name, data in found.items() if data}
+
+
+@pytest.mark.parametrize(("master", "slave"), MIXES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "group", [light.KEYS | {"mapperFileSizeBatchConsumeQueue": 460}], indirect=True
+)
+def test_queues_of_other_forms_are_equal(group, master, slave, kind):
+    make, put, state, topic = KINDS[kind]
+    group.start("master", "ASYNC_MASTER")
+    make(group.address("master"))
+    group.start("slave", "SLAVE")
+    eventually(lambda: has_asked(group.address("master")), "the slave asks")
+    put(group.address("master"), range(30))
+    catch_up(group)
+    group.kill("slave")
+    put(group.address("master"), range(30, 60))
+    group.start("slave", "SLAVE")
+    eventually(lambda: has_topic(group.address("slave"), topic), "it has it", 120)
+    catch_up(group)
+    group.kill("master")
+    group.start("master", "ASYNC_MASTER")
+    put(group.address("master"), range(60, 90))
+    catch_up(group)
+    expected = state(group.address("master"))
+    eventually(lambda: state(group.address("slave")) == expected, "they are equal")
+    group.stop("master")
+    group.stop("slave")
+    files = queue_files(group.store("slave"))
+    assert len(files) >= 2
+    assert files == queue_files(group.store("master"))
+    group.start("slave", "ASYNC_MASTER")
+    assert state(group.address("slave")) == expected
+    put(group.address("slave"), range(90, 100))
+
+
 def send_one(address, text="TAGS\x01a\x02", topic="SwapTx"):
     line = Line(address)
     try:
@@ -427,13 +502,25 @@ def test_a_consumer_reads_on_from_the_slave(tmp_path, group, client):
         send(client, tmp_path / "out", namesrv, "T", 100, first=READ_ON)
         consumer.wait_received(READ_ON + 100, timeout_s=120)
         consumer.finish()
-    assert set(consumer.numbers) == set(range(READ_ON + 100))
+    history = History()
+    for number in range(READ_ON + 100):
+        history.invoke(number)
+        history.answer(number)
+    assert history.faults(places_of(consumer)) == []
     repeats = len(consumer.numbers) - READ_ON - 100
     print(
         f"{client.name}: {READ_ON - before} of {READ_ON} messages from the slave, "
         f"{repeats} repeated"
     )
     assert repeats < READ_ON // 4
+
+
+def places_of(consumer):
+    """What a consumer got: numbers and places."""
+    return [
+        (row["number"], Place("T", row["queue"], row["offset"]))
+        for row in consumer.of("received")
+    ]
 
 
 def has_topic(address, name):

@@ -12,6 +12,7 @@ public class QuickProducer {
         String nameServer = args[0];
         String topic = args[1];
         int count = Integer.parseInt(args[2]);
+        int pauseMs = args.length > 4 ? Integer.parseInt(args[4]) : 0;
         boolean printsEach = args.length > 3 && args[3].equals("each");
         DefaultMQProducer producer = new DefaultMQProducer("interop-java-producer");
         producer.setNamesrvAddr(nameServer);
@@ -22,12 +23,14 @@ public class QuickProducer {
             byte[] body = Bodies.body(i).getBytes(StandardCharsets.UTF_8);
             Message message = new Message(topic, "Tag" + i % 3, "Key" + i, body);
             message.putUserProperty("number", Integer.toString(i));
+            message.putUserProperty("name", topic);
             try {
                 SendResult result = producer.send(message);
                 if (result.getSendStatus() == SendStatus.SEND_OK) {
                     sent++;
                     brokers.add(result.getMessageQueue().getBrokerName());
                     if (printsEach) {
+                        Thread.sleep(pauseMs);
                         System.out.println("acked " + i + " " + result.getMessageQueue().getBrokerName()
                             + " " + result.getMessageQueue().getQueueId() + " " + result.getQueueOffset());
                         System.out.flush();
