@@ -76,6 +76,14 @@ class TlsWanted(PeerClosed):
     """The server closed a plain connection, and takes TLS."""
 
 
+class EngineAway(RmqError):
+    """A controller's engine did not confirm; a change may have been made or not."""
+
+
+class TermLost(EngineAway):
+    """Another controller leads; the change has not been made."""
+
+
 class StoreError(RmqError):
     """The store cannot do a requested action."""
 

@@ -1,4 +1,4 @@
-"""A node: name server and broker in one process, started and stopped in order.
+"""A node: name server, broker or controller, started and stopped in order.
 
 `cli` and `testing` both use this module, so that tests run what users run.
 """
@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,6 +32,7 @@ from rmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
     from rmq.console.server import ConsoleServer
+    from rmq.controller.server import Controller
     from rmq.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class Node(msgspec.Struct):
     """Port of metrics and health; 0 if they are not served."""
     console_port: int = 0
     """Port of the console; 0 if it is not served."""
+    controller: "Controller | None" = None
 
     @property
     def address(self) -> str:
@@ -70,6 +71,8 @@ class Node(msgspec.Struct):
             configs += (self.name_server.config,)
         if self.broker is not None:
             configs += self.broker.context.configs()
+        if self.controller is not None:
+            configs += (self.controller.config,)
         return configs
 
     def config_changed(self, keys: Collection[str]) -> None:
@@ -284,33 +287,77 @@ async def run_name_server(
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a name server alone, until cancelled."""
-    clock = clock or SystemClock()
-    tls = read_tls_config(values or {})
-    server = RemotingServer(tls=tls)
-    client = RemotingClient(tls=tls)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(server.run)
-        await nursery.start(client.run)
+    """Run a name server without a broker, until cancelled."""
+    clock, values = clock or SystemClock(), values or {}
+    async with _open_remoting(values) as (server, client):
         name_server = NameServer(
             config,
             listen,
-            build(AuthConfig, values or {}),
+            build(AuthConfig, values),
             clock=clock,
             server=server,
             client=client,
         )
-        nursery.start_soon(partial(_announce, name_server, server, task_status))
+        controller = None
+        if config.enable_controller:
+            controller = _controller(values, clock, server, client)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(name_server.run)
+            if controller is not None:
+                await nursery.start(controller.run)
+            _freeze()
+            address = f"{listen.bind_address}:{name_server.port}"
+            node = Node(server, name_server, None, (address,))
+            node.controller = controller
+            task_status.started(node)
 
 
-async def _announce(
-    name_server: NameServer, server: RemotingServer, task_status: trio.TaskStatus[Node]
+async def run_controller(
+    *,
+    values: Mapping[str, str],
+    clock: Clock | None = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
+    """Run a controller alone, until cancelled."""
+    async with _open_remoting(values) as (server, client):
+        controller = _controller(values, clock or SystemClock(), server, client)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(controller.run)
+            _freeze()
+            task_status.started(Node(server, None, None, (), controller=controller))
+
+
+@asynccontextmanager
+async def _open_remoting(
+    values: Mapping[str, str],
+) -> AsyncIterator[tuple[RemotingServer, RemotingClient]]:
+    """Run a server and a client of the remoting protocol."""
+    tls = read_tls_config(values)
+    client = RemotingClient(tls=tls)
+    server = RemotingServer(tls=tls)
     async with trio.open_nursery() as nursery:
-        await nursery.start(name_server.run)
-        _freeze()
-        address = f"{name_server.listen.bind_address}:{name_server.port}"
-        task_status.started(Node(server, name_server, None, (address,)))
+        await nursery.start(server.run)
+        await nursery.start(client.run)
+        yield server, client
+
+
+def _controller(
+    values: Mapping[str, str],
+    clock: Clock,
+    server: RemotingServer,
+    client: RemotingClient,
+) -> "Controller":
+    # imported on use: most nodes have no controller
+    from rmq.controller.config import ControllerConfig
+    from rmq.controller.server import Controller
+
+    return Controller(
+        build(ControllerConfig, values),
+        build(AuthConfig, values),
+        clock=clock,
+        server=server,
+        client=client,
+    )
 
 
 async def until_signalled(

@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "config": "Check or print a configuration before it is used.",
     "consume": "Show messages of a topic, or take part in a consumer group.",
     "container": "Start several brokers on one machine and keep them running.",
+    "controller": "Start a controller, which elects the masters of groups.",
     "doctor": "Check configuration, machine and running brokers.",
     "namesrv": "Start a name server alone.",
     "send": "Send a message, or one for each line.",

@@ -23,6 +23,7 @@ from rmq.cli.options import (
 )
 from rmq.cli.service_manager import notify
 from rmq.config import build
+from rmq.controller.config import ControllerConfig
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import TlsConfig
@@ -48,7 +49,9 @@ def namesrv(
     """  # noqa: D301 - click wants the character itself
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
-    classes = (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig)
+    classes: tuple[type, ...] = (
+        NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig,
+    )  # fmt: skip
 
     def gather() -> dict[str, str]:
         values = gather_values(path, settings, classes)
@@ -59,6 +62,9 @@ def namesrv(
     try:
         check_platform()
         values = gather()
+        if build(NamesrvConfig, values).enable_controller:
+            classes += (ControllerConfig,)
+            values = gather()
         report_findings(values, classes, strict=strict_config)
         config = build(NamesrvConfig, values)
         listen = build(NamesrvListenConfig, values)
@@ -86,7 +92,10 @@ def namesrv(
                     listen.listen_port,
                     listen.bind_address,
                 )
-            click.echo(f"ready namesrv={node.name_servers[0]}", err=True)
+            ready = f"ready namesrv={node.name_servers[0]}"
+            if node.controller is not None:
+                ready += f" controller={node.controller.address}"
+            click.echo(ready, err=True)
             notify("READY=1")
 
     run_to_end(main)

@@ -97,6 +97,12 @@ class NamesrvConfig(Configuration):
         dynamic=True,
         doc="notify the members of a group when another one has the least id",
     )
+    enable_controller: bool = option(
+        False,
+        key="enableControllerInNamesrv",
+        doc="run a controller in the process of a name server that runs alone; its "
+        "keys are in the same file",
+    )
 
     admin_from: str = option(
         "",

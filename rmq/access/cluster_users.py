@@ -1,4 +1,4 @@
-"""ClusterUsers: which users may read or change what a name server knows.
+"""ClusterUsers: which users may read or change what a name server or controller knows.
 
 Users and policies are the files of the broker, read again after they were replaced.
 """
@@ -15,7 +15,7 @@ from rmq.protocol.command import Command
 
 
 class ClusterUsers:
-    """A name server imports this with access control alone."""
+    """A server imports this with access control alone."""
 
     def __init__(
         self, auth: AuthConfig, cluster_name: str, folder: Path, clock: Clock

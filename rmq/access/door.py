@@ -1,0 +1,161 @@
+"""Door: who may send which request to a name server or a controller.
+
+Java allows everything to everybody.  Here each request has a kind:
+
+    kind     without access control              with it (authenticationEnabled)
+    ROUTE    everybody                           everybody: clients need their routes
+    READ     everybody                           Get on the cluster
+    BROKER   everybody, each for its own         Update on the cluster, or an address
+             brokers                             of `brokers`
+    CHANGE   loopback, and `admins`              Update on the cluster
+
+Connections of this process itself are those of its broker and may do everything.  Both
+the source in a PROXY header and the real peer must be allowed addresses: anybody can
+write a header.  `cluster_users.py` knows the users and their policies.
+"""
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq.access.actions import Action
+from rmq.access.config import AuthConfig
+from rmq.access.networks import Network, are_within
+from rmq.clock import Clock
+from rmq.errors import RequestRejected
+from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+
+if TYPE_CHECKING:
+    from rmq.access.cluster_users import ClusterUsers
+    from rmq.remoting.connection import Connection
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+
+class Kind(Enum):
+    """Kind of a request, which decides the right that it needs."""
+
+    ROUTE = "route"
+    READ = "read"
+    BROKER = "broker"
+    CHANGE = "change"
+
+
+class DoorRules(NamedTuple):
+    """What is different from server to server."""
+
+    server: str
+    """What the server is, for remarks."""
+
+    kind_of: Callable[[Command], Kind]
+    cluster: str
+    admins: tuple[Network, ...]
+    brokers: tuple[Network, ...]
+    admins_key: str
+    """The key of `admins`, for remarks."""
+
+
+class Door:
+    """The guard that checks every request to a server."""
+
+    def __init__(
+        self,
+        rules: DoorRules,
+        auth: AuthConfig,
+        folder: Path,
+        clock: Clock,
+        is_own: Callable[["Connection"], bool],
+    ) -> None:
+        """`folder` has the files of users and policies."""
+        self._rules = rules
+        self._users = _users(auth, rules.cluster, folder, clock)
+        self._is_own = is_own
+
+    def check(self, request: Command, connection: "Connection") -> None:
+        """Raise `RequestRejected` unless the sender may send the request."""
+        kind = self._rules.kind_of(request)
+        if kind is Kind.ROUTE or self._is_own(connection):
+            return
+        try:
+            if self._users is not None:
+                self._check_user(self._users, kind, request, connection)
+            elif kind is Kind.CHANGE and not is_from(connection, self._rules.admins):
+                raise self._not_from_there(request, connection)
+        except RequestRejected as refusal:
+            logger.info(
+                "request %d of %s is refused: %s",
+                request.code,
+                connection.remote_address,
+                Foreign(refusal.remark),
+                extra=caused_by(connection.remote_address),
+            )
+            raise
+
+    def _check_user(
+        self,
+        users: "ClusterUsers",
+        kind: Kind,
+        request: Command,
+        connection: "Connection",
+    ) -> None:
+        if kind is not Kind.CHANGE and is_from(connection, self._rules.brokers):
+            return
+        action = Action.GET if kind is Kind.READ else Action.UPDATE
+        users.check(request, action, _host(connection))
+
+    def trusts(self, connection: "Connection") -> bool:
+        """Whether an allowed caller may speak for brokers of other hosts, too.
+
+        With access control the caller is a user with a right on the cluster.
+        """
+        return (
+            self._users is not None
+            or self._is_own(connection)
+            or is_from(connection, self._rules.brokers)
+        )
+
+    def _not_from_there(
+        self, request: Command, connection: "Connection"
+    ) -> RequestRejected:
+        server = self._rules.server
+        return RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"the {server} accepts request {request.code} from its own host only, not "
+            f"from {_host(connection)}: add that address to {self._rules.admins_key} "
+            f"of the {server}, or enable access control",
+        )
+
+
+def _users(
+    auth: AuthConfig, cluster_name: str, folder: Path, clock: Clock
+) -> "ClusterUsers | None":
+    """Return the users, with access control; ConfigError if keys cannot be read."""
+    auth.initial_users()
+    if not auth.authentication_enabled:
+        return None
+    # imported on use: most servers know no users
+    from rmq.access.cluster_users import ClusterUsers
+
+    return ClusterUsers(auth, cluster_name, folder, clock)
+
+
+def hosts(connection: "Connection") -> list[str]:
+    """Return the source, and the real peer if it differs."""
+    both = [_host(connection)]
+    if connection.peer_host != both[0]:
+        both.append(connection.peer_host)
+    return both
+
+
+def _host(connection: "Connection") -> str:
+    return connection.remote_address.rpartition(":")[0]
+
+
+def is_from(connection: "Connection", networks: tuple[Network, ...]) -> bool:
+    """Return whether source and peer are in one of the networks."""
+    return bool(networks) and are_within(hosts(connection), networks)

@@ -1,0 +1,207 @@
+"""ControllerConfig: the keys of a controller.
+
+Where Java's `ControllerConfig` has a key that means the same, it has the same name.
+Java's keys of Raft (`controllerDLeger…`, `jRaft…`) have no meaning here.
+"""
+
+import enum
+import importlib.util
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rmq.access.networks import LOOPBACK, Network, networks
+from rmq.config import DAY_MS, Configuration, option
+from rmq.errors import ConfigError
+
+_HOME = os.path.join(os.path.expanduser("~"), "rmqController")
+_ANY = ("0.0.0.0", "::", "")
+
+
+class EngineKind(enum.Enum):
+    """Values of `rmq.controllerEngine`."""
+
+    etcd = "etcd"
+    file = "file"
+
+
+class ControllerConfig(Configuration):
+    """Known in Java as `ControllerConfig`."""
+
+    bind_address: str = option(
+        "127.0.0.1",
+        key="bindAddress",
+        doc="address to listen on; with a configuration file the default is 0.0.0.0",
+    )
+    controller_port: int = option(
+        9878,
+        key="rmq.controller.listenPort",
+        low=0,
+        high=65535,
+        doc="port of the controller; 0 takes any free one",
+    )
+    idle_timeout_s: int = option(
+        120,
+        key="serverChannelMaxIdleTimeSeconds",
+        low=1,
+        doc="close a connection that was silent for this long",
+    )
+    controller_address: str = option(
+        "",
+        key="rmq.controller.address",
+        doc="host:port at which brokers, tools and other controllers reach this "
+        "controller; needed if it listens on all addresses",
+    )
+    controller_group: str = option(
+        "rmq-controller",
+        key="rmq.controllerGroup",
+        doc="name of the controllers that share one state; in etcd their keys begin "
+        "with `/rmq/` and this name",
+    )
+    controller_engine: EngineKind = option(
+        EngineKind.file,
+        key="rmq.controllerEngine",
+        doc="where the state is: `etcd`, or `file` for one controller alone, which is "
+        "not highly available",
+    )
+    controller_store_path: str = option(
+        _HOME,
+        key="controllerStorePath",
+        path=True,
+        doc="folder of the engine `file`",
+    )
+    etcd_endpoints: str = option(
+        "http://127.0.0.1:2379",
+        key="rmq.etcdEndpoints",
+        doc="addresses of etcd's members, separated by commas, `http://` or `https://`",
+    )
+    etcd_user: str = option("", key="rmq.etcdUser", doc="user of etcd, if it has users")
+    etcd_password: str = option(
+        "", key="rmq.etcdPassword", secret=True, doc="password of that user"
+    )
+    etcd_ca_file: str = option(
+        "",
+        key="rmq.etcdCaFile",
+        path=True,
+        doc="certificates that sign those of etcd; if empty, those of the system",
+    )
+    etcd_cert_file: str = option(
+        "",
+        key="rmq.etcdCertFile",
+        path=True,
+        doc="certificate of the controller for etcd, if it asks for one",
+    )
+    etcd_key_file: str = option(
+        "",
+        key="rmq.etcdKeyFile",
+        path=True,
+        doc="key of that certificate; if empty, it is in the same file",
+    )
+    scan_inactive_master_interval_ms: int = option(
+        1_000,
+        key="scanInactiveMasterInterval",
+        low=100,
+        high=DAY_MS,
+        dynamic=True,
+        doc="pause between searches for groups whose master is dead (Java: 5000)",
+    )
+    elects_unclean: bool = option(
+        False,
+        key="enableElectUncleanMaster",
+        dynamic=True,
+        doc="let a broker outside of the set become master if nobody of the set lives; "
+        "messages that it lacks are lost",
+    )
+    notifies_brokers: bool = option(
+        True,
+        key="notifyBrokerRoleChanged",
+        dynamic=True,
+        doc="send the members of a group a notice when they have a new master; "
+        "otherwise they find out within 5 s",
+    )
+    config_store_path: str = option(
+        "",
+        key="configStorePath",
+        path=True,
+        doc="file that request 1009 rewrites; if empty, the one given with -c",
+    )
+    controller_admin_from: str = option(
+        "",
+        key="rmq.controller.adminFrom",
+        doc="addresses and networks, separated by commas, that may change the "
+        "controller and its groups while access control is off; loopback always may",
+    )
+    controller_brokers_from: str = option(
+        "",
+        key="rmq.controller.brokersFrom",
+        doc="addresses and networks, separated by commas, whose brokers need no "
+        "signature with access control, and without it may speak for a broker whose "
+        "heartbeats come from elsewhere",
+    )
+    cluster: str = option(
+        "DefaultCluster",
+        key="brokerClusterName",
+        doc="cluster on which users need rights, with access control",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        self.admin_networks()
+        self.broker_networks()
+        if (
+            not self.controller_group
+            or not self.controller_group.isprintable()
+            or "/" in self.controller_group
+        ):
+            raise ConfigError(
+                f"rmq.controllerGroup={self.controller_group}: a name without /"
+            )
+        host, _, port = self.controller_address.rpartition(":")
+        if self.controller_address and not (host and port.isdecimal()):
+            raise ConfigError(
+                f"rmq.controller.address={self.controller_address}: write host:port"
+            )
+        if self.controller_engine is EngineKind.etcd:
+            self.endpoints()
+            if importlib.util.find_spec("httpx") is None:
+                raise ConfigError(
+                    "rmq.controllerEngine=etcd needs httpx: pip install "
+                    "'rmq[controller]'"
+                )
+
+    def endpoints(self) -> tuple[str, ...]:
+        """Return the addresses of etcd; ConfigError if one is no URL."""
+        texts = [each.strip().rstrip("/") for each in self.etcd_endpoints.split(",")]
+        for text in texts:
+            parts = urlsplit(text)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ConfigError(
+                    f"rmq.etcdEndpoints: {text} is no address like http://host:2379"
+                )
+        return tuple(texts)
+
+    def reachable_at(self, port: int) -> str:
+        """Return the address for others; ConfigError if it cannot be known."""
+        if self.controller_address:
+            return self.controller_address
+        if self.bind_address in _ANY:
+            raise ConfigError(
+                "the controller listens on all addresses: set rmq.controller.address "
+                "to the host:port at which brokers and other controllers reach it"
+            )
+        return f"{self.bind_address}:{port}"
+
+    def admin_networks(self) -> tuple[Network, ...]:
+        """Return the networks that may send changes without access control."""
+        return LOOPBACK + networks(
+            "rmq.controller.adminFrom", self.controller_admin_from
+        )
+
+    def broker_networks(self) -> tuple[Network, ...]:
+        """Return the networks of trusted brokers."""
+        return networks("rmq.controller.brokersFrom", self.controller_brokers_from)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the engine `file`."""
+        return Path(self.controller_store_path)

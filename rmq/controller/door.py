@@ -1,0 +1,85 @@
+"""Door: who may send which request to a controller; see `rmq/access/door.py`.
+
+Java's controllers accept everything from everybody. Here a broker speaks for itself:
+while its heartbeats come from one host, no other host may send requests as this broker.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from rmq.access import door
+from rmq.access.config import AuthConfig
+from rmq.access.door import Kind
+from rmq.clock import Clock
+from rmq.controller.config import ControllerConfig
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.remoting.connection import Connection
+
+KINDS: Final[Mapping[int, Kind]] = {
+    Code.CONTROLLER_GET_METADATA_INFO: Kind.ROUTE,
+    Code.CONTROLLER_GET_REPLICA_INFO: Kind.READ,
+    Code.CONTROLLER_GET_SYNC_STATE_DATA: Kind.READ,
+    Code.CONTROLLER_GET_NEXT_BROKER_ID: Kind.READ,
+    Code.GET_CONTROLLER_CONFIG: Kind.READ,
+    Code.BROKER_HEARTBEAT: Kind.BROKER,
+    Code.CONTROLLER_ALTER_SYNC_STATE_SET: Kind.BROKER,
+    Code.CONTROLLER_ELECT_MASTER: Kind.BROKER,
+    Code.CONTROLLER_REGISTER_BROKER: Kind.BROKER,
+    Code.CONTROLLER_APPLY_BROKER_ID: Kind.BROKER,
+    Code.UPDATE_CONTROLLER_CONFIG: Kind.CHANGE,
+    Code.CLEAN_BROKER_DATA: Kind.CHANGE,
+}
+"""A code without a kind is refused; a test compares this table with the handlers."""
+
+
+class Door(door.Door):
+    """The guard that checks every request to a controller."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        auth: AuthConfig,
+        folder: Path,
+        clock: Clock,
+        is_own: Callable[[Connection], bool],
+    ) -> None:
+        """`folder` has the files of users and policies."""
+        rules = door.DoorRules(
+            "controller",
+            _kind_of,
+            config.cluster,
+            config.admin_networks(),
+            config.broker_networks(),
+            "rmq.controller.adminFrom",
+        )
+        super().__init__(rules, auth, folder, clock, is_own)
+
+    def check_speaker(
+        self, broker: str, host: str | None, connection: Connection
+    ) -> None:
+        """Refuse a request in the name of a broker that lives on another host."""
+        caller = host_of(connection)
+        if host not in (None, caller) and not self.trusts(connection):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the heartbeats of broker {broker} come from {host}; to let {caller} "
+                "speak for it, add that address to rmq.controller.brokersFrom of the "
+                "controller",
+            )
+
+
+def host_of(connection: Connection) -> str:
+    """Return the host of a caller: source, and real peer if it differs."""
+    return "/".join(door.hosts(connection))
+
+
+def _kind_of(request: Command) -> Kind:
+    """Return the kind; a person who names the master changes the group."""
+    if request.code == Code.CONTROLLER_ELECT_MASTER:
+        named = request.ext_fields.get("designateElect", "false").lower() != "false"
+        return Kind.CHANGE if named else Kind.BROKER
+    return KINDS.get(request.code, Kind.CHANGE)

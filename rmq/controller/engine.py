@@ -1,0 +1,94 @@
+"""Engine: keeps the groups of a controller and decides which controller leads.
+
+    load       the groups as they are now
+    swap       changes one group, if nobody changed it and the caller still leads
+    watch      what another controller changes, and who leads
+    campaign   takes the lead when it is free, and holds it
+
+`swap` is what safety rests on: the engine itself compares the revision of the group and
+the term of the caller in the transaction that writes. A controller that was deposed, or
+that believes it leads, can therefore change nothing, whatever the clocks say.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from rmq.controller.groups import Group
+from rmq.errors import EngineAway
+
+ABSENT: Final = 0
+"""The revision of a group that does not exist."""
+
+MAX_GROUPS: Final = 1_000
+"""Of a controller: anybody with the right of a broker may make new ones."""
+
+
+class Stored(NamedTuple):
+    """A group, and the revision at which the engine wrote it."""
+
+    group: Group
+    revision: int
+
+
+class View(msgspec.Struct):
+    """What all controllers share: the groups, who leads, and who is there."""
+
+    groups: dict[str, Stored] = msgspec.field(default_factory=dict)
+    leader: str | None = None
+    controllers: tuple[str, ...] = ()
+
+
+class Term(msgspec.Struct):
+    """The time for which one controller leads.
+
+    number: no other term has it; until_s: by the clock of trio, from when on the
+    controller must assume that another one leads, unless the engine moves it.
+    """
+
+    number: int
+    until_s: float
+
+
+class Engine(Protocol):
+    """Every method raises EngineAway if the engine does not confirm in time."""
+
+    warning: str
+    """What an operator should know at the start; empty if nothing."""
+
+    async def load(self) -> View:
+        """Return the state that every confirmed swap is part of."""
+        ...
+
+    async def swap(
+        self, name: str, group: Group | None, revision: int, term: Term
+    ) -> int | None:
+        """Write a group, or remove it, and return its new revision.
+
+        None: the group has another revision. TermLost: the term is over.
+        """
+        ...
+
+    def watch(self) -> AsyncIterator[View]:
+        """Yield the state now and after each change; the same object each time."""
+        ...
+
+    async def campaign(
+        self, address: str, on_term: Callable[[Term | None], None]
+    ) -> None:
+        """Run for the lead until cancelled; call back at each begin and each end."""
+        ...
+
+
+def encoded(group: Group) -> bytes:
+    """Return a group as engines store it."""
+    return msgspec.json.encode(group)
+
+
+def decoded(name: str, data: bytes) -> Group:
+    """Read a stored group; EngineAway if it is none."""
+    try:
+        return msgspec.json.decode(data, type=Group)
+    except msgspec.DecodeError as error:
+        raise EngineAway(f"the stored group {name} cannot be read: {error}") from error

@@ -1,0 +1,335 @@
+"""EtcdEngine: groups in etcd, through its JSON gateway.
+
+Keys, below `/rmq/<rmq.controllerGroup>/`:
+
+    group/<brokerName>      one group as JSON
+    leader                  the address of the controller that leads
+    controller/<address>    one for each controller that runs
+
+The last two belong to the lease of their controller and end with it, `LEASE_S` after
+its last sign of life. The number of a term is the revision that created `leader`.
+
+A request goes to one endpoint, and to the next one if that does not answer. A write
+that was sent twice is harmless: its second copy finds another revision.
+"""
+
+import base64
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import httpx
+import msgspec
+import trio
+
+from rmq.controller.config import ControllerConfig
+from rmq.controller.engine import Stored, Term, View, decoded, encoded
+from rmq.controller.groups import Group
+from rmq.errors import ConfigError, EngineAway, TermLost
+from rmq.logs import SparseLog
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+LEASE_S: Final = 5
+MARGIN_S: Final = 1.0
+"""A leader stops this long before its lease ends: clocks of machines run unequally."""
+
+BEAT_S: Final = 1.0
+ENDPOINT_S: Final = 1.0
+"""How long one endpoint may take. Brokers wait 3 s for an answer."""
+
+WATCH_S: Final = 20.0
+"""A watch that was silent for this long is made again: its endpoint may hang."""
+
+RETRY_S: Final = 1.0
+MAX_LINE: Final = 16 * 1024 * 1024
+"""Bytes of one message of a watch."""
+
+_Answer = dict[str, Any]
+
+
+class EtcdEngine:
+    """An engine for any number of controllers."""
+
+    warning = ""
+
+    def __init__(self, config: ControllerConfig) -> None:
+        self._endpoints = config.endpoints()
+        self._at = 0
+        self._user, self._password = config.etcd_user, config.etcd_password
+        self._token: str | None = None
+        root = f"/rmq/{config.controller_group}/"
+        self._root = root.encode()
+        self._leader_key = f"{root}leader".encode()
+        self._http = httpx.AsyncClient(
+            verify=_context(config), timeout=ENDPOINT_S, trust_env=False
+        )
+
+    # -- state
+
+    async def load(self) -> View:
+        """Read all keys; etcd asks its members, so that nothing is missing."""
+        return (await self._load())[0]
+
+    async def _load(self) -> tuple[View, int]:
+        answer = await self._ask("kv/range", self._everything())
+        view = View()
+        for pair in answer.get("kvs", ()):
+            self._put(view, _key(pair), pair)
+        return view, int(answer["header"]["revision"])
+
+    def _everything(self) -> _Answer:
+        end = self._root[:-1] + bytes([self._root[-1] + 1])
+        return {"key": _text(self._root), "range_end": _text(end)}
+
+    def _put(self, view: View, key: bytes, pair: _Answer | None) -> None:
+        """Put one key into the view; without a pair the key was removed."""
+        kind, _, name = key[len(self._root) :].decode().partition("/")
+        data = base64.b64decode(pair.get("value", "")) if pair else b""
+        if kind == "group" and pair:
+            group = decoded(name, data)
+            view.groups[name] = Stored(group, int(pair["mod_revision"]))
+        elif kind == "group":
+            view.groups.pop(name, None)
+        elif kind == "leader":
+            view.leader = data.decode() or None
+        elif kind == "controller":
+            others = {each for each in view.controllers if each != name}
+            view.controllers = tuple(sorted(others | {name} if pair else others))
+
+    async def swap(
+        self, name: str, group: Group | None, revision: int, term: Term
+    ) -> int | None:
+        """Compare the revisions of group and leader, and write, in one transaction."""
+        key = _text(self._root + f"group/{name}".encode())
+        if group is None:
+            change = {"request_delete_range": {"key": key}}
+        else:
+            change = {"request_put": {"key": key, "value": _text(encoded(group))}}
+        leader = _text(self._leader_key)
+        compare = [
+            {"key": leader, "target": "CREATE", "create_revision": str(term.number)},
+            {"key": key, "target": "MOD", "mod_revision": str(revision)},
+        ]
+        answer = await self._ask(
+            "kv/txn",
+            {
+                "compare": compare,
+                "success": [change],
+                "failure": [{"request_range": {"key": leader}}],
+            },
+        )
+        if answer.get("succeeded"):
+            return int(answer["header"]["revision"])
+        if _found(answer).get("create_revision") != str(term.number):
+            term.until_s = trio.current_time()
+            raise TermLost("another controller leads now")
+        return None
+
+    async def watch(self) -> AsyncIterator[View]:
+        """Read the state, then what changes; from the start again if that breaks."""
+        while True:
+            try:
+                view, revision = await self._load()
+                yield view
+                async for event in self._events(revision + 1):
+                    pair = event["kv"]
+                    removed = event.get("type") == "DELETE"
+                    self._put(view, _key(pair), None if removed else pair)
+                    yield view
+            except EngineAway as error:
+                logger.warning("the view of other controllers may be old: %s", error)
+                await trio.sleep(RETRY_S)
+
+    async def _events(self, revision: int) -> AsyncIterator[_Answer]:
+        """Yield the changes from a revision on, until the watch breaks."""
+        request = {**self._everything(), "start_revision": str(revision)}
+        endpoint = self._endpoints[self._at]
+        stream = self._http.stream(
+            "POST",
+            f"{endpoint}/v3/watch",
+            content=msgspec.json.encode({"create_request": request}),
+            headers=self._headers(),
+            timeout=httpx.Timeout(ENDPOINT_S, read=WATCH_S),
+        )
+        with suppress(httpx.ReadTimeout):
+            try:
+                async with stream as answer:
+                    async for line in _lines(answer):
+                        result = msgspec.json.decode(line).get("result", {})
+                        if result.get("canceled"):
+                            return
+                        for event in result.get("events", ()):
+                            yield event
+            except httpx.ReadTimeout:
+                raise
+            except (httpx.HTTPError, msgspec.DecodeError) as error:
+                raise EngineAway(f"{endpoint}: {_words(error)}") from error
+
+    # -- the lead
+
+    async def campaign(
+        self, address: str, on_term: Callable[[Term | None], None]
+    ) -> None:
+        """Hold a lease; take the lead with it when nobody has it."""
+        while True:
+            try:
+                answer = await self._ask("lease/grant", {"TTL": str(LEASE_S)})
+                await self._hold(answer["ID"], address, on_term)
+            except EngineAway as error:
+                logger.warning("no lease: %s", error)
+            await trio.sleep(RETRY_S)
+
+    async def _hold(
+        self, lease: str, address: str, on_term: Callable[[Term | None], None]
+    ) -> None:
+        """Keep a lease alive until it has ended, and lead meanwhile if possible."""
+        term: Term | None = None
+        is_listed = False
+        try:
+            while True:
+                asked_s = trio.current_time()
+                try:
+                    if not await self._keep(lease):
+                        return
+                    is_listed = is_listed or await self._list(lease, address)
+                    if term is None:
+                        number = await self._take(lease, address)
+                        term = Term(number, 0) if number else None
+                    if term is not None:
+                        is_new = term.until_s == 0
+                        term.until_s = asked_s + LEASE_S - MARGIN_S
+                        if is_new:
+                            on_term(term)
+                except EngineAway as error:
+                    logger.warning("the lease is not renewed: %s", error)
+                await trio.sleep(BEAT_S)
+        finally:
+            if term is not None:
+                term.until_s = 0
+                on_term(None)
+            with trio.move_on_after(ENDPOINT_S) as scope, suppress(EngineAway):
+                scope.shield = True
+                await self._ask("lease/revoke", {"ID": lease})
+
+    async def _keep(self, lease: str) -> bool:
+        answer = await self._ask("lease/keepalive", {"ID": lease})
+        return int(answer.get("result", {}).get("TTL", 0)) > 0
+
+    async def _list(self, lease: str, address: str) -> bool:
+        key = _text(self._root + f"controller/{address}".encode())
+        await self._ask("kv/put", {"key": key, "value": "", "lease": lease})
+        return True
+
+    async def _take(self, lease: str, address: str) -> int:
+        """Return the number of the own term; 0 if another controller leads."""
+        key = _text(self._leader_key)
+        put = {"key": key, "value": _text(address.encode()), "lease": lease}
+        answer = await self._ask(
+            "kv/txn",
+            {
+                "compare": [{"key": key, "target": "CREATE", "create_revision": "0"}],
+                "success": [{"request_put": put}],
+                "failure": [{"request_range": {"key": key}}],
+            },
+        )
+        if answer.get("succeeded"):
+            return int(answer["header"]["revision"])
+        leader = _found(answer)
+        is_own = leader.get("lease") == lease  # an earlier try whose answer was lost
+        return int(leader["create_revision"]) if is_own else 0
+
+    # -- requests
+
+    async def _ask(self, path: str, body: Mapping[str, object]) -> _Answer:
+        """Ask one endpoint after the other; EngineAway with the last one's reason."""
+        error: EngineAway | None = None
+        for _ in self._endpoints:
+            endpoint = self._endpoints[self._at]
+            try:
+                return await self._ask_one(endpoint, path, body)
+            except EngineAway as this:
+                error = this
+                self._at = (self._at + 1) % len(self._endpoints)
+        assert error is not None, "there is an endpoint"
+        raise error
+
+    async def _ask_one(
+        self, endpoint: str, path: str, body: Mapping[str, object]
+    ) -> _Answer:
+        with trio.move_on_after(ENDPOINT_S):
+            if self._user and self._token is None:
+                user = {"name": self._user, "password": self._password}
+                answer = await self._post(endpoint, "auth/authenticate", user)
+                self._token = str(answer.get("token", ""))
+            return await self._post(endpoint, path, body)
+        raise EngineAway(f"{endpoint} did not answer within {ENDPOINT_S:.0f} s")
+
+    async def _post(
+        self, endpoint: str, path: str, body: Mapping[str, object]
+    ) -> _Answer:
+        try:
+            answer = await self._http.post(
+                f"{endpoint}/v3/{path}",
+                content=msgspec.json.encode(body),
+                headers=self._headers(),
+            )
+            value = msgspec.json.decode(answer.content)
+        except (httpx.HTTPError, msgspec.DecodeError) as error:
+            raise EngineAway(f"{endpoint}: {_words(error)}") from error
+        if answer.status_code != httpx.codes.OK or not isinstance(value, dict):
+            self._token = None  # it may have expired
+            why = value.get("error") if isinstance(value, dict) else answer.status_code
+            raise EngineAway(f"{endpoint} refuses {path}: {why}")
+        return value
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": self._token} if self._token else {}
+
+
+def _context(config: ControllerConfig) -> ssl.SSLContext | bool:
+    """Return what TLS to etcd needs; ConfigError if a file cannot be read."""
+    if not any(each.startswith("https:") for each in config.endpoints()):
+        return False
+    try:
+        context = ssl.create_default_context(cafile=config.etcd_ca_file or None)
+        if config.etcd_cert_file:
+            context.load_cert_chain(config.etcd_cert_file, config.etcd_key_file or None)
+    except OSError as error:
+        raise ConfigError(f"the files of rmq.etcd… for TLS: {error}") from error
+    return context
+
+
+async def _lines(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream; a line that is too long breaks it."""
+    rest = b""
+    async for piece in answer.aiter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+        if len(rest) > MAX_LINE:
+            raise EngineAway(f"a message of more than {MAX_LINE} bytes")
+
+
+def _found(answer: _Answer) -> _Answer:
+    """Return the pair that the other branch of a transaction has read."""
+    read = answer["responses"][0]["response_range"]
+    pairs = read.get("kvs") or [{}]
+    pair: _Answer = pairs[0]
+    return pair
+
+
+def _key(pair: _Answer) -> bytes:
+    return base64.b64decode(pair["key"])
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

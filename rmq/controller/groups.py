@@ -1,0 +1,488 @@
+"""Groups: what a controller knows of each group of brokers, and how requests change it.
+
+Known in Java as `ReplicasInfoManager`, `BrokerReplicaInfo` and `SyncStateInfo`. Each
+function takes the state of one group (None: unknown), a request and who lives, and
+returns an `Outcome` with the next state and the answer. They have no memory, no clock
+and no I/O. Checks, codes and remarks are Java's, mistakes of the remarks included;
+where Java would lose data or ids, the function says so.
+
+Invariants of a state: the master is a member and in the set; the set has members only;
+master epoch and set epoch never sink; each change of the master raises the master's
+epoch, so that an epoch has one master.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from rmq.controller.election import Alive, choose
+from rmq.protocol.bodies.controller import (
+    ElectMasterResponseBody,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSet,
+)
+from rmq.protocol.bodies.route import BrokerMemberGroup
+from rmq.protocol.codes import ResponseCode as Code
+from rmq.protocol.headers import Header
+from rmq.protocol.headers import controller as headers
+
+FIRST_ID: Final = 1
+NOBODY: Final = -1
+"""The id with which a controller itself asks for an election."""
+
+MAX_MEMBERS: Final = 100
+"""Of a group: who asks for ids costs memory and a place in every answer."""
+
+MAX_NAME_LENGTH: Final = 255
+"""Characters of names, addresses and codes: they are stored for ever."""
+
+MAX_EPOCH: Final = 2**31 - 1
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A broker: its address, and the code with which it asked for its id."""
+
+    address: str
+    check_code: str
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The brokers with one name."""
+
+    cluster: str
+    name: str
+    members: dict[int, Member]
+    next_id: int
+    master_id: int | None = None
+    master_epoch: int = 0
+    sync_set: tuple[int, ...] = ()
+    set_epoch: int = 0
+
+    def address_of(self, broker_id: int | None) -> str | None:
+        """Return the address of a member."""
+        member = self.members.get(broker_id) if broker_id is not None else None
+        return member.address if member else None
+
+    def set_body(self) -> bytes:
+        """Return the set as answers contain it."""
+        return SyncStateSet(
+            sync_state_set=list(self.sync_set), sync_state_set_epoch=self.set_epoch
+        ).encode()
+
+    def is_older_than(self, alive: Alive) -> bool:
+        """Whether a member's log has an epoch that this state does not know yet.
+
+        Then the state was restored from an old copy: its set may have members that
+        lack acknowledged messages.
+        """
+        epochs = [live.epoch for live in alive.heard.values()]
+        return self.master_epoch > 0 and max(epochs, default=0) > self.master_epoch
+
+
+class Outcome(NamedTuple):
+    """The next state of a group, and the answer."""
+
+    group: Group | None
+    code: int = Code.SUCCESS
+    remark: str | None = None
+    header: Header | None = None
+    body: bytes = b""
+
+
+Act = Callable[[Group | None], Outcome]
+"""One of the functions below with its request: state to outcome."""
+
+
+def alter_sync_state_set(
+    group: Group | None,
+    request: headers.AlterSyncStateSetRequestHeader,
+    wanted: SyncStateSet,
+    alive: Alive,
+) -> Outcome:
+    """1001: the master changes the set."""
+    if group is None:
+        return Outcome(
+            None, Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+            "Broker metadata is not existed",
+        )  # fmt: skip
+    ids = tuple(sorted(set(wanted.sync_state_set)))
+    if refusal := _refusal_of_set(group, request, ids, wanted, alive):
+        return Outcome(group, *refusal)
+    epoch = max(group.set_epoch, wanted.sync_state_set_epoch) + 1
+    changed = replace(group, sync_set=ids, set_epoch=epoch)
+    header = headers.AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=epoch)
+    return Outcome(changed, header=header, body=changed.set_body())
+
+
+def _refusal_of_set(
+    group: Group,
+    request: headers.AlterSyncStateSetRequestHeader,
+    ids: tuple[int, ...],
+    wanted: SyncStateSet,
+    alive: Alive,
+) -> tuple[Code, str] | None:
+    """Return code and remark, in the order of Java's checks.
+
+    Java refuses every other epoch of the set. A larger one from the master of this
+    epoch proves that the state was restored from an old copy: the master is right.
+    """
+    rejecting = "Rejecting alter syncStateSet request because"
+    known = f"{rejecting} the current"
+    if ids == group.sync_set:
+        return (
+            Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+            "The newSyncStateSet is equal with oldSyncStateSet, no needed to update "
+            "syncStateSet",
+        )
+    if group.master_id is None or request.master_broker_id != group.master_id:
+        leader, other = _java(group.master_id), _java(request.master_broker_id)
+        why = f"{known} leader is:{{{leader}}}, not {{{other}}}"
+        return Code.CONTROLLER_INVALID_MASTER, why
+    if request.master_epoch != group.master_epoch:
+        epochs = f"{{{group.master_epoch}}}, not {{{_java(request.master_epoch)}}}"
+        why = f"{known} master epoch is:{epochs}"
+        return Code.CONTROLLER_FENCED_MASTER_EPOCH, why
+    if not group.set_epoch <= wanted.sync_state_set_epoch < MAX_EPOCH:
+        epochs = f"{{{group.set_epoch}}}, not {{{wanted.sync_state_set_epoch}}}"
+        why = f"{known} syncStateSet epoch is:{epochs}"
+        return Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, why
+    for each in ids:
+        if each not in group.members:
+            why = f"{rejecting} the replicas {{{each}}} don't exist"
+            return Code.CONTROLLER_INVALID_REPLICAS, why
+        if not alive.has(each):
+            why = f"{rejecting} the replicas {{{each}}} don't alive"
+            return Code.CONTROLLER_BROKER_NOT_ALIVE, why
+    if group.master_id not in ids:
+        return (
+            Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+            f"{rejecting} the newSyncStateSet don't contains origin leader "
+            f"{{{group.master_id}}}",
+        )
+    return None
+
+
+def elect_master(
+    group: Group | None,
+    request: headers.ElectMasterRequestHeader,
+    alive: Alive,
+    *,
+    is_unclean: bool,
+) -> Outcome:
+    """1002: a broker, a person or the controller (id -1) asks for a master.
+
+    is_unclean: members outside of the set may become it, and what they lack is lost.
+    Java's first master may be a broker that nobody registered; ours is a member.
+    """
+    if group is None:
+        remark = "Broker hasn't been registered"
+        return Outcome(None, Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
+    if group.is_older_than(alive) and not request.designate_elect:
+        return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, _older(group, alive))
+    chosen = _chosen(group, request, alive, is_unclean=is_unclean)
+    if chosen is not None and chosen == group.master_id:
+        return _kept(group)
+    if chosen is not None:
+        return _elected(group, chosen, alive)
+    if request.broker_id == NOBODY and group.master_epoch < MAX_EPOCH:
+        changed = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
+        remark = "Old master has down and failed to elect a new broker master"
+        return Outcome(changed, Code.CONTROLLER_MASTER_NOT_AVAILABLE, remark)
+    remark = "Failed to elect a new master"
+    return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, remark)
+
+
+def _chosen(
+    group: Group,
+    request: headers.ElectMasterRequestHeader,
+    alive: Alive,
+    *,
+    is_unclean: bool,
+) -> int | None:
+    asker = request.broker_id
+    if group.master_epoch == 0 and asker in group.members:
+        return asker
+    wanted = asker if request.designate_elect and asker != NOBODY else None
+    chosen = choose(group.sync_set, group.master_id, wanted, alive)
+    if chosen is None and is_unclean:
+        return choose(tuple(group.members), group.master_id, wanted, alive)
+    return chosen
+
+
+def _older(group: Group, alive: Alive) -> str:
+    newest = max(live.epoch for live in alive.heard.values())
+    return (
+        f"brokers of {group.name} know master epoch {newest}, the controller "
+        f"{group.master_epoch}: its state was restored from an old copy. Find the "
+        "broker with all messages (getBrokerEpoch) and name it with electMaster"
+    )
+
+
+def _kept(group: Group) -> Outcome:
+    remark = (
+        f"The old master {group.master_id} is still alive, not need to elect new "
+        f"master for broker {group.name}"
+    )
+    body = ElectMasterResponseBody(sync_state_set=list(group.sync_set))
+    header = _master_header(group)
+    code = Code.CONTROLLER_MASTER_STILL_EXIST
+    return Outcome(group, code, remark, header, body.encode())
+
+
+def _elected(group: Group, chosen: int, alive: Alive) -> Outcome:
+    """Make a member master: alone in the set, in an epoch above all that logs know."""
+    known = [group.master_epoch, *(live.epoch for live in alive.heard.values())]
+    if max(known) >= MAX_EPOCH or group.set_epoch >= MAX_EPOCH:
+        remark = f"the epochs of {group.name} are used up"
+        return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, remark)
+    changed = replace(
+        group,
+        master_id=chosen,
+        master_epoch=max(known) + 1,
+        sync_set=(chosen,),
+        set_epoch=group.set_epoch + 1,
+    )
+    addresses = {each: member.address for each, member in group.members.items()}
+    members = BrokerMemberGroup(
+        cluster=group.cluster, broker_name=group.name, broker_addrs=addresses
+    )
+    body = ElectMasterResponseBody(
+        cluster=group.cluster,
+        broker_name=group.name,
+        broker_addrs=addresses,
+        broker_member_group=members,
+        sync_state_set=[chosen],
+    )
+    return Outcome(changed, header=_master_header(changed), body=body.encode())
+
+
+def _master_header(group: Group) -> headers.ElectMasterResponseHeader:
+    return headers.ElectMasterResponseHeader(
+        master_broker_id=group.master_id,
+        master_address=group.address_of(group.master_id),
+        master_epoch=group.master_epoch,
+        sync_state_set_epoch=group.set_epoch,
+    )
+
+
+def needs_election(group: Group, alive: Alive) -> bool:
+    """Whether the master is dead and somebody lives."""
+    is_orphan = group.master_id is not None and not alive.has(group.master_id)
+    return is_orphan and bool(alive.heard) and not group.is_older_than(alive)
+
+
+def register(
+    group: Group | None,
+    request: headers.RegisterBrokerToControllerRequestHeader,
+    alive: Alive,
+) -> Outcome:
+    """1003: a broker with an id starts; the answer names the master if that lives.
+
+    In Java a second broker with a copied id takes the address of the first one; here it
+    is refused while the first one lives.
+    """
+    needed = Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    name, broker_id = request.broker_name, request.broker_id
+    if group is None:
+        remark = f"Broker-set: {name} hasn't been registered in controller"
+        return Outcome(None, needed, remark)
+    member = group.members.get(broker_id) if broker_id is not None else None
+    if member is None:
+        remark = f"BrokerId: {_java(broker_id)} hasn't been registered in broker-set: "
+        return Outcome(group, needed, remark + group.name)
+    if refusal := _refusal_of_place(group, request.cluster_name):
+        return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, refusal)
+    address = request.broker_address or ""
+    if not 0 < len(address) <= MAX_NAME_LENGTH:
+        return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, _bad("brokerAddress"))
+    if address != member.address and broker_id in alive.heard:
+        remark = (
+            f"broker {broker_id} of {group.name} lives at {member.address}; {address} "
+            "has a copy of its brokerIdentity file: remove that, and it gets an own id"
+        )
+        return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, remark)
+    assert broker_id is not None, "it is a member"
+    moved = Member(address, member.check_code)
+    changed = replace(group, members={**group.members, broker_id: moved})
+    header = headers.RegisterBrokerToControllerResponseHeader(
+        cluster_name=request.cluster_name, broker_name=group.name
+    )
+    if alive.has(changed.master_id):
+        header.master_broker_id = changed.master_id
+        header.master_address = changed.address_of(changed.master_id)
+        header.master_epoch = changed.master_epoch
+        header.sync_state_set_epoch = changed.set_epoch
+    return Outcome(changed, header=header, body=changed.set_body())
+
+
+def next_broker_id(
+    group: Group | None, request: headers.GetNextBrokerIdRequestHeader
+) -> Outcome:
+    """1012: the id for which a new broker may apply."""
+    header = headers.GetNextBrokerIdResponseHeader(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        next_broker_id=group.next_id if group else FIRST_ID,
+    )
+    return Outcome(group, header=header)
+
+
+def apply_broker_id(
+    group: Group | None, request: headers.ApplyBrokerIdRequestHeader
+) -> Outcome:
+    """1013: a new broker takes an id; with the same code it may ask again.
+
+    The next id is above all that were given. Java counts how many were given: after a
+    larger one was taken, it offers ids that it refuses.
+    """
+    invalid = Code.CONTROLLER_BROKER_ID_INVALID
+    name, cluster = request.broker_name or "", request.cluster_name or ""
+    broker_id, code = request.applied_broker_id, request.register_check_code or ""
+    address = code.partition(";")[0]
+    for field, text in (
+        ("clusterName", cluster), ("brokerName", name), ("registerCheckCode", address),
+    ):  # fmt: skip
+        if not 0 < len(text) <= MAX_NAME_LENGTH:
+            return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, _bad(field))
+    if broker_id is None or not FIRST_ID <= broker_id < MAX_EPOCH:
+        return Outcome(group, invalid, _bad("appliedBrokerId"))
+    header = headers.ApplyBrokerIdResponseHeader(cluster_name=cluster, broker_name=name)
+    member = Member(address, code[: 2 * MAX_NAME_LENGTH])
+    if group is None:
+        if broker_id != FIRST_ID:
+            remark = (
+                f"Broker-set: {name} hasn't been registered in controller, but broker "
+                f"try to apply brokerId: {broker_id}"
+            )
+            return Outcome(None, invalid, remark)
+        members, following = {broker_id: member}, broker_id + 1
+        new = Group(cluster=cluster, name=name, members=members, next_id=following)
+        return Outcome(new, header=header)
+    if refusal := _refusal_of_place(group, cluster):
+        return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, refusal)
+    known = group.members.get(broker_id)
+    if known is not None and known.check_code == member.check_code:
+        return Outcome(group, header=header)
+    if known is not None:
+        remark = f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
+        return Outcome(group, invalid, remark)
+    if len(group.members) >= MAX_MEMBERS:
+        remark = f"broker-set {name} has {MAX_MEMBERS} brokers: clean the dead ones"
+        return Outcome(group, invalid, remark)
+    changed = replace(
+        group,
+        members={**group.members, broker_id: member},
+        next_id=max(group.next_id, broker_id + 1),
+    )
+    return Outcome(changed, header=header)
+
+
+def _refusal_of_place(group: Group, cluster: str | None) -> str:
+    """Return why a broker of this cluster cannot be in the group; empty if it can."""
+    if cluster == group.cluster:
+        return ""
+    return f"broker-set {group.name} belongs to cluster {group.cluster}, not {cluster}"
+
+
+def replica_info(group: Group | None) -> Outcome:
+    """1004: master and set, as brokers ask for them."""
+    if group is None:
+        remark = "Broker metadata is not existed"
+        return Outcome(None, Code.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark)
+    header = headers.GetReplicaInfoResponseHeader(
+        master_broker_id=group.master_id,
+        master_address=group.address_of(group.master_id),
+        master_epoch=group.master_epoch,
+    )
+    return Outcome(group, header=header, body=group.set_body())
+
+
+def replicas_of(group: Group, alive: Alive) -> ReplicasInfo:
+    """Return the group for 1006, as tools show it."""
+    return ReplicasInfo(
+        master_broker_id=group.master_id,
+        master_address=group.address_of(group.master_id),
+        master_epoch=group.master_epoch,
+        sync_state_set_epoch=group.set_epoch,
+        in_sync_replicas=_identities(group, group.sync_set, alive),
+        not_in_sync_replicas=_identities(
+            group, sorted(group.members.keys() - set(group.sync_set)), alive
+        ),
+    )
+
+
+def _identities(
+    group: Group, ids: Iterable[int], alive: Alive
+) -> list[ReplicaIdentity]:
+    return [
+        ReplicaIdentity(
+            broker_name=group.name,
+            broker_id=each,
+            broker_address=group.address_of(each),
+            alive=each in alive.heard,
+        )
+        for each in ids
+    ]
+
+
+def clean(
+    group: Group | None,
+    request: headers.CleanControllerBrokerDataRequestHeader,
+    alive: Alive,
+) -> Outcome:
+    """1011: forget brokers that are gone, or the whole group.
+
+    With `is_clean_living_broker` Java forgets the group even where ids are named.
+    """
+    invalid = Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    listed = (request.broker_controller_ids_to_clean or "").strip()
+    try:
+        ids = {int(text) for text in listed.split(";")} if listed else set()
+    except ValueError:
+        remark = (
+            "Please set the option <brokerControllerIdsToClean> according to the "
+            f"format, exception: {listed[:MAX_NAME_LENGTH]}"
+        )
+        return Outcome(group, invalid, remark)
+    name = request.broker_name
+    if group is None:
+        remark = f"Broker {name} is not existed,clean broker data failure."
+        return Outcome(None, invalid, remark)
+    if not request.is_clean_living_broker:
+        if not ids and group.master_id is not None:
+            remark = f"Broker {name} is still alive, clean up failure"
+            return Outcome(group, invalid, remark)
+        for each in sorted(ids):
+            if alive.has(each):
+                remark = f"Broker [{name},  {each}] is still alive, clean up failure"
+                return Outcome(group, invalid, remark)
+    return Outcome(_without(group, ids))
+
+
+def _without(group: Group, ids: set[int]) -> Group | None:
+    """Remove members; without ids, or without a set that is left, the whole group."""
+    members = {
+        each: member for each, member in group.members.items() if each not in ids
+    }
+    left = tuple(each for each in group.sync_set if each not in ids)
+    if not ids or not members or (group.sync_set and not left):
+        return None
+    changed = replace(group, members=members, sync_set=left)
+    if left != group.sync_set:
+        changed = replace(changed, set_epoch=group.set_epoch + 1)
+    if group.master_id in ids:
+        epoch = group.master_epoch + 1
+        changed = replace(changed, master_id=None, master_epoch=epoch)
+    return changed
+
+
+def _bad(field: str) -> str:
+    return f"{field} is empty, too long or too large"
+
+
+def _java(value: int | None) -> str:
+    """Write a boxed number as Java's texts do."""
+    return "null" if value is None else str(value)

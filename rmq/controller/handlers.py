@@ -1,0 +1,300 @@
+"""The controller's requests, one function each.
+
+Known in Java as `ControllerRequestProcessor`. Only the controller that leads answers
+those about groups; any controller takes heartbeats and says who leads.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from rmq.config_changes import apply_changes, as_properties, read_changes
+from rmq.controller import groups
+from rmq.controller.config import ControllerConfig
+from rmq.controller.door import Door, host_of
+from rmq.controller.election import Alive
+from rmq.controller.engine import MAX_GROUPS
+from rmq.controller.groups import Group, Outcome
+from rmq.controller.lead import Lead
+from rmq.controller.liveness import Liveness
+from rmq.errors import ConfigError, EngineAway, RemoteProtocolError, RequestRejected
+from rmq.logs import Foreign, SparseLog
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.controller import BrokerReplicasInfo, SyncStateSet
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers import controller as headers
+from rmq.protocol.headers.cluster import BrokerHeartbeatRequestHeader
+from rmq.remoting.connection import Connection
+from rmq.remoting.dispatch import HandlerTable
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+Answering = Coroutine[Any, Any, Command]
+
+BLACK_LIST_REMARK: Final = "Can not update config in black list."
+NO_ANSWER_REMARK: Final = "not set any response code"
+
+
+class ControllerParts(NamedTuple):
+    """The parts that the handlers use."""
+
+    config: ControllerConfig
+    lead: Lead
+    liveness: Liveness
+    door: Door
+    address: Callable[[], str]
+    """The own address for others."""
+
+    announce: Callable[[Group], None]
+    """Sends notices about a new master to the members of its group."""
+
+
+class ControllerHandlers:
+    """Handlers over the groups of one controller."""
+
+    def __init__(self, parts: ControllerParts) -> None:
+        self._config, self._lead, self._liveness = parts[:3]
+        self._door, self._address, self._announce = parts[3:]
+
+    def table(self) -> HandlerTable:
+        """Return code to handler."""
+        table = HandlerTable()
+        for code, handler in (
+            (RequestCode.BROKER_HEARTBEAT, self.heartbeat),
+            (RequestCode.CONTROLLER_GET_METADATA_INFO, self.metadata),
+            (RequestCode.GET_CONTROLLER_CONFIG, self.get_config),
+            (RequestCode.UPDATE_CONTROLLER_CONFIG, self.update_config),
+        ):
+            table.register(code, handler)
+        for code, later in (
+            (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, self.alter_sync_state_set),
+            (RequestCode.CONTROLLER_ELECT_MASTER, self.elect_master),
+            (RequestCode.CONTROLLER_REGISTER_BROKER, self.register_broker),
+            (RequestCode.CONTROLLER_GET_REPLICA_INFO, self.replica_info),
+            (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, self.sync_state_data),
+            (RequestCode.CLEAN_BROKER_DATA, self.clean_broker_data),
+            (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, self.next_broker_id),
+            (RequestCode.CONTROLLER_APPLY_BROKER_ID, self.apply_broker_id),
+        ):
+            table.register(code, partial(_confirmed, later))
+        return table
+
+    def _alive(self, group: Group | None) -> Alive:
+        return self._liveness.of(group) if group else Alive({})
+
+    def _check_speaker(
+        self, name: str | None, broker_id: int | None, connection: Connection
+    ) -> None:
+        if name is not None and broker_id is not None:
+            host = self._liveness.host_of((name, broker_id))
+            self._door.check_speaker(f"{name} {broker_id}", host, connection)
+
+    async def _change(
+        self, name: str | None, act: Callable[[Group | None, Alive], Outcome]
+    ) -> Outcome:
+        """Change a group as one of the functions of `groups` says."""
+        return await self._lead.change(
+            name or "", lambda group: act(group, self._alive(group))
+        )
+
+    # -- brokers
+
+    def heartbeat(self, request: Command, connection: Connection) -> Command:
+        """904: a registered broker lives."""
+        header = request.header(BrokerHeartbeatRequestHeader)
+        invalid = ResponseCode.CONTROLLER_INVALID_REQUEST
+        if header.broker_id is None:
+            return request.reply(invalid, "Heart beat with empty brokerId")
+        group = self._lead.known(header.broker_name)
+        member = group.members.get(header.broker_id) if group else None
+        if group is None or member is None or group.cluster != header.cluster_name:
+            code = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+            return request.reply(code, "the broker is not registered")
+        if member.address != header.broker_addr:
+            remark = (
+                f"broker {header.broker_id} of {group.name} is registered at "
+                f"{member.address}, not {header.broker_addr}"
+            )
+            logger.warning("%s", Foreign(remark))
+            return request.reply(invalid, remark)
+        self._check_speaker(group.name, header.broker_id, connection)
+        self._liveness.beat(header, host_of(connection), connection)
+        return request.reply(ResponseCode.SUCCESS, "Heart beat success")
+
+    async def register_broker(
+        self, request: Command, connection: Connection
+    ) -> Command:
+        """1003: a broker with an id starts."""
+        header = request.header(headers.RegisterBrokerToControllerRequestHeader)
+        name = header.broker_name
+        self._check_speaker(name, header.broker_id, connection)
+        outcome = await self._change(
+            name,
+            lambda group, alive: groups.register(group, header, alive),
+        )
+        return _reply(request, outcome)
+
+    async def next_broker_id(self, request: Command, connection: Connection) -> Command:
+        """1012: the id for which a new broker may apply."""
+        header = request.header(headers.GetNextBrokerIdRequestHeader)
+        group = await self._lead.group(header.broker_name or "")
+        return _reply(request, groups.next_broker_id(group, header))
+
+    async def apply_broker_id(
+        self, request: Command, connection: Connection
+    ) -> Command:
+        """1013: a new broker takes an id."""
+        header = request.header(headers.ApplyBrokerIdRequestHeader)
+        outcome = await self._change(
+            header.broker_name,
+            lambda group, _: groups.apply_broker_id(group, header),
+        )
+        return _reply(request, outcome)
+
+    async def alter_sync_state_set(
+        self, request: Command, connection: Connection
+    ) -> Command:
+        """1001: a master changes the set of its group."""
+        header = request.header(headers.AlterSyncStateSetRequestHeader)
+        wanted = SyncStateSet.decode(request.body)
+        self._check_speaker(header.broker_name, header.master_broker_id, connection)
+        outcome = await self._change(
+            header.broker_name,
+            lambda group, alive: groups.alter_sync_state_set(
+                group, header, wanted, alive
+            ),
+        )
+        if outcome.group and outcome.code == ResponseCode.SUCCESS:
+            members = ", ".join(map(str, outcome.group.sync_set))
+            logger.info("group %s is in sync: %s", Foreign(outcome.group.name), members)
+        return _reply(request, outcome)
+
+    async def elect_master(self, request: Command, connection: Connection) -> Command:
+        """1002: a broker or a person wants a master."""
+        header = request.header(headers.ElectMasterRequestHeader)
+        if not header.designate_elect:
+            self._check_speaker(header.broker_name, header.broker_id, connection)
+        return _reply(request, await self.elect(header))
+
+    async def elect(self, header: headers.ElectMasterRequestHeader) -> Outcome:
+        """Elect a master, and tell its group."""
+        name = header.broker_name
+        outcome = await self._change(
+            name,
+            lambda group, alive: groups.elect_master(
+                group, header, alive, is_unclean=self._config.elects_unclean
+            ),
+        )
+        group = outcome.group
+        if group is not None and outcome.code == ResponseCode.SUCCESS:
+            facts = group.master_id, group.address_of(group.master_id)
+            logger.warning(
+                "broker %s (%s) is master of %s now, in epoch %d",
+                facts[0],
+                Foreign(facts[1]),
+                Foreign(name),
+                group.master_epoch,
+            )
+            if self._config.notifies_brokers:
+                self._announce(group)
+        elif outcome.code != ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+            logger.warning("%s: %s", Foreign(name), Foreign(outcome.remark))
+        return outcome
+
+    async def replica_info(self, request: Command, connection: Connection) -> Command:
+        """1004: master and set of a group."""
+        header = request.header(headers.GetReplicaInfoRequestHeader)
+        group = await self._lead.group(header.broker_name or "")
+        return _reply(request, groups.replica_info(group))
+
+    # -- tools
+
+    def metadata(self, request: Command, connection: Connection) -> Command:
+        """1005: who leads; any controller answers."""
+        is_leader = self._lead.is_leading
+        leader = self._address() if is_leader else self._lead.view.leader
+        if not is_leader and leader == self._address():
+            leader = None  # its lease has not ended yet
+        header = headers.GetMetaDataResponseHeader(
+            group=self._config.controller_group,
+            controller_leader_id=leader,
+            controller_leader_address=leader,
+            is_leader=is_leader,
+            peers="".join(f"{each};" for each in self._lead.view.controllers),
+        )
+        return request.reply(header=header)
+
+    async def sync_state_data(
+        self, request: Command, connection: Connection
+    ) -> Command:
+        """1006: groups by name, as tools show them."""
+        names = _names(request.body)
+        if not names:
+            return request.reply(ResponseCode.SYSTEM_ERROR, NO_ANSWER_REMARK)
+        body = BrokerReplicasInfo()
+        for name in names:
+            group = await self._lead.group(name)
+            if group is not None:
+                replicas = groups.replicas_of(group, self._alive(group))
+                body.replicas_info_table[name] = replicas
+        return request.reply(body=body.encode())
+
+    async def clean_broker_data(
+        self, request: Command, connection: Connection
+    ) -> Command:
+        """1011: forget brokers that are gone."""
+        header = request.header(headers.CleanControllerBrokerDataRequestHeader)
+        outcome = await self._change(
+            header.broker_name,
+            lambda group, alive: groups.clean(group, header, alive),
+        )
+        return _reply(request, outcome)
+
+    def get_config(self, request: Command, connection: Connection) -> Command:
+        """1010: every key and its value."""
+        return request.reply(body=as_properties((self._config,)))
+
+    def update_config(self, request: Command, connection: Connection) -> Command:
+        """1009: change live keys; all of them or none."""
+        try:
+            changes, path = read_changes(request.body), self._config.config_store_path
+            outcome = apply_changes(changes, (self._config,), path)
+        except ConfigError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if outcome.refused:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"
+            )
+        return request.reply()
+
+
+async def _confirmed(
+    handler: Callable[[Command, Connection], Answering],
+    request: Command,
+    connection: Connection,
+) -> Command:
+    """Run a handler; without its engine, a controller answers with the reason."""
+    try:
+        return await handler(request, connection)
+    except EngineAway as error:
+        logger.warning("request %d is not confirmed: %s", request.code, error)
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+def _reply(request: Command, outcome: Outcome) -> Command:
+    code, remark, header, body = outcome[1:]
+    return request.reply(code, remark, header=header, body=body)
+
+
+def _names(body: bytes) -> list[str]:
+    """Read the list of groups of request 1006."""
+    try:
+        names = fastjson.loads(body) if body else []
+    except RemoteProtocolError as error:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, "a list of names is expected")
+    return list(dict.fromkeys(names))[:MAX_GROUPS]

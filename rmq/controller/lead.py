@@ -1,0 +1,132 @@
+"""Lead: whether this controller leads, and the groups as it knows them.
+
+A leader has read all groups after its term began, and only a leader writes; so what it
+knows is what the engine has. After a write without an answer it reads them again before
+it does anything else. Changes happen one after the other.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from rmq.controller.engine import ABSENT, MAX_GROUPS, Engine, Stored, Term, View
+from rmq.controller.groups import Act, Group, Outcome
+from rmq.errors import EngineAway, RequestRejected, TermLost
+from rmq.protocol.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+TRIES: Final = 3
+"""Of one change: another leader's last write may come between."""
+
+NOT_LEADING: Final = "The controller is not in leader state"
+
+
+class Lead:
+    """The term of this controller, and the state that it may change in it."""
+
+    def __init__(self, engine: Engine, on_begin: Callable[[], None]) -> None:
+        """`on_begin` is called when a term begins."""
+        self.view = View()
+        self._engine = engine
+        self._on_begin = on_begin
+        self._term: Term | None = None
+        self._read_in: Term | None = None
+        """The term in which `_groups` was read; None: it has to be read again."""
+        self._groups: dict[str, Stored] = {}
+        self._lock = trio.Lock()
+
+    def take(self, term: Term | None) -> None:
+        """Begin a term, or end it."""
+        if term is not None:
+            logger.info("this controller leads (term %d)", term.number)
+            self._on_begin()
+        elif self._term is not None:
+            logger.warning("this controller does not lead any more")
+        self._term = term
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether nobody else can lead now."""
+        return self._term is not None and trio.current_time() < self._term.until_s
+
+    @property
+    def groups(self) -> Mapping[str, Stored]:
+        """The groups, as far as this controller knows them without asking."""
+        is_read = self.is_leading and self._read_in is self._term
+        return self._groups if is_read else self.view.groups
+
+    def known(self, name: str) -> Group | None:
+        """Return one of `groups`."""
+        stored = self.groups.get(name)
+        return stored.group if stored else None
+
+    async def group(self, name: str) -> Group | None:
+        """Return a group as only a leader knows it."""
+        async with self._lock:
+            await self._current_term()
+            stored = self._groups.get(name)
+            return stored.group if stored else None
+
+    async def change(self, name: str, act: Act) -> Outcome:
+        """Apply a function to a group; return when the engine has its result.
+
+        RequestRejected if this controller does not lead, EngineAway if nobody knows
+        whether the change was made.
+        """
+        async with self._lock:
+            for _ in range(TRIES):
+                term = await self._current_term()
+                stored = self._groups.get(name)
+                before = stored.group if stored else None
+                outcome = act(before)
+                if outcome.group == before:
+                    return outcome
+                self._check_room(name)
+                if await self._write(name, outcome.group, stored, term):
+                    return outcome
+        raise EngineAway(f"somebody else changes group {name} all the time")
+
+    async def _write(
+        self, name: str, group: Group | None, stored: Stored | None, term: Term
+    ) -> bool:
+        self._read_in = None
+        try:
+            revision = stored.revision if stored else ABSENT
+            written = await self._engine.swap(name, group, revision, term)
+        except TermLost as error:
+            raise not_leading() from error
+        if written is None:
+            return False
+        if group is None:
+            del self._groups[name]
+        else:
+            self._groups[name] = Stored(group, written)
+        self._read_in = term
+        return True
+
+    def _check_room(self, name: str) -> None:
+        if name not in self._groups and len(self._groups) >= MAX_GROUPS:
+            raise RequestRejected(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"{MAX_GROUPS} groups are registered, and there can be no more",
+            )
+
+    async def _current_term(self) -> Term:
+        """Return the term, with its groups read; RequestRejected without one."""
+        term = self._term
+        if term is None or not self.is_leading:
+            raise not_leading()
+        if self._read_in is not term:
+            view = await self._engine.load()
+            if self._term is not term or not self.is_leading:
+                raise not_leading()
+            self._groups, self._read_in = view.groups, term
+        return term
+
+
+def not_leading() -> RequestRejected:
+    """Return the refusal that sends brokers and tools to the leader."""
+    return RequestRejected(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADING)

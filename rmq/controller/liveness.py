@@ -1,0 +1,110 @@
+"""Liveness: the heartbeats of brokers, in the memory of one controller.
+
+Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
+controller, so that each knows who lives when it begins to lead. For the time of one
+heartbeat after that, members that it has not heard of yet are assumed to live.
+Times are seconds of a clock that never jumps.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from rmq.controller.election import Alive, Live
+from rmq.controller.groups import Group
+from rmq.protocol.headers.cluster import BrokerHeartbeatRequestHeader
+from rmq.remoting.connection import Connection
+
+DEFAULT_TIMEOUT_MS: Final = 10_000
+LEAST_TIMEOUT_MS: Final = 1_000
+MAX_TIMEOUT_MS: Final = 600_000
+LEAST_PRIORITY: Final = 2**31 - 1
+
+Key = tuple[str, int]
+"""Name of the group, and id."""
+
+
+class Beat(NamedTuple):
+    """The newest heartbeat of a broker."""
+
+    live: Live
+    host: str
+    connection: Connection
+    expires_s: float
+
+
+class Liveness:
+    """Who lives. Only members of groups have entries: the table is as large as they."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._beats: dict[Key, Beat] = {}
+        self._assumes_until_s = 0.0
+        self._dead: set[Key] = set()
+
+    def begin_to_lead(self) -> None:
+        """Assume for the time of a heartbeat that unheard members live."""
+        self._assumes_until_s = self._now_s() + DEFAULT_TIMEOUT_MS / 1000
+        self._dead.clear()
+
+    def beat(
+        self, header: BrokerHeartbeatRequestHeader, host: str, connection: Connection
+    ) -> None:
+        """Note a heartbeat of a member.
+
+        Java keeps the largest offset of an entry; a broker that has lost its tail must
+        not win an election with what it had before.
+        """
+        assert header.broker_id is not None, "handlers check it"
+        timeout_ms = header.heartbeat_timeout_mills or DEFAULT_TIMEOUT_MS
+        timeout_ms = min(max(timeout_ms, LEAST_TIMEOUT_MS), MAX_TIMEOUT_MS)
+        priority = header.election_priority
+        live = Live(
+            -1 if header.epoch is None else header.epoch,
+            -1 if header.max_offset is None else header.max_offset,
+            LEAST_PRIORITY if priority is None else priority,
+        )
+        key = header.broker_name, header.broker_id
+        expires_s = self._now_s() + timeout_ms / 1000
+        self._beats[key] = Beat(live, host, connection, expires_s)
+        self._dead.discard(key)
+
+    def of(self, group: Group) -> Alive:
+        """Return who of a group lives."""
+        now_s = self._now_s()
+        heard = {
+            broker_id: beat.live
+            for broker_id in group.members
+            if (beat := self._beats.get((group.name, broker_id)))
+            and beat.expires_s >= now_s
+        }
+        if now_s >= self._assumes_until_s:
+            return Alive(heard)
+        unheard = group.members.keys() - heard.keys()
+        return Alive(heard, {i for i in unheard if (group.name, i) not in self._dead})
+
+    def host_of(self, key: Key) -> str | None:
+        """Return the host from which a living broker sends its heartbeats."""
+        beat = self._beats.get(key)
+        return beat.host if beat and beat.expires_s >= self._now_s() else None
+
+    def on(self, connection: Connection) -> Iterator[Key]:
+        """Yield the brokers whose newest heartbeat came on this connection."""
+        for key, beat in self._beats.items():
+            if beat.connection is connection:
+                yield key
+
+    def is_new_since(self, key: Key, connection: Connection) -> bool:
+        """Whether a heartbeat has come on another connection than this one."""
+        beat = self._beats.get(key)
+        return beat is not None and beat.connection is not connection
+
+    def bury(self, key: Key) -> None:
+        """Forget a broker whose port is closed."""
+        self._beats.pop(key, None)
+        self._dead.add(key)
+
+    def keep_only(self, groups: Iterable[Group]) -> None:
+        """Forget the brokers that are no members any more."""
+        known = {(group.name, each) for group in groups for each in group.members}
+        self._beats = {key: each for key, each in self._beats.items() if key in known}
+        self._dead &= known

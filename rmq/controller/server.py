@@ -1,0 +1,237 @@
+"""Controller: groups, their requests, the search for dead masters, and notices.
+
+A master whose connection ends is asked once more at its port: if that is closed, too,
+its group has a new master at once. A broker that only becomes silent is dead when its
+heartbeats expire.
+"""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from rmq.access.config import AuthConfig
+from rmq.access.signature import sign
+from rmq.clock import Clock
+from rmq.controller.config import ControllerConfig, EngineKind
+from rmq.controller.door import Door
+from rmq.controller.engine import Engine
+from rmq.controller.file_engine import FileEngine
+from rmq.controller.groups import Group, needs_election
+from rmq.controller.handlers import ControllerHandlers, ControllerParts
+from rmq.controller.lead import Lead
+from rmq.controller.liveness import Key, Liveness
+from rmq.errors import EngineAway, PeerError, RequestRejected
+from rmq.logs import Foreign, SparseLog
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.controller import (
+    ElectMasterRequestHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+)
+from rmq.remoting.client import RemotingClient
+from rmq.remoting.connection import Connection
+from rmq.remoting.server import RemotingServer
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+LISTENER: Final = "controller"
+NOTICE_TIMEOUT_MS: Final = 3_000
+NOTICE_TRIES: Final = 3
+NOTICE_PAUSE_S: Final = 1.0
+KNOCK_S: Final = 0.5
+"""How long a broker's port may take to answer, and the pause between two questions."""
+
+KNOCKS: Final = 20
+"""Of one broker: by then its heartbeats have expired."""
+
+LATE_S: Final = 2.0
+"""A search that begins so late was stopped with its process: heartbeats may wait."""
+
+
+class Controller:
+    """Known in Java as `ControllerManager`."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        auth: AuthConfig,
+        *,
+        clock: Clock,
+        server: RemotingServer,
+        client: RemotingClient,
+    ) -> None:
+        self.config = config
+        self.port = 0
+        self._server, self._client = server, client
+        self._credentials = auth.inner_credentials()
+        self._engine = _engine(config)
+        self._liveness = Liveness(trio.current_time)
+        self._lead = Lead(self._engine, self._liveness.begin_to_lead)
+        folder = Path(auth.auth_config_path or config.folder / "auth")
+        self._door = Door(
+            config, auth, folder, clock, lambda caller: client.owns(caller.peer)
+        )
+        self._handlers = ControllerHandlers(
+            ControllerParts(
+                config,
+                self._lead,
+                self._liveness,
+                self._door,
+                lambda: self.address,
+                self._announce,
+            )
+        )
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def address(self) -> str:
+        """The address for brokers, tools and other controllers."""
+        return self.config.reachable_at(self.port)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this controller leads."""
+        return self._lead.is_leading
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve, and elect masters while this controller leads, until cancelled."""
+        config = self.config
+        config.reachable_at(config.controller_port)
+        if self._engine.warning:
+            logger.warning("%s", self._engine.warning)
+        table = self._handlers.table()
+        table.guards.append(self._door.check)
+        self.port = await self._server.bind(
+            LISTENER,
+            config.bind_address,
+            config.controller_port,
+            table,
+            idle_timeout_s=config.idle_timeout_s,
+            key="rmq.controller.listenPort",
+        )
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._server.start_accepting(LISTENER, self._on_close)
+            nursery.start_soon(self._engine.campaign, self.address, self._lead.take)
+            nursery.start_soon(self._watch)
+            nursery.start_soon(self._search)
+            task_status.started()
+
+    async def _watch(self) -> None:
+        async for view in self._engine.watch():
+            self._lead.view = view
+
+    # -- dead masters
+
+    async def _search(self) -> None:
+        """Elect new masters for groups whose master is dead."""
+        while True:
+            pause_s = self.config.scan_inactive_master_interval_ms / 1000
+            due_s = trio.current_time() + pause_s
+            await trio.sleep(pause_s)
+            if trio.current_time() - due_s > LATE_S:
+                self._liveness.begin_to_lead()
+            known = [stored.group for stored in self._lead.groups.values()]
+            self._liveness.keep_only(known)
+            if self._lead.is_leading:
+                for group in known:
+                    if needs_election(group, self._liveness.of(group)):
+                        await self._replace_master(group.name)
+
+    async def _replace_master(self, name: str) -> None:
+        try:
+            await self._handlers.elect(ElectMasterRequestHeader(broker_name=name))
+        except (EngineAway, RequestRejected) as error:
+            logger.warning("group %s has no new master: %s", Foreign(name), error)
+
+    def _on_close(self, connection: Connection) -> None:
+        """Look whether the brokers of a closed connection are dead."""
+        if self._nursery is not None:
+            for key in list(self._liveness.on(connection)):
+                self._nursery.start_soon(self._knock, key, connection)
+
+    async def _knock(self, key: Key, connection: Connection) -> None:
+        """Bury a broker when its port is closed, unless it comes back before."""
+        name, broker_id = key
+        for _ in range(KNOCKS):
+            group = self._lead.known(name)
+            address = group.address_of(broker_id) if group else None
+            if address is None or self._liveness.is_new_since(key, connection):
+                return
+            if not await _is_open(address):
+                if self._liveness.is_new_since(key, connection):
+                    return
+                where = Foreign(f"{broker_id} of {name} at {address}")
+                logger.warning("broker %s is dead: its port is closed", where)
+                self._liveness.bury(key)
+                group = self._lead.known(name)
+                if self._lead.is_leading and group and group.master_id == broker_id:
+                    await self._replace_master(name)
+                return
+            await trio.sleep(KNOCK_S)
+
+    # -- notices
+
+    def _announce(self, group: Group) -> None:
+        """Send 1008 to all members that live."""
+        if self._nursery is None:
+            return
+        for broker_id in self._liveness.of(group).heard:
+            address = group.address_of(broker_id)
+            assert address is not None, "only members are heard"
+            self._nursery.start_soon(self._notify, address, group)
+
+    async def _notify(self, address: str, group: Group) -> None:
+        """Send a notice until it is answered, or a newer one is due."""
+        header = NotifyBrokerRoleChangedRequestHeader(
+            master_address=group.address_of(group.master_id),
+            master_epoch=group.master_epoch,
+            sync_state_set_epoch=group.set_epoch,
+            master_broker_id=group.master_id,
+        )
+        for _ in range(NOTICE_TRIES):
+            command = Command.request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header)
+            command.body = group.set_body()
+            if self._credentials is not None:
+                sign(command, *self._credentials)
+            try:
+                await self._client.invoke(address, command, NOTICE_TIMEOUT_MS)
+            except PeerError as error:
+                logger.warning(
+                    "broker %s does not hear of its new master: %s",
+                    Foreign(address),
+                    Foreign(error),
+                )
+            else:
+                return
+            await trio.sleep(NOTICE_PAUSE_S)
+            newest = self._lead.known(group.name)
+            if newest is None or newest.master_epoch != group.master_epoch:
+                return
+
+
+def _engine(config: ControllerConfig) -> Engine:
+    if config.controller_engine is EngineKind.file:
+        return FileEngine(config.folder)
+    # imported on use: it needs httpx
+    from rmq.controller.etcd import EtcdEngine
+
+    return EtcdEngine(config)
+
+
+async def _is_open(address: str) -> bool:
+    """Whether somebody listens there."""
+    host, _, port = address.rpartition(":")
+    with trio.move_on_after(KNOCK_S):
+        try:
+            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+        except (OSError, ValueError):
+            return False
+        await trio.aclose_forcefully(stream)
+        return True
+    return False
