@@ -27,6 +27,7 @@ from rmq.config import (
 from rmq.config_document import document
 from rmq.console.config import ConsoleConfig
 from rmq.container.config import ContainerConfig
+from rmq.controller.config import ControllerConfig
 from rmq.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import (
@@ -48,6 +49,7 @@ ROLES: dict[str, tuple[type, ...]] = {
         NamesrvConfig,
     ),
     "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
+    "controller": (ControllerConfig, TlsConfig, AuthConfig),
     "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig),
 }
 
@@ -182,6 +184,7 @@ def print_document() -> None:
         ("Keys of TLS, of both", [TlsConfig]),
         ("Keys of plugins", wanted_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),
+        ("Keys of the controller", [ControllerConfig]),
         ("Keys of a container", [ContainerConfig]),
     )
     click.echo(document(sections), nl=False)

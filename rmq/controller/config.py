@@ -154,7 +154,7 @@ class ControllerConfig(Configuration):
             or "/" in self.controller_group
         ):
             raise ConfigError(
-                f"rmq.controllerGroup={self.controller_group}: a name without /"
+                f"rmq.controllerGroup={self.controller_group}: write a name without /"
             )
         host, _, port = self.controller_address.rpartition(":")
         if self.controller_address and not (host and port.isdecimal()):

@@ -56,7 +56,11 @@ class EtcdEngine:
 
     warning = ""
 
-    def __init__(self, config: ControllerConfig) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         self._endpoints = config.endpoints()
         self._at = 0
         self._user, self._password = config.etcd_user, config.etcd_password
@@ -65,7 +69,10 @@ class EtcdEngine:
         self._root = root.encode()
         self._leader_key = f"{root}leader".encode()
         self._http = httpx.AsyncClient(
-            verify=_context(config), timeout=ENDPOINT_S, trust_env=False
+            verify=_context(config),
+            timeout=ENDPOINT_S,
+            trust_env=False,
+            transport=transport,
         )
 
     # -- state

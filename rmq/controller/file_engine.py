@@ -40,7 +40,7 @@ class FileEngine:
             folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._lock = os.open(folder / "lock", flags, 0o600)
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ConfigError(
                 f"controllerStorePath={folder}: {error.strerror}; does another "
@@ -93,7 +93,10 @@ class FileEngine:
     async def campaign(
         self, address: str, on_term: Callable[[Term | None], None]
     ) -> None:
-        """Lead from now on."""
+        """Lead from now on, and leave the folder to others at the end."""
         self._view.leader, self._view.controllers = address, (address,)
-        on_term(Term(1, math.inf))
-        await trio.sleep_forever()
+        try:
+            on_term(Term(1, math.inf))
+            await trio.sleep_forever()
+        finally:
+            os.close(self._lock)

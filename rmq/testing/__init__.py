@@ -8,7 +8,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmq.testing.broker import running_name_server, running_node
+    from rmq.testing.broker import (
+        running_controller,
+        running_name_server,
+        running_node,
+    )
     from rmq.testing.client import TestClient
     from rmq.testing.clocks import ManualClock, TrioClock
     from rmq.testing.cluster import ClusterThreads
@@ -28,6 +32,7 @@ _HOMES = {
     "TestClient": "client",
     "TrioClock": "clocks",
     "check_plugin": "conformance",
+    "running_controller": "broker",
     "running_name_server": "broker",
     "running_node": "broker",
 }
@@ -43,6 +48,7 @@ __all__ = [
     "TestClient",
     "TrioClock",
     "check_plugin",
+    "running_controller",
     "running_name_server",
     "running_node",
 ]

@@ -93,6 +93,26 @@ async def running_name_server(
             _settle(interval_s)
 
 
+@asynccontextmanager
+async def running_controller(
+    folder: Path, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[nodes.Node]:
+    """Run a controller whose state is in a file of `folder`."""
+    values = {
+        "rmq.controller.listenPort": "0",
+        "controllerStorePath": str(folder),
+        **(settings or {}),
+    }
+    interval_s = sys.getswitchinterval()
+    async with trio.open_nursery() as nursery:
+        node = await nursery.start(partial(nodes.run_controller, values=values))
+        try:
+            yield node
+        finally:
+            nursery.cancel_scope.cancel()
+            _settle(interval_s)
+
+
 def _settle(interval_s: float) -> None:
     """Restore the settings of the process that a node changes at its start."""
     sys.setswitchinterval(interval_s)

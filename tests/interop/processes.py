@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-READY = re.compile(r"ready (?:(?:broker=(\S+) address|container)=(\S+) )?namesrv=(\S+)")
+READY = re.compile(
+    r"ready (?:(?:broker=(\S+) address|container)=(\S+) )?"
+    r"(?:namesrv=(\S+))? ?(?:controller=(\S+))?"
+)
 
 
 class Server:
-    """`python -m rmq broker` or `namesrv`; ready when this object exists.
+    """`python -m rmq broker`, `namesrv` or `controller`; ready when this object exists.
 
     `inside`: a command that starts it; `folder`: where.
     """
@@ -49,7 +52,9 @@ class Server:
             self.lines.append(line)
             match = READY.match(line)
             if match:
-                self.broker, self.address, self.namesrv = match.groups()
+                self.broker, self.address, self.namesrv, self.controller = (
+                    match.groups()
+                )
                 self._ready.set()
 
     def stop(self) -> int:

@@ -1,0 +1,110 @@
+from rmq.controller.groups import Group, Member
+from rmq.controller.liveness import Liveness
+from rmq.protocol.headers.cluster import BrokerHeartbeatRequestHeader
+
+GROUP = Group(
+    cluster="C",
+    name="b",
+    members={each: Member(f"h:{each}", "") for each in (1, 2)},
+    next_id=3,
+)
+
+
+class Time:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def known(time):
+    liveness = Liveness(time)
+    liveness.begin_to_lead()
+    time.now_s += 10
+    return liveness
+
+
+def beat(liveness, broker_id, connection="x", host="h", **fields):
+    header = BrokerHeartbeatRequestHeader(
+        cluster_name="C",
+        broker_name="b",
+        broker_addr=f"h:{broker_id}",
+        broker_id=broker_id,
+        **fields,
+    )
+    liveness.beat(header, host, connection)
+
+
+def test_a_broker_lives_until_its_heartbeat_expires():
+    time = Time()
+    liveness = known(time)
+    beat(liveness, 1, heartbeat_timeout_mills=3_000, epoch=2, max_offset=7)
+    time.now_s += 3
+    live = liveness.of(GROUP).heard
+    assert (live.keys(), live[1].epoch, live[1].max_offset) == ({1}, 2, 7)
+    assert liveness.host_of(("b", 1)) == "h"
+    time.now_s += 0.1
+    assert not liveness.of(GROUP).has(1)
+    assert liveness.host_of(("b", 1)) is None
+
+
+def test_a_stranger_cannot_live_for_ever_or_expire_at_once():
+    time = Time()
+    liveness = known(time)
+    beat(liveness, 1, heartbeat_timeout_mills=2**62)
+    beat(liveness, 2, heartbeat_timeout_mills=-5)
+    time.now_s += 1
+    assert liveness.of(GROUP).heard.keys() == {1, 2}
+    time.now_s += 600
+    assert not liveness.of(GROUP).heard
+
+
+def test_a_broker_that_lost_its_tail_has_what_it_has_now():
+    liveness = known(Time())
+    beat(liveness, 1, epoch=2, max_offset=700)
+    beat(liveness, 1, epoch=2, max_offset=500)
+    assert liveness.of(GROUP).heard[1].max_offset == 500
+
+
+def test_a_new_leader_assumes_that_unheard_members_live():
+    time = Time()
+    liveness = Liveness(time)
+    liveness.begin_to_lead()
+    beat(liveness, 2)
+    alive = liveness.of(GROUP)
+    assert (set(alive.heard), set(alive.assumed)) == ({2}, {1})
+    time.now_s += 10
+    assert not liveness.of(GROUP).has(1)
+
+
+def test_a_broker_whose_port_is_closed_is_not_assumed_to_live():
+    liveness = Liveness(Time())
+    liveness.begin_to_lead()
+    beat(liveness, 1)
+    liveness.bury(("b", 1))
+    assert not liveness.of(GROUP).has(1)
+    beat(liveness, 1)
+    assert liveness.of(GROUP).has(1)
+
+
+def test_who_speaks_on_a_connection():
+    liveness = known(Time())
+    beat(liveness, 1, "x")
+    beat(liveness, 2, "y")
+    assert list(liveness.on("x")) == [("b", 1)]
+    beat(liveness, 1, "z")
+    assert list(liveness.on("x")) == []
+    assert liveness.is_new_since(("b", 1), "x")
+    assert not liveness.is_new_since(("b", 2), "y")
+    assert not liveness.is_new_since(("c", 2), "y")
+
+
+def test_members_that_are_forgotten_are_no_entries():
+    liveness = known(Time())
+    beat(liveness, 1)
+    liveness.bury(("b", 2))
+    liveness.keep_only([])
+    assert list(liveness.on("x")) == []
+    liveness.begin_to_lead()
+    assert set(liveness.of(GROUP).assumed) == {1, 2}

@@ -1,0 +1,412 @@
+"""rmq's controllers, with unmodified brokers of Java and their tools.
+
+A group of two brokers in controller mode: its master is killed under load, again and
+again, and comes back as slave; everything acknowledged is on the next master. The state
+of the controllers is in a file, or in three members of etcd of which one is killed and
+one stopped. mqadmin's commands run beside the same commands for Java's own controller.
+"""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from rmq.protocol.codes import RequestCode, ResponseCode
+
+from . import wire
+from .conftest import prepared
+from .drivers import eventually
+from .etcd import Etcd
+from .interchange import java_side
+from .processes import free_port, serving
+from .test_name_servers import java_server
+from .toolchains import MQADMIN, Java, JavaServers, plain_environment
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+
+NAME = "broker-swap"
+TOPIC = "Failover"
+COUNT = {"file": 1, "etcd": 2}
+KILLS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "3"))
+MODE = {
+    "enableControllerMode": "true", "allAckInSyncStateSet": "true",
+    "registerNameServerPeriod": 10_000, "brokerIP2": "127.0.0.1",
+    "haSendHeartbeatInterval": 1_000, "slaveReadEnable": "true",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def servers():
+    return prepared(JavaServers())
+
+
+@contextmanager
+def rmq_controllers(folder, engine, count=1):
+    """Controllers of rmq on one engine; their processes."""
+    with ExitStack() as stack:
+        settings = [f"rmq.controllerEngine={engine}", f"controllerStorePath={folder}"]
+        etcd = None
+        if engine == "etcd":
+            if Etcd.is_missing():
+                pytest.skip("not run: no etcd on this machine")
+            folder.mkdir(exist_ok=True)
+            etcd = stack.enter_context(Etcd(folder))
+            settings.append(f"rmq.etcdEndpoints={','.join(etcd.endpoints)}")
+        processes = [stack.enter_context(controller(*settings)) for _ in range(count)]
+        yield processes, etcd
+
+
+def controller(*settings):
+    arguments = ["controller", "--set", f"rmq.controller.listenPort={free_port()}"]
+    for setting in settings:
+        arguments += ["--set", setting]
+    return serving(*arguments)
+
+
+class Brokers:
+    """The brokers of a group, started and killed one by one."""
+
+    def __init__(self, folder, namesrv, controllers):
+        self._folder, self._starts, self._open = folder, itertools.count(), {}
+        self._settings = MODE | {
+            "namesrvAddr": namesrv, "controllerAddr": ";".join(controllers),
+        }  # fmt: skip
+        self.sides = {}
+
+    def start(self, name):
+        home = self._folder / f"home{next(self._starts)}"
+        opened = ExitStack()
+        side = java_side(self._folder / name, home, **self._settings)
+        self.sides[name] = opened.enter_context(side)
+        self._open[name] = opened
+
+    def kill(self, name):
+        self.sides.pop(name).kill()
+        self._open.pop(name).close()
+
+    def named(self, address):
+        return next(n for n, side in self.sides.items() if side.address == address)
+
+    def close(self):
+        for opened in self._open.values():
+            opened.close()
+
+
+def metadata(controllers):
+    for address in controllers:
+        try:
+            answer = wire.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+        except (OSError, AssertionError):
+            continue
+        if leader := answer.ext_fields.get("controllerLeaderAddress"):
+            return leader
+    return None
+
+
+def replicas(controllers):
+    """What the controller that leads knows of the group."""
+    leader = metadata(controllers)
+    if leader is None:
+        return {}
+    code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+    try:
+        answer = wire.call(leader, code, body=json.dumps([NAME]).encode())
+    except (OSError, AssertionError):
+        return {}
+    if answer.code != ResponseCode.SUCCESS:
+        return {}
+    return json.loads(answer.body)["replicasInfoTable"].get(NAME, {})
+
+
+def in_sync(controllers):
+    found = replicas(controllers).get("inSyncReplicas", [])
+    return sorted(each["brokerId"] for each in found if each["alive"])
+
+
+def send(address, body):
+    """Whether the broker acknowledged a message."""
+    fields = {
+        "producerGroup": "P", "topic": TOPIC, "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 1, "queueId": 0, "sysFlag": 0, "flag": 0,
+        "bornTimestamp": int(time.time() * 1000), "properties": "",
+        "reconsumeTimes": 0,
+    }  # fmt: skip
+    try:
+        answer = wire.call(address, RequestCode.SEND_MESSAGE, fields, body)
+    except (OSError, AssertionError):
+        return False
+    return answer.code == ResponseCode.SUCCESS
+
+
+class Sender(threading.Thread):
+    """Sends numbers to whatever the controllers call the master, until stopped."""
+
+    def __init__(self, controllers):
+        super().__init__(daemon=True)
+        self.acknowledged = []
+        self._controllers, self._stopped = controllers, threading.Event()
+        self._master = None
+
+    def run(self):
+        for number in itertools.count():
+            if self._stopped.is_set():
+                return
+            body = b"%d" % number
+            if self._master and send(self._master, body):
+                self.acknowledged.append((body, time.monotonic()))
+            else:
+                self._master = replicas(self._controllers).get("masterAddress")
+
+    def wait_for(self, count):
+        """Wait until so many more are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        eventually(lambda: len(self.acknowledged) >= wanted, f"{count} more", 60)
+
+    def stop(self):
+        self._stopped.set()
+        self.join(30)
+        assert not self.is_alive()
+        return [body for body, _ in self.acknowledged]
+
+
+@contextmanager
+def running_group(folder, engine):
+    with (
+        rmq_controllers(
+            folder / "state", engine, count=2 if engine == "etcd" else 1
+        ) as (
+            processes,
+            etcd,
+        ),
+        serving("namesrv", "--set", "listenPort=0") as names,
+    ):
+        addresses = [each.controller for each in processes]
+        brokers = Brokers(folder, names.namesrv, addresses)
+        try:
+            for name in ("a", "b"):
+                brokers.start(name)
+            eventually(lambda: in_sync(addresses) == [1, 2], "both are in sync", 120)
+            yield brokers, addresses, processes, etcd
+        finally:
+            brokers.close()
+
+
+@pytest.mark.parametrize("engine", ["file", "etcd"])
+def test_masters_are_killed_under_load(tmp_path, engine):
+    with running_group(tmp_path, engine) as (brokers, controllers, _, etcd):
+        wire.make_topic(replicas(controllers)["masterAddress"], TOPIC, 1)
+        sender = Sender(controllers)
+        sender.start()
+        for number in range(KILLS):
+            eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
+            sender.wait_for(100)
+            if etcd is not None:
+                disturb(etcd, number)
+            before = replicas(controllers)
+            name = brokers.named(before["masterAddress"])
+            killed = time.monotonic()
+            brokers.kill(name)
+            sender.wait_for(2)  # one may have been on its way
+            first = next(when for _, when in sender.acknowledged if when > killed)
+            print(f"{engine}: a send after {first - killed:.2f} s")
+            after = replicas(controllers)
+            assert after["masterBrokerId"] != before["masterBrokerId"]
+            assert after["masterEpoch"] == before["masterEpoch"] + 1
+            brokers.start(name)
+        eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
+        bodies = sender.stop()
+        for side in brokers.sides.values():
+            stored = {each.body for each in wire.pull(side.address, TOPIC, queues=1)}
+            assert set(bodies) <= stored
+
+
+def disturb(etcd, number):
+    """Kill a member, or stop the one that leads, or let both be again."""
+    if number == 0:
+        etcd.kill("m0")
+    elif number == 1:
+        etcd.start("m0")
+        eventually(etcd.leader, "etcd has a leader")
+        etcd.paused = etcd.leader()
+        etcd.pause(etcd.paused)
+    else:
+        etcd.resume(etcd.paused)
+
+
+def test_the_leading_controller_is_killed_and_then_a_master(tmp_path):
+    with running_group(tmp_path, "etcd") as (brokers, controllers, processes, _):
+        leader = metadata(controllers)
+        killed = time.monotonic()
+        next(each for each in processes if each.controller == leader).kill()
+        eventually(
+            lambda: metadata(controllers) not in (None, leader), "another one leads", 30
+        )
+        print(f"another controller leads after {time.monotonic() - killed:.2f} s")
+        before = replicas(controllers)
+        assert before["masterBrokerId"] is not None
+        brokers.kill(brokers.named(before["masterAddress"]))
+        eventually(
+            lambda: (
+                replicas(controllers).get("masterEpoch") == before["masterEpoch"] + 1
+            ),
+            "a new master",
+            60,
+        )
+        assert replicas(controllers)["masterBrokerId"] != before["masterBrokerId"]
+
+
+# -- mqadmin
+
+
+def mqadmin(*arguments):
+    java = prepared(Java())
+    done = subprocess.run(
+        java.command(MQADMIN, *arguments),
+        env=plain_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout
+
+
+@contextmanager
+def java_controller(folder):
+    port = free_port()
+    settings = {
+        "controllerDLegerGroup": "rmq-controller", "controllerDLegerSelfId": "n0",
+        "controllerDLegerPeers": f"n0-127.0.0.1:{port}",
+        "controllerStorePath": folder / "dledger",
+    }  # fmt: skip
+    with java_server(folder / "controller", "controller.ControllerStartup", settings):
+        address = f"127.0.0.1:{port}"
+        eventually(lambda: metadata([address]), "Java's controller leads", 60)
+        yield address
+
+
+MASKS = (
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"n0-\d+|\bn0\b"), "ADDRESS"),
+    (re.compile(r"CODE: (\d+) {2}DESC: "), r"CODE: \1 DESC: "),
+    (re.compile(r"\d{13,}"), "NUMBER"),
+    (re.compile(r"(?m)^\s*at .*\n?|^.*(WARN|main\] INFO).*\n?"), ""),
+)
+
+
+def masked(text):
+    for pattern, mask in MASKS:
+        text = pattern.sub(mask, text)
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def outputs(folder, address):
+    """What each command prints for a group of two."""
+    with serving("namesrv", "--set", "listenPort=0") as names:
+        brokers = Brokers(folder, names.namesrv, [address])
+        try:
+            for name in ("a", "b"):
+                brokers.start(name)
+            eventually(lambda: in_sync([address]) == [1, 2], "both are in sync", 120)
+            names_option = ["-n", names.namesrv]
+            cluster = "DefaultCluster"
+            found = {
+                "getControllerMetaData": mqadmin(
+                    "getControllerMetaData", "-a", address
+                ),
+                "getSyncStateSet": mqadmin(
+                    "getSyncStateSet", "-a", address, "-b", NAME, *names_option
+                ),
+                "getSyncStateSet of nobody": mqadmin(
+                    "getSyncStateSet", "-a", address, "-b", "nobody", *names_option
+                ),
+                "getBrokerEpoch": mqadmin("getBrokerEpoch", "-b", NAME, *names_option),
+                "electMaster": mqadmin(
+                    "electMaster", "-a", address, "-b", "2", "-bn", NAME, "-c", cluster,
+                    *names_option,
+                ),
+            }  # fmt: skip
+            eventually(lambda: in_sync([address]) == [1, 2], "both follow 2", 120)
+            found |= {
+                "electMaster again": mqadmin(
+                    "electMaster", "-a", address, "-b", "2", "-bn", NAME, "-c", cluster,
+                    *names_option,
+                ),
+                "electMaster of a stranger": mqadmin(
+                    "electMaster", "-a", address, "-b", "9", "-bn", NAME, "-c", cluster,
+                    *names_option,
+                ),
+                "cleanBrokerMetadata of the living": mqadmin(
+                    "cleanBrokerMetadata", "-a", address, "-bn", NAME, "-c", cluster,
+                    "-b", "1", *names_option,
+                ),
+                "updateControllerConfig": mqadmin(
+                    "updateControllerConfig", "-a", address,
+                    "-k", "notifyBrokerRoleChanged", "-v", "true", *names_option,
+                ),
+                "updateControllerConfig of a black one": mqadmin(
+                    "updateControllerConfig", "-a", address,
+                    "-k", "configStorePath", "-v", "x", *names_option,
+                ),
+                "getControllerConfig": mqadmin(
+                    "getControllerConfig", "-a", address, *names_option
+                ),
+            }  # fmt: skip
+            master = replicas([address])["masterBrokerId"]
+            slave = 3 - master
+            slave_address = next(
+                each["brokerAddress"]
+                for each in replicas([address])["inSyncReplicas"]
+                if each["brokerId"] == slave
+            )
+            brokers.kill(brokers.named(slave_address))
+            eventually(lambda: in_sync([address]) == [master], "one is alone", 60)
+            found["cleanBrokerMetadata of the dead"] = mqadmin(
+                "cleanBrokerMetadata", "-a", address, "-bn", NAME, "-c", cluster,
+                "-b", str(slave), *names_option,
+            )  # fmt: skip
+            found["getSyncStateSet at the end"] = mqadmin(
+                "getSyncStateSet", "-a", address, "-b", NAME, *names_option
+            )
+            return found
+        finally:
+            brokers.close()
+
+
+def test_commands_beside_those_for_javas_controller(tmp_path):
+    for name in ("rmq", "java"):
+        (tmp_path / name).mkdir()
+    with java_controller(tmp_path / "java") as address:
+        theirs = outputs(tmp_path / "java", address)
+    with rmq_controllers(tmp_path / "state", "file") as (processes, _):
+        ours = outputs(tmp_path / "rmq", processes[0].controller)
+    different = {}
+    for command, text in theirs.items():
+        java, rmq = masked(text), masked(ours[command])
+        if command == "getControllerConfig":
+            shared = {line.split(" = ")[0] for line in java if " = " in line}
+            java = sorted(shared & SHARED_KEYS)
+            rmq = sorted({line.split(" = ")[0] for line in rmq} & SHARED_KEYS)
+        if java != rmq:
+            different[command] = (java, rmq)
+        print(f"--- {command}", "Java:", *java, "rmq:", *rmq, sep="\n")
+    assert different.keys() == DIFFERS.keys()
+
+
+SHARED_KEYS = {
+    "controllerStorePath", "enableElectUncleanMaster", "notifyBrokerRoleChanged",
+    "scanInactiveMasterInterval",
+}  # fmt: skip
+DIFFERS = {
+    "getControllerMetaData": "peers of Java's controller have a name beside the address",
+    "electMaster": "the tool cannot read the answer of Java's controller",
+    "updateControllerConfig of a black one": "rmq's remark names the key",
+}
+"""Commands whose output is not Java's, and why."""
