@@ -50,7 +50,13 @@ ROLES: dict[str, tuple[type, ...]] = {
     ),
     "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
     "controller": (ControllerConfig, TlsConfig, AuthConfig),
-    "namesrv": (NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig),
+    "namesrv": (
+        NamesrvConfig,
+        NamesrvListenConfig,
+        ControllerConfig,
+        TlsConfig,
+        AuthConfig,
+    ),
 }
 
 

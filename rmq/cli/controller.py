@@ -1,15 +1,13 @@
 """`rmq controller`."""
 
-import logging
 import os
 from functools import partial
 
 import click
-import trio
 
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
-from rmq.cli.config_reload import reload_config
+from rmq.cli.alone import run_alone
 from rmq.cli.garbage import keep_survivors
 from rmq.cli.options import (
     check_platform,
@@ -18,16 +16,12 @@ from rmq.cli.options import (
     gather_values,
     located,
     report_findings,
-    run_to_end,
     start_logging,
 )
-from rmq.cli.service_manager import notify
 from rmq.config import build
 from rmq.controller.config import ControllerConfig
 from rmq.errors import RmqError
 from rmq.remoting.tls import TlsConfig
-
-logger = logging.getLogger("rmq")
 
 
 @click.command()
@@ -60,32 +54,12 @@ def controller(
         check_platform()
         values = gather()
         report_findings(values, classes, strict=strict_config)
-        config = build(ControllerConfig, values)
+        build(ControllerConfig, values)
     except RmqError as error:
         fail(error)
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            run = partial(nodes.run_controller, values=values)
-            node: nodes.Node = await nursery.start(run)
-            assert node.controller is not None
-            await nursery.start(
-                nodes.until_signalled,
-                node,
-                nursery.cancel_scope,
-                partial(reload_config, gather, node),
-                partial(notify, "STOPPING=1"),
-            )
-            auth = build(AuthConfig, values)
-            if not (
-                config.bind_address.startswith("127.") or auth.authentication_enabled
-            ):
-                logger.warning(
-                    "port %d is open on %s without authentication",
-                    node.controller.port,
-                    config.bind_address,
-                )
-            click.echo(f"ready controller={node.controller.address}", err=True)
-            notify("READY=1")
+    def ports(node: nodes.Node) -> dict[str, str]:
+        assert node.controller is not None
+        return {"controller": node.controller.address}
 
-    run_to_end(main)
+    run_alone(partial(nodes.run_controller, values=values), gather, values, ports)

@@ -1,15 +1,13 @@
 """`rmq namesrv`."""
 
-import logging
 import os
 from functools import partial
 
 import click
-import trio
 
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
-from rmq.cli.config_reload import reload_config
+from rmq.cli.alone import run_alone
 from rmq.cli.garbage import keep_survivors
 from rmq.cli.options import (
     check_platform,
@@ -18,17 +16,13 @@ from rmq.cli.options import (
     gather_values,
     located,
     report_findings,
-    run_to_end,
     start_logging,
 )
-from rmq.cli.service_manager import notify
 from rmq.config import build
 from rmq.controller.config import ControllerConfig
 from rmq.errors import RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import TlsConfig
-
-logger = logging.getLogger("rmq")
 
 
 @click.command()
@@ -49,8 +43,8 @@ def namesrv(
     """  # noqa: D301 - click wants the character itself
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
-    classes: tuple[type, ...] = (
-        NamesrvConfig, NamesrvListenConfig, TlsConfig, AuthConfig,
+    classes = (
+        NamesrvConfig, NamesrvListenConfig, ControllerConfig, TlsConfig, AuthConfig,
     )  # fmt: skip
 
     def gather() -> dict[str, str]:
@@ -62,40 +56,16 @@ def namesrv(
     try:
         check_platform()
         values = gather()
-        if build(NamesrvConfig, values).enable_controller:
-            classes += (ControllerConfig,)
-            values = gather()
         report_findings(values, classes, strict=strict_config)
         config = build(NamesrvConfig, values)
         listen = build(NamesrvListenConfig, values)
     except RmqError as error:
         fail(error)
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            run = partial(nodes.run_name_server, config, listen, values=values)
-            node: nodes.Node = await nursery.start(run)
-            reread = partial(reload_config, gather, node)
-            await nursery.start(
-                nodes.until_signalled,
-                node,
-                nursery.cancel_scope,
-                reread,
-                partial(notify, "STOPPING=1"),
-            )
-            auth = build(AuthConfig, values)
-            if not (
-                listen.bind_address.startswith("127.") or auth.authentication_enabled
-            ):
-                logger.warning(
-                    "port %d is open on %s without authentication",
-                    listen.listen_port,
-                    listen.bind_address,
-                )
-            ready = f"ready namesrv={node.name_servers[0]}"
-            if node.controller is not None:
-                ready += f" controller={node.controller.address}"
-            click.echo(ready, err=True)
-            notify("READY=1")
+    def ports(node: nodes.Node) -> dict[str, str]:
+        controller = node.controller
+        own = {"namesrv": node.name_servers[0]}
+        return own | ({"controller": controller.address} if controller else {})
 
-    run_to_end(main)
+    run = partial(nodes.run_name_server, config, listen, values=values)
+    run_alone(run, gather, values, ports)

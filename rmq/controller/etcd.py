@@ -32,6 +32,7 @@ from rmq.logs import SparseLog
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
 
 LEASE_S: Final = 5
 MARGIN_S: Final = 1.0

@@ -405,7 +405,7 @@ SHARED_KEYS = {
     "scanInactiveMasterInterval",
 }  # fmt: skip
 DIFFERS = {
-    "getControllerMetaData": "peers of Java's controller have a name beside the address",
+    "getControllerMetaData": "peers of Java's controller have names, too",
     "electMaster": "the tool cannot read the answer of Java's controller",
     "updateControllerConfig of a black one": "rmq's remark names the key",
 }

@@ -1,0 +1,58 @@
+"""A server without a broker, from its first task to its end."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import click
+import trio
+
+from rmq import node as nodes
+from rmq.access.config import AuthConfig
+from rmq.cli.config_reload import reload_config
+from rmq.cli.options import run_to_end
+from rmq.cli.service_manager import notify
+from rmq.config import build
+
+logger = logging.getLogger("rmq")
+
+
+def run_alone(
+    run: Callable[..., Awaitable[Any]],
+    gather: Callable[[], Mapping[str, str]],
+    values: Mapping[str, str],
+    ports: Callable[[nodes.Node], dict[str, str]],
+) -> None:
+    """Run until a signal. `gather` reads the settings again at SIGHUP.
+
+    `ports` says what is ready: names of servers and their addresses.
+    """
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            node: nodes.Node = await nursery.start(run)
+            await nursery.start(
+                nodes.until_signalled,
+                node,
+                nursery.cancel_scope,
+                partial(reload_config, gather, node),
+                partial(notify, "STOPPING=1"),
+            )
+            ready = ports(node)
+            warn_of_open_ports(values, ready)
+            text = " ".join(f"{name}={address}" for name, address in ready.items())
+            click.echo(f"ready {text}", err=True)
+            notify("READY=1")
+
+    run_to_end(main)
+
+
+def warn_of_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> None:
+    """Log the ports that others reach without a signature."""
+    host = values.get("bindAddress", "127.0.0.1")
+    if host.startswith("127.") or build(AuthConfig, values).authentication_enabled:
+        return
+    for address in ready.values():
+        port = int(address.rpartition(":")[2])
+        logger.warning("port %d is open on %s without authentication", port, host)
