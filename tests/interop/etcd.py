@@ -33,8 +33,7 @@ class Etcd:
         return self
 
     def __exit__(self, *_):
-        for name in list(self._processes):
-            self.kill(name)
+        self._halt()
 
     def start(self, name):
         client, peer = self._ports[name]
@@ -67,6 +66,23 @@ class Etcd:
 
     def resume(self, name):
         self._processes[name].send_signal(signal.SIGCONT)
+
+    def save(self, copy):
+        """Copy the files of all members, as one moment has them."""
+        self._halt()
+        shutil.copytree(self._folder, copy)
+        self.__enter__()
+
+    def restore(self, copy):
+        self._halt()
+        for name in self._ports:
+            shutil.rmtree(self._folder / name)
+            shutil.copytree(copy / name, self._folder / name)
+        self.__enter__()
+
+    def _halt(self):
+        for name in list(self._processes):
+            self.kill(name)
 
     def leader(self):
         """The name of the member that leads; the others forward to it."""

@@ -67,6 +67,14 @@ class Server:
         self._process.kill()
         self._ended()
 
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing, and its connections stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
     def _ended(self) -> int:
         code = self._process.wait(20)
         self._reader.join(5)

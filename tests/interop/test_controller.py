@@ -10,6 +10,8 @@ import itertools
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import threading
 import time
@@ -18,12 +20,14 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
 
 from . import wire
 from .conftest import prepared
 from .drivers import eventually
 from .etcd import Etcd
-from .interchange import java_side
+from .interchange import SETTINGS, is_served, on_host
 from .processes import free_port, serving
 from .test_name_servers import java_server
 from .toolchains import MQADMIN, Java, JavaServers, plain_environment
@@ -70,31 +74,46 @@ def controller(*settings):
 
 
 class Brokers:
-    """The brokers of a group, started and killed one by one."""
+    """Brokers of Java in a group, started, stopped and killed one by one."""
 
     def __init__(self, folder, namesrv, controllers):
         self._folder, self._starts, self._open = folder, itertools.count(), {}
-        self._settings = MODE | {
+        self._settings = SETTINGS | on_host("127.0.0.1") | MODE | {
             "namesrvAddr": namesrv, "controllerAddr": ";".join(controllers),
         }  # fmt: skip
-        self.sides = {}
+        self.processes, self.addresses = {}, {}
 
     def start(self, name):
-        home = self._folder / f"home{next(self._starts)}"
-        opened = ExitStack()
-        side = java_side(self._folder / name, home, **self._settings)
-        self.sides[name] = opened.enter_context(side)
-        self._open[name] = opened
+        """Each time at another port, as on another machine."""
+        port, home = free_port(), self._folder / f"home{next(self._starts)}"
+        settings = self._settings | {
+            "listenPort": port, "haListenPort": port - 1,
+            "storePathRootDir": self._folder / name,
+        }  # fmt: skip
+        opened = self._open[name] = ExitStack()
+        server = java_server(home, "broker.BrokerStartup", settings)
+        process = self.processes[name] = opened.enter_context(server)
+        address = self.addresses[name] = f"127.0.0.1:{port}"
+        eventually(lambda: is_served(address, process), "Java serves", 90)
 
     def kill(self, name):
-        self.sides.pop(name).kill()
+        self.processes[name].kill()
+        self.processes.pop(name).wait()
         self._open.pop(name).close()
 
+    def pause(self, name):
+        """It is cut off from everybody, and lives."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name):
+        self.processes[name].send_signal(signal.SIGCONT)
+
     def named(self, address):
-        return next(n for n, side in self.sides.items() if side.address == address)
+        return next(name for name, each in self.addresses.items() if each == address)
 
     def close(self):
-        for opened in self._open.values():
+        for name, opened in self._open.items():
+            self.resume(name)
             opened.close()
 
 
@@ -221,8 +240,33 @@ def test_masters_are_killed_under_load(tmp_path, engine):
             brokers.start(name)
         eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
         bodies = sender.stop()
-        for side in brokers.sides.values():
-            stored = {each.body for each in wire.pull(side.address, TOPIC, queues=1)}
+        for address in brokers.addresses.values():
+            stored = {each.body for each in wire.pull(address, TOPIC, queues=1)}
+            assert set(bodies) <= stored
+
+
+def test_a_master_that_is_cut_off_under_load(tmp_path):
+    with running_group(tmp_path, "file") as (brokers, controllers, _, _):
+        wire.make_topic(replicas(controllers)["masterAddress"], TOPIC, 1)
+        sender = Sender(controllers)
+        sender.start()
+        sender.wait_for(100)
+        before = replicas(controllers)
+        name = brokers.named(before["masterAddress"])
+        cut = time.monotonic()
+        brokers.pause(name)
+        epoch = before["masterEpoch"] + 1
+        eventually(
+            lambda: replicas(controllers).get("masterEpoch") == epoch, "a master"
+        )
+        print(f"another master after {time.monotonic() - cut:.2f} s")
+        sender.wait_for(100)
+        brokers.resume(name)
+        eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
+        assert replicas(controllers)["masterEpoch"] == epoch
+        bodies = sender.stop()
+        for address in brokers.addresses.values():
+            stored = {each.body for each in wire.pull(address, TOPIC, queues=1)}
             assert set(bodies) <= stored
 
 
@@ -259,6 +303,128 @@ def test_the_leading_controller_is_killed_and_then_a_master(tmp_path):
             60,
         )
         assert replicas(controllers)["masterBrokerId"] != before["masterBrokerId"]
+
+
+# -- controllers that believe, and an old copy of etcd: with brokers that only ask
+
+
+def ask(address, code, body=b"", **fields):
+    return wire.call(
+        address, code, {"clusterName": "C", "brokerName": NAME} | fields, body
+    )
+
+
+def registered(controller, *ids):
+    """Brokers of a group that have registered and asked for a master."""
+    for broker_id in ids:
+        address = f"127.0.0.1:{broker_id}"
+        for code, fields in (
+            (
+                RequestCode.CONTROLLER_APPLY_BROKER_ID,
+                {"appliedBrokerId": broker_id, "registerCheckCode": f"{address};1"},
+            ),
+            (
+                RequestCode.CONTROLLER_REGISTER_BROKER,
+                {"brokerId": broker_id, "brokerAddress": address},
+            ),
+        ):
+            answer = ask(controller, code, **fields)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+    elect(controller, ids[0])
+
+
+def elect(controller, broker_id, *, wanted=False):
+    fields = {"brokerId": broker_id, "designateElect": str(wanted).lower()}
+    return ask(controller, RequestCode.CONTROLLER_ELECT_MASTER, **fields)
+
+
+def alter(controller, ids, master_id, epoch, set_epoch):
+    body = json.dumps({"syncStateSet": ids, "syncStateSetEpoch": set_epoch}).encode()
+    fields = {"masterBrokerId": master_id, "masterEpoch": epoch}
+    code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+    return ask(controller, code, body, **fields)
+
+
+class Beating:
+    """Heartbeats of brokers, each on a connection that stays open."""
+
+    def __init__(self, controllers, ids, epoch):
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(address, broker_id, epoch))
+            for address in controllers
+            for broker_id in ids
+        ]
+
+    def _run(self, address, broker_id, epoch):
+        host, _, port = address.rpartition(":")
+        fields = {
+            "clusterName": "C", "brokerName": NAME, "epoch": str(epoch),
+            "brokerId": str(broker_id), "brokerAddr": f"127.0.0.1:{broker_id}",
+            "maxOffset": "100", "heartbeatTimeoutMills": "3000",
+        }  # fmt: skip
+        code = RequestCode.BROKER_HEARTBEAT
+        with socket.create_connection((host, int(port))) as stream:
+            while not self._stopped.wait(0.3):
+                stream.sendall(encode(Command(code, fields, b"", version=513)))
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        time.sleep(0.5)
+        return self
+
+    def __exit__(self, *_):
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_leader_that_was_stopped_believes_and_changes_nothing(tmp_path):
+    with rmq_controllers(tmp_path / "state", "etcd", 2) as (processes, _):
+        addresses = [each.controller for each in processes]
+        eventually(lambda: metadata(addresses), "one leads")
+        old = metadata(addresses)
+        registered(old, 1, 2)
+        process = next(each for each in processes if each.controller == old)
+        other = next(each for each in addresses if each != old)
+        with Beating(addresses, [1, 2], 1):
+            assert alter(old, [1, 2], 1, 1, 1).code == ResponseCode.SUCCESS
+            process.pause()
+            eventually(lambda: metadata([other]) == other, "the other one leads", 30)
+            assert elect(other, 2, wanted=True).ext_fields["masterEpoch"] == "2"
+            process.resume()
+            for _ in range(20):  # from its first moment on
+                answer = alter(old, [1], 1, 1, 2)
+                assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
+                answer = elect(old, 1, wanted=True)
+                assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
+            eventually(lambda: metadata([old]) == other, "it knows who leads")
+            found = replicas(addresses)
+            assert (found["masterBrokerId"], found["masterEpoch"]) == (2, 2)
+
+
+def test_etcd_is_restored_from_an_old_copy(tmp_path):
+    with rmq_controllers(tmp_path / "state", "etcd", 1) as (processes, etcd):
+        (address,) = (each.controller for each in processes)
+        eventually(lambda: metadata([address]), "it leads")
+        registered(address, 1, 2)
+        with Beating([address], [1, 2], 1):
+            assert alter(address, [1, 2], 1, 1, 1).code == ResponseCode.SUCCESS
+            etcd.save(tmp_path / "copy")
+            assert elect(address, 2, wanted=True).ext_fields["masterEpoch"] == "2"
+        etcd.restore(tmp_path / "copy")
+        eventually(lambda: metadata([address]), "it leads again", 30)
+        assert replicas([address])["masterEpoch"] == 1
+        with Beating([address], [2], 2):  # its master of then is dead
+            time.sleep(12)
+            found = replicas([address])
+            assert (found["masterBrokerId"], found["masterEpoch"]) == (1, 1)
+            refused = elect(address, 2)
+            assert refused.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+            assert "restored from an old copy" in refused.remark
+            named = elect(address, 2, wanted=True)
+            assert named.ext_fields["masterEpoch"] == "3"
 
 
 # -- mqadmin
