@@ -15,6 +15,7 @@ that was sent twice is harmless: its second copy finds another revision.
 
 import base64
 import logging
+import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -46,6 +47,9 @@ WATCH_S: Final = 20.0
 """A watch that was silent for this long is made again: its endpoint may hang."""
 
 RETRY_S: Final = 1.0
+OVER_S: Final = -math.inf
+"""The end of a term that is over already."""
+
 MAX_LINE: Final = 16 * 1024 * 1024
 """Bytes of one message of a watch."""
 
@@ -133,7 +137,7 @@ class EtcdEngine:
         if answer.get("succeeded"):
             return int(answer["header"]["revision"])
         if _found(answer).get("create_revision") != str(term.number):
-            term.until_s = trio.current_time()
+            term.until_s = OVER_S
             raise TermLost("another controller leads now")
         return None
 
@@ -204,20 +208,20 @@ class EtcdEngine:
                     if not await self._keep(lease):
                         return
                     is_listed = is_listed or await self._list(lease, address)
-                    if term is None:
-                        number = await self._take(lease, address)
-                        term = Term(number, 0) if number else None
-                    if term is not None:
-                        is_new = term.until_s == 0
-                        term.until_s = asked_s + LEASE_S - MARGIN_S
-                        if is_new:
-                            on_term(term)
+                    number = await self._take(lease, address)
                 except EngineAway as error:
                     logger.warning("the lease is not renewed: %s", error)
+                else:
+                    until_s = asked_s + LEASE_S - MARGIN_S
+                    if term is not None and term.number == number:
+                        term.until_s = until_s
+                    elif term is not None or number:
+                        term = _next_term(term, number, until_s)
+                        on_term(term)
                 await trio.sleep(BEAT_S)
         finally:
             if term is not None:
-                term.until_s = 0
+                term.until_s = OVER_S
                 on_term(None)
             with trio.move_on_after(ENDPOINT_S) as scope, suppress(EngineAway):
                 scope.shield = True
@@ -321,6 +325,13 @@ async def _lines(answer: httpx.Response) -> AsyncIterator[bytes]:
                 yield line
         if len(rest) > MAX_LINE:
             raise EngineAway(f"a message of more than {MAX_LINE} bytes")
+
+
+def _next_term(term: Term | None, number: int, until_s: float) -> Term | None:
+    """End a term, and begin the next one if the controller leads again."""
+    if term is not None:
+        term.until_s = OVER_S
+    return Term(number, until_s) if number else None
 
 
 def _found(answer: _Answer) -> _Answer:

@@ -152,3 +152,7 @@ class Gateway(httpx.AsyncBaseTransport):
 
 def decoded(text):
     return base64.b64decode(text).decode()
+
+
+def encoded(text):
+    return base64.b64encode(text.encode()).decode()

@@ -12,7 +12,7 @@ from rmq.controller.etcd import EtcdEngine
 from rmq.controller.groups import Group, Member
 from rmq.errors import EngineAway, TermLost
 
-from .gateway import Gateway
+from .gateway import Gateway, encoded
 
 GROUP = Group(cluster="C", name="b", members={1: Member("h:1", "c")}, next_id=2)
 ENDPOINTS = "http://e1:2379,http://e2:2379,http://e3:2379"
@@ -109,6 +109,21 @@ async def test_a_leader_goes_on_when_etcd_is_back_in_time(gateway, autojump_cloc
         await trio.sleep(4)
         assert first.leads
         assert len(first.terms) == 1
+
+
+async def test_a_leader_whose_key_was_removed_begins_another_term(
+    gateway, autojump_clock
+):
+    async with candidates(gateway, 1) as (first,):
+        old = first.term
+        gateway.kv_delete_range({"key": encoded("/rmq/rmq-controller/leader")})
+        with pytest.raises(TermLost):
+            await first.engine.swap("b", GROUP, 0, old)
+        assert not first.leads
+        await trio.sleep(1.2)
+        assert first.leads
+        assert first.term.number > old.number
+        assert await first.engine.swap("b", GROUP, 0, first.term)
 
 
 @pytest.mark.parametrize("mood", ["away", "slow", "full"])
