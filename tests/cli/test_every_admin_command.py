@@ -94,14 +94,22 @@ LINES = {
     "auditLog": "-B broker-test",
     "addBroker": "-c {b} -b other.conf",
     "removeBroker": "-c {b} -b DefaultCluster:other:0",
+    "getControllerMetaData": "-a {b}",
+    "getSyncStateSet": "-a {b} -b broker-test",
+    "electMaster": "-a {b} -b 1 -bn broker-test -c DefaultCluster",
+    "cleanBrokerMetadata": "-a {b} -bn broker-test -c DefaultCluster",
+    "getControllerConfig": "-a {b}",
+    "updateControllerConfig": "-a {b} -k notifyBrokerRoleChanged -v true",
 }
 """In an order in which they work."""
 
 REFUSED = {
     "consumerConnection", "consumerStatus", "producerConnection", "addBroker",
-    "removeBroker", "resendDeadLetters",
+    "removeBroker", "resendDeadLetters", "getControllerMetaData", "getSyncStateSet",
+    "electMaster", "cleanBrokerMetadata", "getControllerConfig",
+    "updateControllerConfig",
 }  # fmt: skip
-"""They need a client, a container, or dead letters."""
+"""They need a client, a container, a controller, or dead letters."""
 
 
 def test_no_command_is_forgotten():

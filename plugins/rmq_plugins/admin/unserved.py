@@ -7,7 +7,7 @@ from rmq.plugin import Connection
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 
-_CONTROLLER: Final = "there is no controller; a broker's role is brokerRole in its file"
+_CONTROLLER: Final = "this is a broker; ask a controller (`rmq controller`)"
 _CONTAINER: Final = (
     "this is one broker; `rmq container` starts, adds and removes several"
 )
@@ -29,7 +29,7 @@ ADVICE: Final = {
     RequestCode.CONTROLLER_ELECT_MASTER: _CONTROLLER,
     RequestCode.CONTROLLER_GET_METADATA_INFO: _CONTROLLER,
     RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: _CONTROLLER,
-    RequestCode.GET_BROKER_EPOCH_CACHE: _CONTROLLER,
+    RequestCode.GET_BROKER_EPOCH_CACHE: "a broker's role is brokerRole in its file",
     RequestCode.UPDATE_CONTROLLER_CONFIG: _CONTROLLER,
     RequestCode.GET_CONTROLLER_CONFIG: _CONTROLLER,
     RequestCode.CLEAN_BROKER_DATA: _CONTROLLER,

@@ -21,13 +21,7 @@ class Entry(NamedTuple):
 UNSERVED: Final[dict[str, int]] = {
     "updateStaticTopic": 513,
     "remappingStaticTopic": 513,
-    "getSyncStateSet": 1006,
     "getBrokerEpoch": 1007,
-    "getControllerMetaData": 1005,
-    "getControllerConfig": 1010,
-    "updateControllerConfig": 1009,
-    "electMaster": 1002,
-    "cleanBrokerMetadata": 1011,
     "rocksDBConfigToJson": 355,
     "checkRocksdbCqWriteProgress": 354,
     "switchTimerEngine": 5001,
@@ -45,6 +39,30 @@ LOCAL: Final = ("dumpCompactionLog", "exportMetadataInRocksDB")
 
 ENTRIES: Final[dict[str, Entry]] = {
     "addBroker": Entry("container", (902,), "Add a broker to a container."),
+    "getControllerMetaData": Entry(
+        "controllers", (1005,), "Show which controllers run, and which of them leads."
+    ),
+    "getSyncStateSet": Entry(
+        "controllers",
+        (CLUSTER, 1005, 1006),
+        "Show master, set and epochs of one group or of a cluster's groups.",
+    ),
+    "electMaster": Entry(
+        "controllers",
+        (1002, 1005),
+        "Make a broker the master of its group; it must live and be in the set.",
+    ),
+    "cleanBrokerMetadata": Entry(
+        "controllers",
+        (1005, 1011),
+        "Let controllers forget brokers that are gone for good, or a whole group.",
+    ),
+    "getControllerConfig": Entry(
+        "controllers", (1010,), "Show the configuration of controllers."
+    ),
+    "updateControllerConfig": Entry(
+        "controllers", (1009,), "Change one key of running controllers."
+    ),
     "removeBroker": Entry("container", (903,), "Remove a broker from a container."),
     "updateTopic": Entry(
         "topics",

@@ -29,6 +29,12 @@ NAME_SERVER_CODES: Final = frozenset(
 )
 """Codes of tools that go to name servers; all others go to brokers."""
 
+ELSEWHERE: Final = {
+    "container": "`rmq container`",
+    "controllers": "`rmq controller`",
+}
+"""Modules of commands that do not go to brokers and name servers, and who serves."""
+
 HEAD: Final = """\
 # Administration
 
@@ -149,8 +155,8 @@ def render(served: Served) -> str:
     for name in sorted(ENTRIES):
         codes = ENTRIES[name].codes
         missing = [str(code) for code in codes if not served.has(code)]
-        if ENTRIES[name].module == "container":
-            status = "served by `rmq container`"
+        if ENTRIES[name].module in ELSEWHERE:
+            status = f"served by {ELSEWHERE[ENTRIES[name].module]}"
         elif name in UNSERVED:
             status = f"not applicable: {served.advice.get(codes[0], 'not served')}"
         elif missing:

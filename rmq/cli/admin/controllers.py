@@ -1,0 +1,165 @@
+"""Commands to controllers. -a is any of them; the one that leads is asked."""
+
+from typing import Any
+
+import click
+
+from rmq.cli.admin.brokers import read_text
+from rmq.cli.admin.command import Shown, Table, admin_command, cluster_option
+from rmq.client.admin import AdminClient
+from rmq.errors import ConnectFailed
+from rmq.protocol import fastjson
+from rmq.protocol.codes import RequestCode
+
+controller_option = click.option(
+    "-a", "--controllerAddress", "controllers", required=True, metavar="HOST:PORT;…"
+)
+
+
+@admin_command("getControllerMetaData")
+@controller_option
+def get_controller_meta_data(admin: AdminClient, controllers: str) -> Shown:
+    """Show which controllers run, and which of them leads."""
+    fields = _metadata(admin, controllers)
+    peers = (fields.get("peers") or "").strip(";")
+    return {
+        "controllerGroup": fields.get("group"),
+        "controllerLeaderId": fields.get("controllerLeaderId"),
+        "controllerLeaderAddress": fields.get("controllerLeaderAddress"),
+        "peers": peers.replace(";", " "),
+    }
+
+
+@admin_command("getSyncStateSet")
+@controller_option
+@click.option("-b", "--brokerName", "name", metavar="NAME")
+@cluster_option
+def get_sync_state_set(
+    admin: AdminClient, controllers: str, name: str | None, cluster: str | None
+) -> Shown:
+    """Show master, set and epochs of one group or of a cluster's groups."""
+    if not name and not cluster:
+        raise click.UsageError("name the group with -b, or the cluster with -c")
+    names = [name] if name else sorted({each.name for each in admin.brokers(cluster)})
+    code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+    leader = _leader(admin, controllers)
+    found = admin.value(leader, code, body=fastjson.dumps(names))
+    table = found.get("replicasInfoTable") or {}
+    rows = [row for name in sorted(table) for row in _members(name, table[name])]
+    columns = (
+        "brokerName", "brokerId", "brokerAddress", "master", "inSync", "alive",
+        "masterEpoch", "syncStateSetEpoch",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _members(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
+    return sorted(
+        (
+            name,
+            each["brokerId"],
+            each["brokerAddress"],
+            each["brokerId"] == info.get("masterBrokerId"),
+            is_in_sync,
+            each["alive"],
+            info["masterEpoch"],
+            info["syncStateSetEpoch"],
+        )
+        for key, is_in_sync in (("inSyncReplicas", True), ("notInSyncReplicas", False))
+        for each in info.get(key) or []
+    )
+
+
+@admin_command("electMaster")
+@controller_option
+@click.option("-b", "--brokerId", "broker_id", type=int, required=True)
+@click.option("-bn", "--brokerName", "name", required=True, metavar="NAME")
+@click.option("-c", "--clusterName", "cluster", required=True, metavar="NAME")
+def elect_master(
+    admin: AdminClient, controllers: str, broker_id: int, name: str, cluster: str
+) -> Shown:
+    """Make a broker the master of its group; it must live and be in the set."""
+    fields = {
+        "clusterName": cluster, "brokerName": name, "brokerId": broker_id,
+        "designateElect": "true",
+    }  # fmt: skip
+    code = RequestCode.CONTROLLER_ELECT_MASTER
+    answer = admin.ask(_leader(admin, controllers), code, fields).ext_fields
+    return {
+        "clusterName": cluster,
+        "brokerName": name,
+        "brokerMasterAddr": answer.get("masterAddress"),
+        "masterEpoch": answer.get("masterEpoch"),
+        "syncStateSetEpoch": answer.get("syncStateSetEpoch"),
+    }
+
+
+@admin_command("cleanBrokerMetadata")
+@controller_option
+@click.option("-b", "--brokerControllerIdsToClean", "ids", metavar="1;2;3")
+@click.option("-bn", "--brokerName", "name", required=True, metavar="NAME")
+@cluster_option
+@click.option("-l", "--cleanLivingBroker", "is_living", is_flag=True)
+def clean_broker_metadata(
+    admin: AdminClient,
+    controllers: str,
+    ids: str | None,
+    name: str,
+    cluster: str | None,
+    *,
+    is_living: bool,
+) -> Shown:
+    """Let controllers forget brokers that are gone for good, or a whole group."""
+    fields: dict[str, object] = {
+        "brokerName": name, "isCleanLivingBroker": str(is_living).lower(),
+    }  # fmt: skip
+    if cluster:
+        fields["clusterName"] = cluster
+    if ids:
+        fields["brokerControllerIdsToClean"] = ids
+    admin.ask(_leader(admin, controllers), RequestCode.CLEAN_BROKER_DATA, fields)
+    return [f"clear broker {name} metadata from controller success!"]
+
+
+@admin_command("getControllerConfig")
+@controller_option
+def get_controller_config(admin: AdminClient, controllers: str) -> Shown:
+    """Show the configuration of controllers."""
+    code = RequestCode.GET_CONTROLLER_CONFIG
+    found = {
+        each: read_text(admin.ask(each, code).body) for each in controllers.split(";")
+    }
+    return next(iter(found.values())) if len(found) == 1 else dict(found)
+
+
+@admin_command("updateControllerConfig")
+@controller_option
+@click.option("-k", "--key", required=True)
+@click.option("-v", "--value", required=True)
+def update_controller_config(
+    admin: AdminClient, controllers: str, key: str, value: str
+) -> Shown:
+    """Change one key of running controllers."""
+    body = f"{key}={value}\n".encode()
+    addresses = controllers.split(";")
+    for each in addresses:
+        admin.ask(each, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
+    return [f"update controller config success! {each}" for each in addresses]
+
+
+def _metadata(admin: AdminClient, controllers: str) -> dict[str, str]:
+    code = RequestCode.CONTROLLER_GET_METADATA_INFO
+    *others, last = controllers.split(";")
+    for each in others:
+        try:
+            return admin.ask(each, code).ext_fields
+        except ConnectFailed:
+            continue
+    return admin.ask(last, code).ext_fields
+
+
+def _leader(admin: AdminClient, controllers: str) -> str:
+    leader = _metadata(admin, controllers).get("controllerLeaderAddress")
+    if not leader:
+        raise click.ClickException(f"no controller of {controllers} leads now")
+    return leader
