@@ -11,7 +11,7 @@ from rmq.broker.clients import ConsumerGroup, Member
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.put import PutInterceptor
-from rmq.broker.register import Facts, PluginInfo, Register, Service
+from rmq.broker.register import Around, Facts, PluginInfo, Register, Service
 from rmq.broker.rights import RequestRights
 from rmq.broker.statistics import (
     COMMIT_NUMS,
@@ -39,7 +39,7 @@ from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
-from rmq.remoting.dispatch import Guard, Handler, Held, Later
+from rmq.remoting.dispatch import Guard, Handler, Held, Later, Result
 from rmq.store.cold import NotInMemory
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.results import (
@@ -61,6 +61,7 @@ __all__ = [
     "SNDBCK2DLQ_TIMES",
     "TOPIC_PUT_NUMS",
     "Alarm",
+    "Around",
     "ArrivalListener",
     "BatchPutResult",
     "Boundary",
@@ -100,6 +101,7 @@ __all__ = [
     "RequestRejected",
     "RequestRights",
     "ResponseCode",
+    "Result",
     "SelectorError",
     "Service",
     "SparseLog",

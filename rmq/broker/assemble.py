@@ -24,11 +24,13 @@ from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
+from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.broker.watch.watch import Watch
 from rmq.clock import Clock
 from rmq.json_table import JsonTable
 from rmq.plugins import PluginSet
+from rmq.protocol.bodies.queue_mapping import CopiedMappings
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
 from rmq.remoting.client import RemotingClient
@@ -68,9 +70,10 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     folder = store.directory.config
     topics, groups, offsets = _make_tables(config, store, clock)
     filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
-    _load(store, topics, offsets, groups, filters, audit)
+    mappings = QueueMappings(folder, clock, config.broker_name)
+    _load(store, topics, offsets, groups, filters, audit, mappings)
     role = Role(config, store.config)
-    names = NameServers(config, role, topics, client, credentials)
+    names = NameServers(config, role, topics, client, credentials, mappings)
     names.addresses, names.address = name_servers, address
     context = BrokerContext(
         config=config,
@@ -86,6 +89,7 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         groups=groups,
         audit=audit,
         filters=filters,
+        queue_mappings=mappings,
         producers=ProducerTable(),
         consumers=ConsumerTable(
             groups,
@@ -169,6 +173,7 @@ def _follow_master(context: BrokerContext) -> None:
     )
 
     def copy_topics(body: bytes) -> None:
+        _copy_mappings(context, body)
         for name in context.topics.copy(body):
             context.offsets.remove_topic(name)
             context.store.delete_topic(name)()
@@ -187,6 +192,15 @@ def _follow_master(context: BrokerContext) -> None:
         OFFSETS_PAUSE_S,
         context.commits_here.give,
     )
+
+
+def _copy_mappings(context: BrokerContext, body: bytes) -> None:
+    """Copy the mappings of static topics; compiled code forgets what changed."""
+    theirs = CopiedMappings.decode(body)
+    detail = theirs.topic_queue_mapping_detail_map
+    for name in context.queue_mappings.copy(theirs.mapping_data_version, detail):
+        for listener in context.topics.on_change:
+            listener(name, context.topics.get(name))
 
 
 def _set_form(store: MessageStore, name: str, topic: TopicConfig | None) -> None:

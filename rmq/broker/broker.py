@@ -119,7 +119,7 @@ async def open_broker(
             ha_port = ports.replicas.getsockname()[1]
             context.name_servers.ha_address = f"{config.broker_ip2 or host}:{ha_port}"
             saved += context.topics, context.groups, context.filters, context.offsets
-            saved += context.audit, context.commits_here
+            saved += context.audit, context.commits_here, context.queue_mappings
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
             yield Broker(context, server, ports, tables)
@@ -208,7 +208,7 @@ class Broker:
         for claim in registered.claims.values():
             tables[claim.port].register(
                 claim.code,
-                audited(self.context, claim.code, claim.handler),
+                audited(self.context, claim.code, registered.served_by(claim)),
                 max_running=claim.max_running,
                 max_waiting=claim.max_waiting,
                 owner=claim.plugin,
@@ -283,6 +283,7 @@ class Broker:
             (context.topics, housekeeping.SAVE_INTERVAL_S),
             (context.groups, housekeeping.SAVE_INTERVAL_S),
             (context.audit, housekeeping.SAVE_INTERVAL_S),
+            (context.queue_mappings, housekeeping.SAVE_INTERVAL_S),
             (context.filters, housekeeping.SAVE_INTERVAL_S),
             (context.offsets, config.flush_consumer_offset_interval_ms / 1000),
             (context.commits_here, config.flush_consumer_offset_interval_ms / 1000),

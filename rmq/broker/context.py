@@ -25,6 +25,7 @@ from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
+from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.broker.watch.watch import Watch
 from rmq.clock import Clock
@@ -57,6 +58,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     groups: GroupTable
     audit: AuditTable
     filters: FilterTable
+    queue_mappings: QueueMappings
     producers: ProducerTable
     consumers: ConsumerTable
     queue_locks: QueueLocks

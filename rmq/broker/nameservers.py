@@ -18,7 +18,8 @@ Known in Java as `BrokerOuterAPI`.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -28,13 +29,15 @@ from rmq._fastpath import body_crc
 from rmq.access.signature import sign
 from rmq.broker.config import BrokerConfig
 from rmq.broker.role import Role
+from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.errors import ConnectFailed, PeerError, RequestRejected
 from rmq.json_table import encode_in_turns
 from rmq.logs import Foreign
 from rmq.protocol.bodies.common import DataVersion, KVTable
+from rmq.protocol.bodies.queue_mapping import TopicQueueMappingInfo
 from rmq.protocol.bodies.register import RegisterBrokerBody
-from rmq.protocol.bodies.route import ClusterInfo
+from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rmq.protocol.bodies.topics import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
@@ -44,6 +47,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import EncodedMembers, fill
 from rmq.protocol.flags import PERM_READ_WRITE
 from rmq.protocol.headers.route import (
+    GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -75,6 +79,15 @@ topics that were deleted at the name server alone come back."""
 PAUSE_FACTOR = 5
 """After a registration of many topics that took 1 s, wait 5 s: more topics collect."""
 
+
+MASTER: Final = 0
+"""The id of masters."""
+
+MASTERS_KNOWN_S: Final = 30.0
+"""How long an address of another broker is believed."""
+
+ASK_AGAIN_S: Final = 1.0
+"""Least time between two questions for brokers that the name servers do not know."""
 
 TOLD_WAIT_S: Final = 1.0
 """How long the answer to a change of topics waits for the name servers."""
@@ -137,8 +150,12 @@ class NameServers:
         topics: TopicTable,
         client: RemotingClient,
         credentials: tuple[str, str] | None = None,
+        mappings: QueueMappings | None = None,
     ) -> None:
-        """Sign requests with these `credentials`, an access key and its secret."""
+        """Sign requests with these `credentials`, an access key and its secret.
+
+        Topics in `mappings` are registered as static ones.
+        """
         self.addresses: tuple[str, ...] = config.name_servers
         self.address = ""
         self.ha_address = ""
@@ -147,6 +164,7 @@ class NameServers:
         self._topics = topics
         self._client = client
         self._credentials = credentials
+        self._mappings = mappings
         self._servers: list[_ServerState] = []
         self._untold: dict[str, int] = {}
         """Changed topics that not every name server knows, with the counters of their
@@ -156,6 +174,9 @@ class NameServers:
         """Counter of the version with the latest change that is sent soon."""
 
         self._progress = trio.Event()
+        self._asking = trio.Lock()
+        self._masters: dict[str, str] = {}
+        self._masters_since = -math.inf
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -225,19 +246,21 @@ class NameServers:
     ) -> bool:
         """Send changed topics in the order of their versions."""
         for name, (topic, version) in changed.items():
-            if not await self._register(address, self._encoded(name, topic), version):
+            one, static = self._encoded(name, topic), self._static([name])
+            if not await self._register(address, one, version, static):
                 return False
         return True
 
     async def _renew(self, address: str) -> bool:
         """Renew the route if the name server knows the version of the full table."""
-        version = self._version((len(self._topics) - 1) // TOPICS_AT_ONCE)
+        last = (len(self._topics) - 1) // TOPICS_AT_ONCE
+        version = self._version(last + bool(self._static()))
         if not await self._is_known(address, version):
             return False
         topic = self._topics.get(SELF_TEST_TOPIC)
         assert topic is not None, "every broker has it"
         one = self._encoded(SELF_TEST_TOPIC, topic)
-        return await self._register(address, one, version)
+        return await self._register(address, one, version, {})
 
     async def _is_known(self, address: str, version: DataVersion) -> bool:
         """Ask for the version that a name server knows of this broker."""
@@ -347,14 +370,38 @@ class NameServers:
         )
 
     async def _register_all(self, address: str) -> bool:
-        """Send the full table, a large one in several frames.
+        """Send the full table, a large one in several frames; then the static topics.
 
         Name servers read the topics of a version once: each part has its own version.
+        They forget deleted topics only with a registration without static ones.
         """
-        for part, members in enumerate(await self._all_encoded()):
-            if not await self._register(address, members, self._version(part)):
+        parts = await self._all_encoded()
+        for part, texts in enumerate(parts):
+            if not await self._register(address, texts, self._version(part), {}):
                 return False
-        return True
+        static = self._static()
+        if not static:
+            return True
+        members: EncodedMembers[TopicConfig] = EncodedMembers()
+        for name in static:
+            topic = self._topics.get(name)
+            assert topic is not None, name
+            members.put(name, self._permitted(topic))
+        version = self._version(len(parts))
+        return await self._register(address, members.texts(), version, static)
+
+    def _static(
+        self, names: Iterable[str] | None = None
+    ) -> dict[str, TopicQueueMappingInfo]:
+        """Return what is registered of the topics, or of those, that are static."""
+        if not self._mappings:
+            return {}
+        found = {
+            name: self._mappings.get(name)
+            for name in (self._mappings.all() if names is None else names)
+            if self._topics.get(name) is not None
+        }
+        return {name: each.info() for name, each in found.items() if each is not None}
 
     async def _all_encoded(self) -> list[list[bytes]]:
         """Return all topics as members of one or more registrations."""
@@ -373,11 +420,17 @@ class NameServers:
         return member.texts()
 
     async def _register(
-        self, address: str, members: list[bytes], version: DataVersion
+        self,
+        address: str,
+        members: list[bytes],
+        version: DataVersion,
+        static: Mapping[str, TopicQueueMappingInfo],
     ) -> bool:
         """Send topics; False if the name server refuses them."""
         assert self.address, "register after the ports are bound"
-        wrapper = TopicConfigAndMappingSerializeWrapper(data_version=version)
+        wrapper = TopicConfigAndMappingSerializeWrapper(
+            data_version=version, topic_queue_mapping_info_map=dict(static)
+        )
         empty = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode()
         body = b"".join(fill(empty, "topicConfigTable", members))
         config = self._config
@@ -444,6 +497,44 @@ class NameServers:
                 Foreign(error),
             )
 
+    async def master_of(self, broker_name: str) -> str:
+        """Return the address of another broker, a master.
+
+        What name servers say is believed for MASTERS_KNOWN_S.  PeerError if they do
+        not know it, or if none answers.
+        """
+        async with self._asking:
+            age_s = trio.current_time() - self._masters_since
+            limit_s = MASTERS_KNOWN_S if broker_name in self._masters else ASK_AGAIN_S
+            if age_s >= limit_s:
+                timeout_ms = self._config.register_broker_timeout_ms
+                found = await _brokers(self.ask, self.addresses, timeout_ms)
+                self._masters = {
+                    name: group.broker_addrs[MASTER]
+                    for name, group in found.items()
+                    if MASTER in group.broker_addrs
+                }
+                self._masters_since = trio.current_time()
+        if broker_name not in self._masters:
+            raise ConnectFailed(
+                f"no name server knows a master of broker {broker_name}"
+            )
+        return self._masters[broker_name]
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Return a topic's route; PeerError if no name server knows it."""
+        for address in self.addresses:
+            header = GetRouteInfoRequestHeader(topic=topic)
+            request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            try:
+                timeout_ms = self._config.register_broker_timeout_ms
+                answer = await self.ask(address, request, timeout_ms)
+                if answer.code == ResponseCode.SUCCESS:
+                    return TopicRouteData.decode(answer.body)
+            except (PeerError, RequestRejected) as error:
+                logger.info("route of %s: %s", Foreign(topic), Foreign(error))
+        raise ConnectFailed(f"no name server has a route of topic {topic}")
+
     async def group_members(self) -> list[str]:
         """Ask for the addresses of the other brokers of this group.
 
@@ -477,19 +568,25 @@ async def group_addresses(
 
     PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
     """
+    brokers = await _brokers(ask, name_servers, config.register_broker_timeout_ms)
+    group = brokers.get(config.broker_name)
+    if group is None or group.cluster != config.broker_cluster_name:
+        return {}
+    return {int(id_): each for id_, each in group.broker_addrs.items()}
+
+
+async def _brokers(
+    ask: Ask, name_servers: Collection[str], timeout_ms: int
+) -> Mapping[str, BrokerData]:
+    """Ask for all brokers by name; PeerError if no name server answers."""
     failure: PeerError = ConnectFailed("there is no name server")
     for address in name_servers:
         request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         try:
-            answer = await ask(address, request, config.register_broker_timeout_ms)
+            answer = await ask(address, request, timeout_ms)
             if answer.code != ResponseCode.SUCCESS:
                 raise ConnectFailed(f"{address} answers {answer.code}")
-            brokers = ClusterInfo.decode(answer.body).broker_addr_table
+            return ClusterInfo.decode(answer.body).broker_addr_table
         except (PeerError, RequestRejected) as error:
             failure = ConnectFailed(str(error))
-            continue
-        group = brokers.get(config.broker_name)
-        if group is None or group.cluster != config.broker_cluster_name:
-            return {}
-        return {int(id_): each for id_, each in group.broker_addrs.items()}
     raise failure

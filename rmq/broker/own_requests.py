@@ -49,7 +49,8 @@ async def serve(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f"no plugin serves request {request.code}",
         )
-    result = audited(broker, request.code, claim.handler)(request, caller)
+    handler = broker.registered.served_by(claim)
+    result = audited(broker, request.code, handler)(request, caller)
     answer = result
     if isinstance(result, Coroutine):
         with trio.CancelScope(shield=True):  # else a change would miss the audit log

@@ -9,7 +9,7 @@ later errors of the registered function.  The effect of such an error:
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from rmq.broker.arrivals import ArrivalListener
@@ -39,6 +39,9 @@ Facts = Mapping[str, Any]
 """Facts that a plugin publishes to others, as values of JSON."""
 
 MakeNative = Callable[[], NativeHandler]
+
+Around = Callable[[Handler, Command, Connection], Result]
+"""Serves a request by its handler, which it may give another request."""
 
 
 class Claim(NamedTuple):
@@ -87,6 +90,7 @@ class Registrations:
         self.values = values or {}
         self.claims: dict[tuple[str, int], Claim] = {}
         self.natives: list[NativeClaim] = []
+        self.around: list[tuple[str, str, int, Around]] = []
         self.interceptors: list[PutInterceptor] = []
         self.first_count = 0
         self.guards: list[Guard] = []
@@ -114,7 +118,18 @@ class Registrations:
             broker, lambda name: Register(self, name, plugins.config_classes(name))
         )
         self._check_natives()
+        for plugin, port, code, _ in self.around:
+            if (port, code) not in self.claims:
+                raise PluginError(plugin, f"no plugin serves request code {code}")
         self.is_open = False
+
+    def served_by(self, claim: Claim) -> Handler:
+        """Return the handler of a claim with what other plugins put around it."""
+        handler = claim.handler
+        for _, port, code, around in self.around:
+            if (port, code) == (claim.port, claim.code):
+                handler = partial(around, handler)
+        return handler
 
     def _check_natives(self) -> None:
         for claim in self.natives:
@@ -257,6 +272,19 @@ class Register:
                 max_running=max_running,
                 max_waiting=max_waiting,
             )
+
+    def around(
+        self, code: int, around: Around, *, ports: Collection[str] = PORTS
+    ) -> None:
+        """See the requests of a code before the handler of another plugin.
+
+        `around(handler, request, connection)` returns what a handler returns; it may
+        call `handler(request, connection)`, also with a request of its own.  Compiled
+        handlers do not ask it: it concerns requests that they leave to Python.
+        """
+        self._check_call("around", around)
+        self._check_ports(ports)
+        self._all.around += [(self.plugin, port, code, around) for port in ports]
 
     def native(
         self, code: int, make: MakeNative, *, ports: Collection[str] = PORTS

@@ -19,6 +19,7 @@ import rmq_plugins.relay
 import rmq_plugins.reply
 import rmq_plugins.schedule
 import rmq_plugins.send
+import rmq_plugins.static
 import rmq_plugins.timer
 import rmq_plugins.transaction
 from rmq.broker.assemble import assemble, set_up_plugins
@@ -53,6 +54,7 @@ PLUGINS = {
         rmq_plugins.reply,
         rmq_plugins.schedule,
         rmq_plugins.send,
+        rmq_plugins.static,
         rmq_plugins.timer,
         rmq_plugins.transaction,
     )
@@ -116,7 +118,7 @@ class Caller:
         self.handlers: dict[int, Callable[[Command, Any], Any]] = {}
         self.ports: dict[int, tuple[str, ...]] = {}
         for claim in self.registered.claims.values():
-            self.handlers[int(claim.code)] = claim.handler
+            self.handlers[int(claim.code)] = self.registered.served_by(claim)
             ports = self.ports.get(int(claim.code), ())
             self.ports[int(claim.code)] = (*ports, claim.port)
 

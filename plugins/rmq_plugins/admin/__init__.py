@@ -19,6 +19,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
     ("topics", "TopicHandler"): {
         RequestCode.UPDATE_AND_CREATE_TOPIC: "update",
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: "update_list",
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "update_static",
         RequestCode.GET_ALL_TOPIC_CONFIG: "all",
         RequestCode.GET_TOPIC_CONFIG: "one",
         RequestCode.GET_TOPIC_STATS_INFO: "stats",

@@ -22,6 +22,7 @@ class StatisticsHandler:
         self._topics = broker.topics
         self._groups = broker.groups
         self._offsets = broker.offsets
+        self._mappings = broker.queue_mappings
         self._consumers = broker.consumers
         self._store = broker.store
         self._statistics = broker.statistics
@@ -104,7 +105,9 @@ class StatisticsHandler:
         }
 
     def _queue(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        consumed = max(0, self._offsets.reached(group, topic, queue_id))
+        consumed = self._offsets.reached(group, topic, queue_id)
+        if topic not in self._mappings:  # tools look for the part that has an offset
+            consumed = max(0, consumed)
         last_ms = 0
         if consumed > 0:
             last = QueueOffset(consumed - 1)

@@ -1,4 +1,4 @@
-"""Requests 17, 18, 21, 202, 215, 305 and 351: tools show and change topics."""
+"""Requests 17, 18, 21, 202, 215, 305, 351 and 513: tools show and change topics."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,10 +8,12 @@ import trio
 from rmq.errors import RequestRejected
 from rmq.plugin import TOPIC_PUT_NUMS, BrokerContext, Connection, Later, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue, TopicList
+from rmq.protocol.bodies.queue_mapping import TopicQueueMappingDetail
 from rmq.protocol.bodies.topics import (
     CreateTopicListRequestBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping,
     TopicOffset,
     TopicStatsTable,
 )
@@ -46,6 +48,7 @@ class TopicHandler:
         config = broker.config
         self._broker = broker
         self._topics = broker.topics
+        self._mappings = broker.queue_mappings
         self._name_servers = broker.name_servers
         self._offsets = broker.offsets
         self._store = broker.store
@@ -59,10 +62,22 @@ class TopicHandler:
         header = request.header(CreateTopicRequestHeader)
         is_system = "true" if self._topics.is_system(header.topic) else "false"
         with self._statistics.topic_creations.timed(is_system=is_system):
-            self._update(header)
+            self._topics.update(self._config_of(header))
         return self._known(request.reply())
 
-    def _update(self, header: CreateTopicRequestHeader) -> None:
+    async def update_static(self, request: Command, connection: Connection) -> Command:
+        """Create a static topic or change it: its queues here, and their mapping."""
+        header = request.header(CreateTopicRequestHeader)
+        mapping = TopicQueueMappingDetail.decode(request.body)
+        if mapping.topic != header.topic:
+            raise _invalid(f"the mapping is one of topic {mapping.topic}")
+        config = self._config_of(header)
+        self._mappings.put(mapping, force=bool(header.force))
+        self._topics.update(config, always=True)
+        await self._mappings.save()
+        return await self._known(request.reply())
+
+    def _config_of(self, header: CreateTopicRequestHeader) -> TopicConfig:
         if header.topic_filter_type not in FILTER_TYPES:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
@@ -83,7 +98,7 @@ class TopicHandler:
             ),
         )
         self._check(config)
-        self._topics.update(config)
+        return config
 
     async def update_list(self, request: Command, connection: Connection) -> Command:
         """Create or change several topics; an invalid one refuses all of them."""
@@ -116,6 +131,7 @@ class TopicHandler:
         name = request.header(DeleteTopicRequestHeader).topic
         self._check_name(name)
         await note_deletion(self._broker, {name})
+        self._mappings.delete(name)
         self._topics.delete(name)
         self._offsets.remove_topic(name)
         await trio.to_thread.run_sync(self._store.delete_topic(name))
@@ -134,14 +150,19 @@ class TopicHandler:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
         header = request.header(GetAllTopicConfigRequestHeader)
         body = TopicConfigAndMappingSerializeWrapper(
-            data_version=self._topics.data_version
+            data_version=self._topics.data_version,
+            mapping_data_version=self._mappings.data_version,
+            topic_queue_mapping_detail_map=self._mappings.all(),
         )
         if header.topic_seq is None:
             text = await self._topics.filled(body)
         else:
-            body.topic_config_table = page(
-                topics, header.topic_seq, header.max_topic_num
-            )
+            some = page(topics, header.topic_seq, header.max_topic_num)
+            body.topic_config_table = some
+            static = body.topic_queue_mapping_detail_map
+            body.topic_queue_mapping_detail_map = {
+                name: mapping for name, mapping in static.items() if name in some
+            }
             text = body.encode()
         return request.reply(
             header=GetAllTopicConfigResponseHeader(total_topic_num=len(topics)),
@@ -154,13 +175,18 @@ class TopicHandler:
         return request.reply(body=TopicList(topic_list=sorted(names)).encode())
 
     def one(self, request: Command, connection: Connection) -> Command:
-        """Answer the configuration of one topic."""
-        name = request.header(GetTopicConfigRequestHeader).topic
+        """Answer the configuration of one topic, with its mapping if `lo` is true."""
+        header = request.header(GetTopicConfigRequestHeader)
+        name = header.topic
         config = self._topics.get(name)
         if config is None:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}"
             )
+        mapping = self._mappings.get(name) if header.lo else None
+        if mapping is not None:
+            values = {each: getattr(config, each) for each in config.__struct_fields__}
+            config = TopicConfigAndQueueMapping(**values, mapping_detail=mapping)
         return request.reply(body=config.encode())
 
     def stats(self, request: Command, connection: Connection) -> Command:

@@ -15,15 +15,11 @@ _ROCKSDB: Final = (
     "nothing is stored in RocksDB; queues and tables are files that rmq store inspect "
     "shows"
 )
-_STATIC: Final = (
-    "there are no static topics; create an ordinary one with updateTopic on each broker"
-)
 _LITE: Final = "there are no lite topics; use ordinary topics, which are cheap here"
 
 ADVICE: Final = {
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _ROCKSDB,
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: _ROCKSDB,
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _STATIC,
     RequestCode.ADD_BROKER: _CONTAINER,
     RequestCode.REMOVE_BROKER: _CONTAINER,
     RequestCode.CONTROLLER_ELECT_MASTER: _CONTROLLER,

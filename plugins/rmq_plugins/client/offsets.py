@@ -30,6 +30,7 @@ class OffsetHandler:
         self._topics = broker.topics
         self._groups = broker.groups
         self._offsets = broker.offsets
+        self._mappings = broker.queue_mappings
         self._store = broker.store
         self._is_compiled = False
 
@@ -40,8 +41,8 @@ class OffsetHandler:
         self._groups.on_change.append(self._group_changed)
         return CommitPath(self._offsets.compiled, WIRE_VERSION)
 
-    def _topic_changed(self, _name: str, topic: TopicConfig | None) -> None:
-        if topic is None:
+    def _topic_changed(self, name: str, topic: TopicConfig | None) -> None:
+        if topic is None or name in self._mappings:
             self._offsets.compiled.forget_all()
 
     def _group_changed(self, name: str) -> None:
@@ -109,6 +110,6 @@ class OffsetHandler:
             header.queue_id,
             header.commit_offset,
         )
-        if self._is_compiled:
+        if self._is_compiled and topic not in self._mappings:
             self._offsets.compiled.show(group, topic, header.queue_id)
         return request.reply()

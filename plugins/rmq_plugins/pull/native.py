@@ -32,6 +32,7 @@ class NativePulls:
     def __init__(self, broker: BrokerContext, on_work: Callable[[], object]) -> None:
         self._store = broker.store
         self._topics = broker.topics
+        self._mappings = broker.queue_mappings
         self._consumers = broker.consumers
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count)
@@ -56,7 +57,7 @@ class NativePulls:
         It found messages, or came to the end of its queue; pulls that are declined for
         something else come by again and again.
         """
-        if plan.filter.predicate is not None:
+        if plan.filter.predicate is not None or header.topic in self._mappings:
             return None
         expression, sub_version = None, 0
         if header.sys_flag & PULL_SUBSCRIPTION:

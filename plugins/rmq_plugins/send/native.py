@@ -29,6 +29,7 @@ class NativeSends:
         declined_properties: frozenset[str],
     ) -> None:
         self._store = broker.store
+        self._mappings = broker.queue_mappings
         self.table = SendTable(
             broker.store.log,
             now_ms=broker.clock.now_ms,
@@ -65,6 +66,7 @@ class NativeSends:
         if (
             queue is None
             or queue.is_batch
+            or name in self._mappings
             or self._store.config.dispatches_lmq
             or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)

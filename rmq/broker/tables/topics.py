@@ -175,8 +175,10 @@ class TopicTable(JsonTable):
         """Return whether users may neither create nor delete the topic."""
         return name in self._own or names.is_system_topic(name)
 
-    def update(self, topic: TopicConfig, client: str = "") -> bool:
-        """Add or replace a topic; False if it is the same already.
+    def update(
+        self, topic: TopicConfig, client: str = "", *, always: bool = False
+    ) -> bool:
+        """Add or replace a topic; False if it is the same already, unless `always`.
 
         RequestRejected if there are too many topics, or too many that the client's host
         created; `client` is its address, empty for this broker and its tools.
@@ -184,7 +186,9 @@ class TopicTable(JsonTable):
         name = topic.topic_name
         names.validate_topic(name)
         assert name is not None
-        if self._topics.get(name) == topic or (self._has_lmq and names.is_lmq(name)):
+        if self._has_lmq and names.is_lmq(name):
+            return False
+        if self._topics.get(name) == topic and not always:
             return False
         if name not in self._topics:
             self._quota.enter(name, host_of(client))

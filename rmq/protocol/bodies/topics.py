@@ -6,6 +6,7 @@ from msgspec import field
 
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.common import DataVersion, MessageQueue
+from rmq.protocol.bodies.queue_mapping import TopicQueueMappingDetail
 from rmq.protocol.headers import I32, I64
 
 QUEUE_TYPE: Final = "queue.type"
@@ -34,9 +35,9 @@ class TopicConfig(Body, kw_only=True, gc=False):
 
 
 class TopicConfigAndQueueMapping(TopicConfig, kw_only=True):
-    """Answer to 351: the layout, and the mapping of a static topic as it came."""
+    """Answer to 351: the layout, and the mapping of a static topic."""
 
-    mapping_detail: dict[str, Any] | None = None
+    mapping_detail: TopicQueueMappingDetail | None = None
 
 
 class CreateTopicListRequestBody(Body, kw_only=True):
@@ -53,10 +54,14 @@ class TopicConfigSerializeWrapper(Body, kw_only=True):
 
 
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only=True):
-    """The table of topics with static-topic mappings, which are kept as they came."""
+    """The table of topics with the mappings of static ones, or what is registered of
+    these, as it came.
+    """
 
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
-    topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(
+        default_factory=dict
+    )
     topic_queue_mapping_info_map: dict[str, Any] = field(default_factory=dict)
 
 

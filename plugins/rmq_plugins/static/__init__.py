@@ -1,0 +1,44 @@
+"""Static topics: requests about logical queues are served by the queues behind them.
+
+Requests 10, 310, 320 (send), 11, 361 (pull), 14, 15 (offsets of groups) and 29 to 32
+(ends and times of queues). Their `lo` is false if the sender means a physical queue:
+another broker, which has translated the request. Request 513 is in the plugin admin.
+"""
+
+from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.protocol.codes import RequestCode
+from rmq_plugins.static.cleaning import Cleaning
+from rmq_plugins.static.offsets import StaticOffsets
+from rmq_plugins.static.peers import Peers
+from rmq_plugins.static.pulls import StaticPulls
+from rmq_plugins.static.sends import StaticSends
+
+_SENDS = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+_PULLS = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
+
+
+@hookimpl
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Translate requests about static topics; other topics go by."""
+    peers = Peers(broker)
+    sends = StaticSends(broker)
+    for code in _SENDS:
+        register.around(code, sends.send)
+    pulls = StaticPulls(broker, peers)
+    for code in _PULLS:
+        register.around(code, pulls.pull, ports=("main",))
+    offsets = StaticOffsets(broker, peers)
+    for code, around in (
+        (RequestCode.QUERY_CONSUMER_OFFSET, offsets.committed),
+        (RequestCode.UPDATE_CONSUMER_OFFSET, offsets.commit),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offsets.by_time),
+        (RequestCode.GET_MAX_OFFSET, offsets.largest),
+        (RequestCode.GET_MIN_OFFSET, offsets.smallest),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, offsets.earliest_time),
+    ):
+        register.around(code, around)
+    register.service(Cleaning(broker, peers).run, masters_only=True, restart=True)

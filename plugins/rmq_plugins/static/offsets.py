@@ -1,0 +1,260 @@
+"""Offsets of logical queues: what groups committed, where queues begin and end, times.
+
+Groups commit to the part that has the offset. Where a group is, the newest part with an
+offset of the group says.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rmq.errors import RequestRejected
+from rmq.plugin import Boundary, BrokerContext, Connection, Handler, Result
+from rmq.protocol.bodies.queue_mapping import LogicQueueMappingItem, Parts, part_at
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers import TopicHeader
+from rmq.protocol.headers.offsets import (
+    BoundaryType,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rmq_plugins.static.peers import Peers
+
+NEVER: Final = (1 << 63) - 1
+
+
+class Logical(NamedTuple):
+    """A logical queue that this broker leads."""
+
+    topic: str
+    queue_id: int
+    parts: Parts
+    broker_name: str
+
+    def is_here(self, part: LogicQueueMappingItem) -> bool:
+        """Whether this broker has a part."""
+        return part.bname == self.broker_name
+
+    def part(self, offset: int) -> LogicQueueMappingItem:
+        """Return the part that has an offset."""
+        part = part_at(self.parts, offset)
+        if part is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"no part of {self.topic}-{self.queue_id} has an offset yet",
+            )
+        return part
+
+
+class StaticOffsets:
+    """Goes around the handlers of offsets."""
+
+    def __init__(self, broker: BrokerContext, peers: Peers) -> None:
+        self._mappings = broker.queue_mappings
+        self._offsets = broker.offsets
+        self._reads = broker.store.reads
+        self._peers = peers
+
+    def _logical(self, request: Command, kind: type[TopicHeader]) -> Logical | None:
+        """Return the logical queue of a request; None if it means a physical one."""
+        mapping = self._mappings.get(request.ext_fields.get("topic", ""))
+        if mapping is None:
+            return None
+        header = request.header(kind)
+        if header.lo is False:
+            return None
+        queue_id: int = header.queue_id  # type: ignore[attr-defined] # of all kinds
+        if mapping.leader(queue_id) is None:
+            raise RequestRejected(
+                ResponseCode.NOT_LEADER_FOR_QUEUE,
+                f"{mapping.topic}-{queue_id} does not exit in request process of "
+                f"current broker {mapping.bname}",
+            )
+        parts = mapping.hosted_queues[queue_id]
+        return Logical(mapping.topic, queue_id, parts, mapping.bname)
+
+    # -- offsets of groups
+
+    def commit(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Commit to the part that has the offset."""
+        kind = UpdateConsumerOffsetRequestHeader
+        logical = None
+        if "queueId" in request.ext_fields:  # else the handler refuses it
+            logical = self._logical(request, kind)
+        if logical is None:
+            return handler(request, connection)
+        offset = request.header(kind).commit_offset
+        if offset is None:
+            return handler(request, connection)
+        part = logical.part(offset)
+        physical = part.physical(max(offset, part.logic_offset))
+        if not logical.is_here(part):
+            return self._commit_there(part, request, {"commitOffset": physical})
+        mapped = _with(request, part)
+        mapped.ext_fields["commitOffset"] = str(physical)
+        return handler(mapped, connection)
+
+    async def _commit_there(
+        self, part: LogicQueueMappingItem, request: Command, changed: dict[str, int]
+    ) -> Command:
+        answer = await self._peers.ask_part(part, request, changed)
+        return request.reply(answer.code, answer.remark)
+
+    def committed(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Answer the offset of a group."""
+        logical = self._logical(request, QueryConsumerOffsetRequestHeader)
+        if logical is None:
+            return handler(request, connection)
+        [only] = logical.parts[-1:]
+        if len(logical.parts) == 1 and only.logic_offset == 0:
+            return handler(_with(request, only), connection)
+        return self._committed(logical, request)
+
+    async def _committed(self, logical: Logical, request: Command) -> Command:
+        """Look from the newest part on for an offset of the group."""
+        header = request.header(QueryConsumerOffsetRequestHeader)
+        for part in reversed(logical.parts):
+            if not part.is_decided:
+                continue
+            if logical.is_here(part):
+                offset = self._offsets.query(
+                    header.consumer_group, header.topic, part.queue_id
+                )
+            else:
+                answer = await self._peers.ask_part(
+                    part,
+                    request,
+                    {"setZeroIfNotFound": "false"},
+                    may_be=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+                )
+                offset = -1
+                if answer.code == ResponseCode.SUCCESS:
+                    offset = answer.header(QueryConsumerOffsetResponseHeader).offset
+            if offset >= 0:
+                found = QueryConsumerOffsetResponseHeader(offset=part.logical(offset))
+                return request.reply(header=found)
+        raise RequestRejected(
+            ResponseCode.QUERY_NOT_FOUND,
+            "Not found, maybe this group consumer boot first",
+        )
+
+    # -- ends and times
+
+    def largest(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Answer the offset after the last message."""
+        logical = self._logical(request, GetMaxOffsetRequestHeader)
+        if logical is None:
+            return handler(request, connection)
+        return self._largest(logical, request)
+
+    async def _largest(self, logical: Logical, request: Command) -> Command:
+        part = logical.part(NEVER)
+        if logical.is_here(part):
+            offset: int = self._reads.max_offset(logical.topic, part.queue_id)
+        else:
+            answer = await self._peers.ask_part(part, request, {})
+            offset = answer.header(GetMaxOffsetResponseHeader).offset
+        return request.reply(
+            header=GetMaxOffsetResponseHeader(offset=part.logical(offset))
+        )
+
+    def smallest(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Answer the offset of the first message."""
+        logical = self._logical(request, GetMinOffsetRequestHeader)
+        if logical is None:
+            return handler(request, connection)
+        return self._smallest(logical, request)
+
+    async def _smallest(self, logical: Logical, request: Command) -> Command:
+        part = logical.part(0)
+        if logical.is_here(part):
+            offset: int = self._reads.min_offset(logical.topic, part.queue_id)
+        else:
+            answer = await self._peers.ask_part(part, request, {})
+            offset = answer.header(GetMinOffsetResponseHeader).offset
+        return request.reply(
+            header=GetMinOffsetResponseHeader(offset=part.told(offset))
+        )
+
+    def earliest_time(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Answer the store time of the first message."""
+        logical = self._logical(request, GetEarliestMsgStoretimeRequestHeader)
+        if logical is None:
+            return handler(request, connection)
+        part = logical.part(0)
+        if logical.is_here(part):
+            return handler(_with(request, part), connection)
+        return self._earliest_time_there(part, request)
+
+    async def _earliest_time_there(
+        self, part: LogicQueueMappingItem, request: Command
+    ) -> Command:
+        answer = await self._peers.ask_part(part, request, {})
+        return request.reply(
+            header=answer.header(GetEarliestMsgStoretimeResponseHeader)
+        )
+
+    def by_time(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Answer the offset stored around a time."""
+        logical = self._logical(request, SearchOffsetRequestHeader)
+        if logical is None:
+            return handler(request, connection)
+        return self._by_time(logical, request)
+
+    async def _by_time(self, logical: Logical, request: Command) -> Command:
+        """Look from the oldest part on for the first message at or after the time.
+
+        Or for the last one before it, which a part that begins later says is 0.
+        """
+        header = request.header(SearchOffsetRequestHeader)
+        is_upper, found = header.boundary is BoundaryType.UPPER, -1
+        for part in logical.parts:
+            if not part.is_decided:
+                continue
+            if logical.is_here(part):
+                offset: int = self._reads.offset_by_time(
+                    logical.topic,
+                    part.queue_id,
+                    header.timestamp,
+                    Boundary[header.boundary],
+                )
+                end: int = self._reads.max_offset(logical.topic, part.queue_id)
+            else:
+                answer = await self._peers.ask_part(part, request, {})
+                offset = answer.header(SearchOffsetResponseHeader).offset
+                code = RequestCode.GET_MAX_OFFSET
+                answer = await self._peers.ask_part(part, request, {}, code=code)
+                end = answer.header(GetMaxOffsetResponseHeader).offset
+            if found < 0 or offset > 0 or not is_upper:
+                found = part.logical(offset)
+            if offset < end and not is_upper:
+                break
+        return request.reply(header=SearchOffsetResponseHeader(offset=found))
+
+
+def _with(request: Command, part: LogicQueueMappingItem) -> Command:
+    """Return a request about the physical queue of a part."""
+    fields = {**request.ext_fields, "queueId": str(part.queue_id)}
+    return msgspec.structs.replace(request, ext_fields=fields)

@@ -1,0 +1,200 @@
+"""Pulls of logical queues: from the part that has the offset.
+
+At the end of a part the client is sent to the next one (20, PULL_RETRY_IMMEDIATELY).
+The answer has logical offsets, and `offsetDelta`, which the client adds to the offsets
+of the records: these are as they are stored.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rmq.plugin import BrokerContext, Connection, Handler, Result
+from rmq.protocol.bodies.queue_mapping import (
+    LogicQueueMappingItem,
+    Parts,
+    part_after,
+    part_at,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from rmq.protocol.headers import H, Header
+from rmq.protocol.headers.pull import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
+from rmq_plugins.static.peers import Peers
+
+_CODES: Final = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+class Ends(NamedTuple):
+    """What the answer to a pull says beside messages."""
+
+    code: int
+    next: int
+    min: int
+    max: int
+
+
+def logical_ends(
+    parts: Parts, part: LogicQueueMappingItem, requested: int, found: Ends
+) -> tuple[Ends, LogicQueueMappingItem]:
+    """Return what the client is told, and the part that it is sent to.
+
+    `found` is what the broker of the part answered to a pull from `requested`; both
+    have physical offsets.
+    """
+    code, next_, low, high = found
+    if code != ResponseCode.SUCCESS and requested < low:
+        is_first = part == part_at(parts, 0)
+        code = (
+            ResponseCode.PULL_OFFSET_MOVED
+            if is_first
+            else ResponseCode.PULL_RETRY_IMMEDIATELY
+        )
+        next_ = low
+    elif code != ResponseCode.SUCCESS and requested >= high:
+        following = part_after(parts, part)
+        if following is not None:
+            code, part = ResponseCode.PULL_RETRY_IMMEDIATELY, following
+            next_ = low = high = part.start_offset
+        elif code == ResponseCode.PULL_OFFSET_MOVED:
+            next_ = high
+    if part.has_end:
+        next_ = min(next_, part.end_offset)
+    largest = max(part.logical(high), parts[-1].largest())
+    return Ends(code, part.logical(next_), part.logical(low), largest), part
+
+
+class MappedPull(Command, kw_only=True):
+    """A pull from a part on this broker, answered as the logical queue."""
+
+    parts: list[LogicQueueMappingItem]
+    part: LogicQueueMappingItem
+    decoded: PullMessageRequestHeader
+    """With the physical queue and offset; who holds the pull moves the offset."""
+
+    def header(self, kind: type[H]) -> H:
+        """Return the translated header."""
+        assert isinstance(self.decoded, kind), kind
+        return self.decoded
+
+    def reply(
+        self,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
+        *,
+        header: Header | None = None,
+        ext_fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Command:
+        """Build the answer, see `Command.reply`."""
+        fields = {**(ext_fields or {})}
+        if "nextBeginOffset" in fields:
+            requested = self.decoded.queue_offset
+            code = _translate(fields, self.parts, self.part, requested, code)
+        return super().reply(code, remark, header=header, ext_fields=fields, body=body)
+
+
+class StaticPulls:
+    """Goes around the handler of pulls."""
+
+    def __init__(self, broker: BrokerContext, peers: Peers) -> None:
+        self._mappings = broker.queue_mappings
+        self._peers = peers
+
+    def pull(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Pull from the part of a logical queue that has the offset."""
+        mapping = self._mappings.get(request.ext_fields.get("topic", ""))
+        if mapping is None:
+            return handler(request, connection)
+        header = request.header(PullMessageRequestHeader)
+        if header.lo is False:
+            return handler(request, connection)
+        if mapping.leader(header.queue_id) is None:
+            return request.reply(
+                ResponseCode.NOT_LEADER_FOR_QUEUE,
+                f"{mapping.topic}-{header.queue_id} cannot find mapping item in "
+                f"request process of current broker {mapping.bname}",
+            )
+        parts = mapping.hosted_queues[header.queue_id]
+        part = part_at(parts, header.queue_offset)
+        if part is None:
+            return request.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"no part of {mapping.topic}-{header.queue_id} has an offset yet",
+            )
+        _to_part(header, parts, part)
+        if part.bname == mapping.bname:
+            mapped = MappedPull(
+                *msgspec.structs.astuple(request),
+                parts=parts,
+                part=part,
+                decoded=header,
+            )
+            return handler(mapped, connection)
+        return self._pull_there(request, header, parts, part)
+
+    async def _pull_there(
+        self,
+        request: Command,
+        header: PullMessageRequestHeader,
+        parts: Parts,
+        part: LogicQueueMappingItem,
+    ) -> Command:
+        """Pull from another broker, which does not let the request wait."""
+        flags = header.sys_flag & ~(PULL_SUSPEND | PULL_COMMIT_OFFSET)
+        changed = {
+            "queueOffset": header.queue_offset,
+            "maxMsgNums": header.max_msg_nums,
+            "sysFlag": flags,
+        }
+        answer = await self._peers.ask_part(part, request, changed, may_be=_CODES)
+        answer.header(PullMessageResponseHeader)  # refuses what is none
+        fields = dict(answer.ext_fields)
+        code = _translate(fields, parts, part, header.queue_offset, answer.code)
+        return request.reply(code, answer.remark, ext_fields=fields, body=answer.body)
+
+
+def _to_part(
+    header: PullMessageRequestHeader, parts: Parts, part: LogicQueueMappingItem
+) -> None:
+    """Let a header mean the part; a commit of another part's offset comes by itself."""
+    if part_at(parts, header.commit_offset) is part and (
+        header.commit_offset >= part.logic_offset
+    ):
+        header.commit_offset = part.physical(header.commit_offset)
+    else:
+        header.sys_flag &= ~PULL_COMMIT_OFFSET
+    header.queue_id = part.queue_id
+    header.queue_offset = part.physical(header.queue_offset)
+    if part.has_end:
+        size = part.end_offset - part.start_offset
+        header.max_msg_nums = min(header.max_msg_nums, size)
+
+
+def _translate(
+    fields: dict[str, str],
+    parts: Parts,
+    part: LogicQueueMappingItem,
+    requested: int,
+    code: int,
+) -> int:
+    """Let the fields of an answer have logical offsets; return its code."""
+    names = "nextBeginOffset", "minOffset", "maxOffset"
+    next_, low, high = (int(fields[name]) for name in names)
+    found = Ends(code, next_, low, high)
+    ends, part = logical_ends(parts, part, requested, found)
+    fields.update(zip(names, map(str, ends[1:]), strict=True))
+    fields["offsetDelta"] = str(part.delta)
+    return ends.code

@@ -1,0 +1,95 @@
+"""Sends to logical queues: the message goes to the leader's queue.
+
+The answer has the logical queue and offset, -1 while the leader is undecided. A half
+message keeps the offset of its own queue, because the producer ends the transaction by
+it.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from rmq.plugin import BrokerContext, Connection, Handler, Result
+from rmq.protocol.bodies.queue_mapping import (
+    LogicQueueMappingItem,
+    TopicQueueMappingDetail,
+)
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers import Header
+from rmq.protocol.headers.send import decode_send_header
+from rmq.protocol.properties import TRAN_MSG, decode_properties
+
+_LONG: Final = "topic", "queueId"
+_SHORT: Final = "b", "e"
+
+
+class MappedSend(Command, kw_only=True):
+    """A send to the leader, answered as the logical queue."""
+
+    queue_id: int
+    leader: LogicQueueMappingItem
+    is_half: bool
+
+    def reply(
+        self,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
+        *,
+        header: Header | None = None,
+        ext_fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Command:
+        """Build the answer, see `Command.reply`."""
+        fields = {**(ext_fields or {})}
+        if "queueOffset" in fields:
+            fields["queueId"] = str(self.queue_id)
+            if not self.is_half:
+                offset = int(fields["queueOffset"])
+                fields["queueOffset"] = str(self.leader.told(offset))
+        return super().reply(code, remark, header=header, ext_fields=fields, body=body)
+
+
+class StaticSends:
+    """Goes around the handler of sends."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._mappings = broker.queue_mappings
+
+    def send(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Send to the leader of a logical queue."""
+        fields, is_long = request.ext_fields, request.code == RequestCode.SEND_MESSAGE
+        topic, queue = _LONG if is_long else _SHORT
+        mapping = self._mappings.get(fields.get(topic, ""))
+        if mapping is None or (is_long and fields.get("lo") == "false"):
+            return handler(request, connection)
+        header = decode_send_header(request.code, fields)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = _any_led(mapping)
+        leader = mapping.leader(queue_id)
+        if leader is None:
+            return request.reply(
+                ResponseCode.NOT_LEADER_FOR_QUEUE,
+                f"{mapping.topic}-{queue_id} does not exit in request process of "
+                f"current broker {mapping.bname}",
+            )
+        properties = decode_properties(header.properties or "")
+        mapped = MappedSend(
+            *msgspec.structs.astuple(request),
+            queue_id=queue_id,
+            leader=leader,
+            is_half=properties.get(TRAN_MSG, "").lower() == "true",
+        )
+        mapped.ext_fields = {**fields, queue: str(leader.queue_id)}
+        return handler(mapped, connection)
+
+
+def _any_led(mapping: TopicQueueMappingDetail) -> int:
+    """Return one of the logical queues that this broker leads, -1 if there is none."""
+    led = [each for each in mapping.hosted_queues if mapping.leader(each) is not None]
+    return random.choice(led) if led else -1
