@@ -24,7 +24,7 @@ from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.audit import audited
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
-from rmq.broker.nameservers import asking
+from rmq.broker.directory import asking
 from rmq.broker.register import PORTS, PluginService, Registrations
 from rmq.clock import Clock
 from rmq.config import build

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from rmq.broker.nameservers import Ask
+from rmq.broker.directory import Ask
 from rmq.clock import Clock
 from rmq.errors import RequestRejected
 from rmq.json_table import JsonTable

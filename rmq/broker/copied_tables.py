@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import trio
 
-from rmq.broker.nameservers import Ask
+from rmq.broker.directory import Ask
 from rmq.broker.role import Role
 from rmq.errors import RmqError
 from rmq.logs import Foreign

@@ -18,26 +18,24 @@ Known in Java as `BrokerOuterAPI`.
 """
 
 import logging
-import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import trio
 
 from rmq._fastpath import body_crc
-from rmq.access.signature import sign
 from rmq.broker.config import BrokerConfig
+from rmq.broker.directory import Directory, asking, group_addresses
 from rmq.broker.role import Role
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.errors import ConnectFailed, PeerError, RequestRejected
+from rmq.errors import PeerError, RequestRejected
 from rmq.json_table import encode_in_turns
 from rmq.logs import Foreign
 from rmq.protocol.bodies.common import DataVersion, KVTable
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingInfo
 from rmq.protocol.bodies.register import RegisterBrokerBody
-from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rmq.protocol.bodies.topics import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
@@ -47,7 +45,6 @@ from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import EncodedMembers, fill
 from rmq.protocol.flags import PERM_READ_WRITE
 from rmq.protocol.headers.route import (
-    GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -80,15 +77,6 @@ PAUSE_FACTOR = 5
 """After a registration of many topics that took 1 s, wait 5 s: more topics collect."""
 
 
-MASTER: Final = 0
-"""The id of masters."""
-
-MASTERS_KNOWN_S: Final = 30.0
-"""How long an address of another broker is believed."""
-
-ASK_AGAIN_S: Final = 1.0
-"""Least time between two questions for brokers that the name servers do not know."""
-
 TOLD_WAIT_S: Final = 1.0
 """How long the answer to a change of topics waits for the name servers."""
 
@@ -97,10 +85,6 @@ TOLD_AT_ONCE: Final = 1_000
 this to the next period: a table of 30,000 costs 0.2 s."""
 
 T = TypeVar("T")
-
-
-Ask = Callable[[str, Command, int], Awaitable[Command]]
-"""Sends a request to an address, and returns its answer; PeerError if there is none."""
 
 
 class NameServerStatus(NamedTuple):
@@ -174,9 +158,7 @@ class NameServers:
         """Counter of the version with the latest change that is sent soon."""
 
         self._progress = trio.Event()
-        self._asking = trio.Lock()
-        self._masters: dict[str, str] = {}
-        self._masters_since = -math.inf
+        self.directory = Directory(self.ask, lambda: self.addresses, config)
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -497,44 +479,6 @@ class NameServers:
                 Foreign(error),
             )
 
-    async def master_of(self, broker_name: str) -> str:
-        """Return the address of another broker, a master.
-
-        What name servers say is believed for MASTERS_KNOWN_S.  PeerError if they do
-        not know it, or if none answers.
-        """
-        async with self._asking:
-            age_s = trio.current_time() - self._masters_since
-            limit_s = MASTERS_KNOWN_S if broker_name in self._masters else ASK_AGAIN_S
-            if age_s >= limit_s:
-                timeout_ms = self._config.register_broker_timeout_ms
-                found = await _brokers(self.ask, self.addresses, timeout_ms)
-                self._masters = {
-                    name: group.broker_addrs[MASTER]
-                    for name, group in found.items()
-                    if MASTER in group.broker_addrs
-                }
-                self._masters_since = trio.current_time()
-        if broker_name not in self._masters:
-            raise ConnectFailed(
-                f"no name server knows a master of broker {broker_name}"
-            )
-        return self._masters[broker_name]
-
-    async def route(self, topic: str) -> TopicRouteData:
-        """Return a topic's route; PeerError if no name server knows it."""
-        for address in self.addresses:
-            header = GetRouteInfoRequestHeader(topic=topic)
-            request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            try:
-                timeout_ms = self._config.register_broker_timeout_ms
-                answer = await self.ask(address, request, timeout_ms)
-                if answer.code == ResponseCode.SUCCESS:
-                    return TopicRouteData.decode(answer.body)
-            except (PeerError, RequestRejected) as error:
-                logger.info("route of %s: %s", Foreign(topic), Foreign(error))
-        raise ConnectFailed(f"no name server has a route of topic {topic}")
-
     async def group_members(self) -> list[str]:
         """Ask for the addresses of the other brokers of this group.
 
@@ -548,45 +492,3 @@ class NameServers:
         return await asking(self._client, self._credentials)(
             address, request, timeout_ms
         )
-
-
-def asking(client: RemotingClient, credentials: tuple[str, str] | None) -> Ask:
-    """Return what sends requests, signed with these credentials if there are any."""
-
-    async def ask(address: str, request: Command, timeout_ms: int) -> Command:
-        if credentials is not None:
-            sign(request, *credentials)
-        return await client.invoke(address, request, timeout_ms)
-
-    return ask
-
-
-async def group_addresses(
-    ask: Ask, name_servers: Collection[str], config: BrokerConfig
-) -> Mapping[int, str]:
-    """Ask for the brokers of the group in `config`, by their ids.
-
-    PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
-    """
-    brokers = await _brokers(ask, name_servers, config.register_broker_timeout_ms)
-    group = brokers.get(config.broker_name)
-    if group is None or group.cluster != config.broker_cluster_name:
-        return {}
-    return {int(id_): each for id_, each in group.broker_addrs.items()}
-
-
-async def _brokers(
-    ask: Ask, name_servers: Collection[str], timeout_ms: int
-) -> Mapping[str, BrokerData]:
-    """Ask for all brokers by name; PeerError if no name server answers."""
-    failure: PeerError = ConnectFailed("there is no name server")
-    for address in name_servers:
-        request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-        try:
-            answer = await ask(address, request, timeout_ms)
-            if answer.code != ResponseCode.SUCCESS:
-                raise ConnectFailed(f"{address} answers {answer.code}")
-            return ClusterInfo.decode(answer.body).broker_addr_table
-        except (PeerError, RequestRejected) as error:
-            failure = ConnectFailed(str(error))
-    raise failure

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.nameservers import NameServers, group_addresses
+from rmq.broker.directory import group_addresses
+from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
 from rmq.errors import PeerError
 from rmq.store.commit_log import memory_window

@@ -17,7 +17,7 @@ from functools import partial
 import trio
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.nameservers import Ask, group_addresses
+from rmq.broker.directory import Ask, group_addresses
 from rmq.broker.upstream import RemoteBroker
 from rmq.errors import PeerError
 from rmq.logs import Foreign

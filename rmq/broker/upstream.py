@@ -5,7 +5,8 @@
 
 import trio
 
-from rmq.broker.nameservers import Ask, NameServers
+from rmq.broker.directory import Ask
+from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
 from rmq.errors import ConnectFailed, RequestRejected
 from rmq.protocol.bodies.common import KVTable

@@ -97,6 +97,23 @@ def heartbeat(group="G"):
     return Command(34, {}, dumps(data), language="GO", version=401)
 
 
+async def test_a_static_topic_is_made_and_moved(node, run, shown):
+    where = "-b", "broker-test", "-t", "Static"
+    rows = await shown("updateStaticTopic", *where, "-qn", 2)
+    assert [row["first offset"] for row in rows] == [0, 0]
+    mappings = node.broker.context.queue_mappings
+    assert sorted(mappings.get("Static").hosted_queues) == [0, 1]
+    assert await shown("remappingStaticTopic", *where) == rows, "all is there already"
+    again = await run("updateStaticTopic", *where, "-qn", 2)
+    assert again.exit_code == 2
+    assert "2 queues already" in again.output
+    await until(run, "topicQueueMappingByBroker", "topicRoute", "-t", "Static")
+    ordinary = await run(
+        "updateStaticTopic", "-b", "broker-test", "-t", "TBW102", "-qn", 1
+    )
+    assert "is not static" in ordinary.output
+
+
 async def test_clusters(node, shown, topic):
     (broker,) = await shown("clusterList")
     assert broker["clusterName"] == "DefaultCluster"

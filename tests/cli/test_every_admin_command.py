@@ -89,6 +89,8 @@ LINES = {
     "deleteAcl": "-b {b} -s User:alice",
     "deleteUser": "-b {b} -u alice",
     "deleteSubGroup": "-b {b} -g N",
+    "updateStaticTopic": "-c DefaultCluster -t Static -qn 2",
+    "remappingStaticTopic": "-b broker-test -t Static",
     "deleteTopic": "-c DefaultCluster -t A",
     "resendDeadLetters": "-B broker-test -g GA --all",
     "auditLog": "-B broker-test",

@@ -72,7 +72,6 @@ BEFORE = "the recorded message was stored before the recording"
 RESET = "the tool that reset the offsets is in another recording"
 WRONG_CLOCK = "a client whose clock is wrong gets messages, too"
 USERS_ELSEWHERE = "the user is in another recording"
-NO_STATIC = "static topics are not served"
 
 INTENDED = [
     Intended(r".*", 11, "Java 25", NO_25),
@@ -81,8 +80,6 @@ INTENDED = [
     Intended(r"mqadmin.*", 33, "can not find message", BEFORE),
     Intended(r"(mqadmin|probe-).*", 12, "can not find message", BEFORE),
     Intended(r"mqadmin.*-online-client", 11, "code 19 .* Java 21", RESET),
-    Intended(r".*", 105, "topicQueueMappingByBroker", NO_STATIC),
-    Intended(r"mqadmin55-.*[sS]tatic.*", 351, "mappingDetail", NO_STATIC),
     Intended(
         "probe-broker", 320, "code 13 .* Java 1",
         "a batch with wrong lengths is illegal (13), not an exception (1)",
@@ -129,7 +126,6 @@ INTENDED = [
 
 NOT_YET = {
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
     RequestCode.GET_BROKER_EPOCH_CACHE,
     RequestCode.SWITCH_TIMER_ENGINE,
     RequestCode.POP_LITE_MESSAGE,

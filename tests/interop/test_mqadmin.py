@@ -90,8 +90,7 @@ DIFFERS_55 = {
     "consumerStatus-jstack": "stacks of other threads",
     **dict.fromkeys(
         (
-            "updateStaticTopic", "topicRoute-static",
-            "remappingStaticTopic", "getBrokerEpoch", "checkRocksdbCqWriteProgress",
+            "getBrokerEpoch", "checkRocksdbCqWriteProgress",
             "switchTimerEngine", "getBrokerLiteInfo",
         ),
         NOT_HERE,

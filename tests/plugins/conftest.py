@@ -117,8 +117,10 @@ class Caller:
         self.registered = set_up_plugins(broker, loaded, values or {})
         self.handlers: dict[int, Callable[[Command, Any], Any]] = {}
         self.ports: dict[int, tuple[str, ...]] = {}
+        claims = self.registered.claims.values()
+        self._claims = {int(claim.code): claim for claim in claims}
         for claim in self.registered.claims.values():
-            self.handlers[int(claim.code)] = self.registered.served_by(claim)
+            self.handlers[int(claim.code)] = claim.handler
             ports = self.ports.get(int(claim.code), ())
             self.ports[int(claim.code)] = (*ports, claim.port)
 
@@ -148,7 +150,9 @@ class Caller:
         """Return what the handler returned, or the answer to what it raised."""
         connection = connection or self.connection
         try:
-            result = self.handlers[request.code](request, connection)
+            claim = self._claims[request.code]
+            claim = claim._replace(handler=self.handlers[request.code])
+            result = self.registered.served_by(claim)(request, connection)
             return trio.run(_finish, result) if inspect.iscoroutine(result) else result
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)

@@ -113,7 +113,7 @@ class Cleaning:
         }
         if not known:
             return
-        route = await self._name_servers.route(name)
+        route = await self._name_servers.directory.route(name)
         registered = route.topic_queue_mapping_by_broker or {}
         leaders = _leaders(
             [TopicQueueMappingInfo.from_value(each) for each in registered.values()]

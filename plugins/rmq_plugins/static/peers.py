@@ -32,7 +32,7 @@ class Peers:
             name: text for name, text in fields.items() if name not in _OF_THE_SENDER
         }
         try:
-            address = await self._name_servers.master_of(broker_name)
+            address = await self._name_servers.directory.master_of(broker_name)
             return await self._name_servers.ask(address, request, TIMEOUT_MS)
         except PeerError as error:
             raise RequestRejected(

@@ -91,8 +91,8 @@ class QueueMappings(JsonTable):
             raise _refused(f"the mapping of topic {name} names topic {mapping.topic}")
         if mapping.bname != self._broker_name:
             raise _refused(
-                f"the mapping of topic {name} belongs to broker {mapping.bname}, not to "
-                f"{self._broker_name}"
+                f"the mapping of topic {name} belongs to broker {mapping.bname}, not "
+                f"to {self._broker_name}"
             )
         ids = {*mapping.hosted_queues, mapping.total_queues}
         for parts in mapping.hosted_queues.values():

@@ -19,8 +19,6 @@ class Entry(NamedTuple):
 
 
 UNSERVED: Final[dict[str, int]] = {
-    "updateStaticTopic": 513,
-    "remappingStaticTopic": 513,
     "getBrokerEpoch": 1007,
     "rocksDBConfigToJson": 355,
     "checkRocksdbCqWriteProgress": 354,
@@ -73,6 +71,17 @@ ENTRIES: Final[dict[str, Entry]] = {
         "topics",
         (CLUSTER, 18),
         "Create or change the topics of a JSON file, a list of topic configurations.",
+    ),
+    "updateStaticTopic": Entry(
+        "static_topics",
+        (CLUSTER, 351, 513),
+        "Create a topic with so many logical queues on brokers, or give it more.",
+    ),
+    "remappingStaticTopic": Entry(
+        "static_topics",
+        (CLUSTER, 202, 351, 513),
+        "Spread the logical queues of a topic over brokers; messages stay where they "
+        "are.",
     ),
     "deleteTopic": Entry(
         "topics",

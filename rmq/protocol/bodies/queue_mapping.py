@@ -2,9 +2,9 @@
 
 The clients of a static topic see `total_queues` *logical* queues. Each consists of
 parts, one after another: the part of generation n + 1 begins where an operator moved
-the queue to another broker. A part is a queue of a broker, a *physical* queue; its first
-message has the offset `start_offset` there and `logic_offset` in the logical queue. The
-last part is the leader; messages are sent to its broker.
+the queue to another broker. A part is a queue of a broker, a *physical* queue; its
+first message has the offset `start_offset` there and `logic_offset` in the logical
+queue. The last part is the leader; messages are sent to its broker.
 
 The broker of the leader answers for the logical queue, and asks the brokers of the
 other parts. A part that was just added has the logical offset -1, which is *undecided*:

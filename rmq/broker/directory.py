@@ -1,0 +1,126 @@
+"""Directory: what name servers say of other brokers: addresses, routes of topics."""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
+
+import trio
+
+from rmq.access.signature import sign
+from rmq.broker.config import BrokerConfig
+from rmq.errors import ConnectFailed, PeerError, RequestRejected
+from rmq.logs import Foreign
+from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.route import GetRouteInfoRequestHeader
+from rmq.remoting.client import RemotingClient
+
+logger = logging.getLogger(__name__)
+
+MASTER: Final = 0
+"""The id of masters."""
+
+MASTERS_KNOWN_S: Final = 30.0
+"""How long an address of another broker is believed."""
+
+ASK_AGAIN_S: Final = 1.0
+"""Least time between two questions for brokers that the name servers do not know."""
+
+Ask = Callable[[str, Command, int], Awaitable[Command]]
+"""Sends a request to an address, and returns its answer; PeerError if there is none."""
+
+
+class Directory:
+    """Asks the name servers of one broker."""
+
+    def __init__(
+        self, ask: Ask, addresses: Callable[[], Collection[str]], config: BrokerConfig
+    ) -> None:
+        self._ask = ask
+        self._addresses = addresses
+        self._config = config
+        self._asking = trio.Lock()
+        self._masters: dict[str, str] = {}
+        self._masters_since = -math.inf
+
+    async def master_of(self, broker_name: str) -> str:
+        """Return the address of another broker, a master.
+
+        What name servers say is believed for MASTERS_KNOWN_S.  PeerError if they do
+        not know it, or if none answers.
+        """
+        async with self._asking:
+            age_s = trio.current_time() - self._masters_since
+            limit_s = MASTERS_KNOWN_S if broker_name in self._masters else ASK_AGAIN_S
+            if age_s >= limit_s:
+                timeout_ms = self._config.register_broker_timeout_ms
+                found = await _brokers(self._ask, self._addresses(), timeout_ms)
+                self._masters = {
+                    name: group.broker_addrs[MASTER]
+                    for name, group in found.items()
+                    if MASTER in group.broker_addrs
+                }
+                self._masters_since = trio.current_time()
+        if broker_name not in self._masters:
+            raise ConnectFailed(
+                f"no name server knows a master of broker {broker_name}"
+            )
+        return self._masters[broker_name]
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Return a topic's route; PeerError if no name server knows it."""
+        for address in self._addresses():
+            header = GetRouteInfoRequestHeader(topic=topic)
+            request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            try:
+                timeout_ms = self._config.register_broker_timeout_ms
+                answer = await self._ask(address, request, timeout_ms)
+                if answer.code == ResponseCode.SUCCESS:
+                    return TopicRouteData.decode(answer.body)
+            except (PeerError, RequestRejected) as error:
+                logger.info("route of %s: %s", Foreign(topic), Foreign(error))
+        raise ConnectFailed(f"no name server has a route of topic {topic}")
+
+
+def asking(client: RemotingClient, credentials: tuple[str, str] | None) -> Ask:
+    """Return what sends requests, signed with these credentials if there are any."""
+
+    async def ask(address: str, request: Command, timeout_ms: int) -> Command:
+        if credentials is not None:
+            sign(request, *credentials)
+        return await client.invoke(address, request, timeout_ms)
+
+    return ask
+
+
+async def group_addresses(
+    ask: Ask, name_servers: Collection[str], config: BrokerConfig
+) -> Mapping[int, str]:
+    """Ask for the brokers of the group in `config`, by their ids.
+
+    PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
+    """
+    brokers = await _brokers(ask, name_servers, config.register_broker_timeout_ms)
+    group = brokers.get(config.broker_name)
+    if group is None or group.cluster != config.broker_cluster_name:
+        return {}
+    return {int(id_): each for id_, each in group.broker_addrs.items()}
+
+
+async def _brokers(
+    ask: Ask, name_servers: Collection[str], timeout_ms: int
+) -> Mapping[str, BrokerData]:
+    """Ask for all brokers by name; PeerError if no name server answers."""
+    failure: PeerError = ConnectFailed("there is no name server")
+    for address in name_servers:
+        request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        try:
+            answer = await ask(address, request, timeout_ms)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ConnectFailed(f"{address} answers {answer.code}")
+            return ClusterInfo.decode(answer.body).broker_addr_table
+        except (PeerError, RequestRejected) as error:
+            failure = ConnectFailed(str(error))
+    raise failure

@@ -1,0 +1,291 @@
+"""Commands about static topics: logical queues are made, and moved to other brokers.
+
+A move has three steps.  Every broker hears of the new parts, which have no offset yet:
+from then on messages go to them.  What the old leaders hold decides where the new parts
+begin.  Then the new leaders hear of that, and consumers go on to them.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import click
+import msgspec
+
+from rmq.cli.admin.command import Shown, Table, admin_command, flag, topic_option
+from rmq.client.admin import AdminClient
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.queue_mapping import (
+    UNDECIDED,
+    LogicQueueMappingItem,
+    TopicQueueMappingDetail,
+)
+from rmq.protocol.bodies.topics import TopicConfigAndQueueMapping, TopicStatsTable
+from rmq.protocol.codes import RequestCode, ResponseCode
+
+BLOCK: Final = 10_000
+"""A new part begins at a multiple of it, at least half of it after the old one's end:
+messages may come to the old part until its broker hears of the new one."""
+
+EPOCH_STEP: Final = 1_000
+
+Configs = dict[str, TopicConfigAndQueueMapping]
+"""The queues of a topic, and its mapping, by broker."""
+
+_brokers_option = click.option("-b", "--brokers", metavar="NAMES", help="broker-a,…")
+_clusters_option = click.option("-c", "--clusters", metavar="NAMES")
+
+
+@admin_command("updateStaticTopic")
+@_brokers_option
+@_clusters_option
+@topic_option
+@click.option("-qn", "--totalQueueNum", "count", type=int, required=True)
+@flag("-fr", "--forceReplace", "force", default=False)
+def update_static_topic(
+    admin: AdminClient,
+    brokers: str | None,
+    clusters: str | None,
+    topic: str,
+    count: int,
+    *,
+    force: bool,
+) -> Shown:
+    """Create a topic with so many logical queues on brokers, or give it more."""
+    configs = _known(admin, topic)
+    names = _named(admin, brokers, clusters)
+    grow(topic, configs, names, count, _now_ms())
+    _complete(admin, topic, configs)
+    for name in configs:
+        _put(admin, name, configs, force=force)
+    return _shown(configs)
+
+
+@admin_command("remappingStaticTopic")
+@_brokers_option
+@_clusters_option
+@topic_option
+@flag("-fr", "--forceReplace", "force", default=False)
+def remapping_static_topic(
+    admin: AdminClient,
+    brokers: str | None,
+    clusters: str | None,
+    topic: str,
+    *,
+    force: bool,
+) -> Shown:
+    """Spread the logical queues of a topic over brokers; messages stay where they are.
+
+    Those of other brokers get a new part on one of these.
+    """
+    configs = _known(admin, topic)
+    if not configs:
+        raise click.UsageError(f"no broker has a topic {topic}")
+    names = _named(admin, brokers, clusters)
+    moved = move(topic, configs, names, _now_ms())
+    _complete(admin, topic, configs)
+    new = sorted({name for name, _ in moved.values()})
+    old = sorted({name for _, name in moved.values()} - {*new})
+    for name in (*new, *old):
+        _put(admin, name, configs, force=force)
+    _decide(admin, topic, configs, moved)
+    for name in (*new, *(configs.keys() - {*new})):
+        _put(admin, name, configs, force=force)
+    return _shown(configs)
+
+
+def leaders(configs: Configs) -> dict[int, str]:
+    """Return the brokers that lead the logical queues."""
+    return {
+        queue_id: name
+        for name, config in configs.items()
+        for queue_id in _mapping(config).hosted_queues
+        if _mapping(config).leader(queue_id) is not None
+    }
+
+
+def grow(
+    topic: str, configs: Configs, names: Iterable[str], count: int, now_ms: int
+) -> None:
+    """Add logical queues up to `count`, each on the broker that leads the fewest."""
+    led = leaders(configs)
+    if count <= len(led):
+        raise click.UsageError(f"topic {topic} has {len(led)} queues already")
+    load = Counter(led.values())
+    for queue_id in range(len(led), count):
+        name = min(sorted(names), key=load.__getitem__)
+        load[name] += 1
+        part = LogicQueueMappingItem(queue_id=_room(topic, configs, name), bname=name)
+        _mapping(configs[name]).hosted_queues[queue_id] = [part]
+    _begin_epoch(configs, count, now_ms)
+
+
+def move(
+    topic: str, configs: Configs, names: Iterable[str], now_ms: int
+) -> dict[int, tuple[str, str]]:
+    """Spread the logical queues over brokers; return where they go, and from where."""
+    led, names = leaders(configs), sorted(names)
+    now = Counter(led.values())
+    least, more = divmod(len(led), len(names))
+    busiest = sorted(names, key=lambda name: -now[name])
+    free = Counter({name: least + (i < more) for i, name in enumerate(busiest)})
+    waiting = []
+    for queue_id, name in sorted(led.items()):
+        if free[name] > 0:
+            free[name] -= 1
+        else:
+            waiting.append(queue_id)
+    moved = dict(zip(waiting, free.elements(), strict=True))
+    for queue_id, name in moved.items():
+        old = _mapping(configs[led[queue_id]]).hosted_queues[queue_id]
+        part = LogicQueueMappingItem(
+            gen=old[-1].gen + 1,
+            queue_id=_room(topic, configs, name),
+            bname=name,
+            logic_offset=UNDECIDED,
+        )
+        for each in (name, led[queue_id]):
+            _mapping(configs[each]).hosted_queues[queue_id] = [*old, part]
+    _begin_epoch(configs, len(led), now_ms)
+    return {queue_id: (name, led[queue_id]) for queue_id, name in moved.items()}
+
+
+def first_offset(end: int) -> int:
+    """Return where a part begins after one that ends at a logical offset.
+
+    >>> first_offset(4_999), first_offset(5_000)
+    (10000, 20000)
+    """
+    blocks, rest = divmod(end, BLOCK)
+    return (blocks + 1 + (rest >= BLOCK // 2)) * BLOCK
+
+
+def _decide(
+    admin: AdminClient,
+    topic: str,
+    configs: Configs,
+    moved: dict[int, tuple[str, str]],
+) -> None:
+    """Let the new parts begin after what the old leaders hold."""
+    stats: dict[str, TopicStatsTable] = {}
+    for queue_id, (new, old) in moved.items():
+        if old not in stats:
+            code, where = RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
+            answer = admin.ask(admin.address_of(old), code, where)
+            stats[old] = TopicStatsTable.decode(answer.body)
+        *_, before, last = _mapping(configs[new]).hosted_queues[queue_id]
+        queue = MessageQueue(topic=topic, broker_name=old, queue_id=before.queue_id)
+        end = stats[old].offset_table[queue].max_offset
+        begin = first_offset(before.logical(end))
+        decided = msgspec.structs.replace(last, logic_offset=begin)
+        for name in (new, old):
+            _mapping(configs[name]).hosted_queues[queue_id][-1] = decided
+
+
+def _known(admin: AdminClient, topic: str) -> Configs:
+    """Ask all masters for the topic; UsageError if it is an ordinary one."""
+    found = {}
+    for broker in admin.masters():
+        where = {"topic": topic, "lo": "true"}
+        try:
+            answer = admin.ask(broker.address, RequestCode.GET_TOPIC_CONFIG, where)
+        except AnswerRefused as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            continue
+        config = TopicConfigAndQueueMapping.decode(answer.body)
+        if config.mapping_detail is None:
+            raise click.UsageError(f"topic {topic} of {broker.name} is not static")
+        found[broker.name] = config
+    return found
+
+
+def _named(admin: AdminClient, brokers: str | None, clusters: str | None) -> list[str]:
+    """Return the brokers that the options name."""
+    if brokers:
+        names = [each.strip() for each in brokers.split(",")]
+        for name in names:
+            admin.address_of(name)
+        return names
+    wanted = [each.strip() for each in (clusters or "").split(",") if each.strip()]
+    names = [each.name for cluster in wanted for each in admin.masters(cluster)]
+    if not names:
+        raise click.UsageError("name brokers with -b, or clusters with -c")
+    return names
+
+
+def _complete(admin: AdminClient, topic: str, configs: Configs) -> None:
+    """Add the other brokers of the clusters: they say that they have no queue."""
+    masters = admin.masters()
+    clusters = {each.cluster for each in masters if each.name in configs}
+    total, epoch = next(
+        (mapping.total_queues, mapping.epoch)
+        for mapping in map(_mapping, configs.values())
+    )
+    for each in masters:
+        if each.cluster in clusters and each.name not in configs:
+            mapping = _mapping(_add(topic, configs, each.name))
+            mapping.total_queues, mapping.epoch = total, epoch
+
+
+def _add(topic: str, configs: Configs, name: str) -> TopicConfigAndQueueMapping:
+    if name not in configs:
+        configs[name] = TopicConfigAndQueueMapping(
+            topic_name=topic,
+            read_queue_nums=0,
+            write_queue_nums=0,
+            mapping_detail=TopicQueueMappingDetail(topic=topic, bname=name),
+        )
+    return configs[name]
+
+
+def _room(topic: str, configs: Configs, name: str) -> int:
+    """Add a physical queue on a broker; return its id."""
+    config = _add(topic, configs, name)
+    config.write_queue_nums += 1
+    config.read_queue_nums = max(config.read_queue_nums + 1, config.write_queue_nums)
+    return config.write_queue_nums - 1
+
+
+def _begin_epoch(configs: Configs, count: int, now_ms: int) -> None:
+    latest = max(_mapping(config).epoch for config in configs.values())
+    for config in configs.values():
+        mapping = _mapping(config)
+        mapping.epoch, mapping.total_queues = max(now_ms, latest + EPOCH_STEP), count
+
+
+def _put(admin: AdminClient, name: str, configs: Configs, *, force: bool) -> None:
+    config = configs[name]
+    fields = {
+        "topic": config.topic_name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": config.read_queue_nums,
+        "writeQueueNums": config.write_queue_nums,
+        "perm": config.perm,
+        "topicFilterType": config.topic_filter_type,
+        "topicSysFlag": config.topic_sys_flag,
+        "order": config.order,
+        "force": force,
+    }
+    code, body = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, _mapping(config).encode()
+    admin.ask(admin.address_of(name), code, fields, body)
+
+
+def _mapping(config: TopicConfigAndQueueMapping) -> TopicQueueMappingDetail:
+    assert config.mapping_detail is not None, config.topic_name
+    return config.mapping_detail
+
+
+def _shown(configs: Configs) -> Table:
+    rows = [
+        (queue_id, part.gen, part.bname, part.queue_id, part.logic_offset)
+        for queue_id, name in sorted(leaders(configs).items())
+        for part in _mapping(configs[name]).hosted_queues[queue_id]
+    ]
+    return Table(("queue", "part", "broker", "queue there", "first offset"), rows)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
