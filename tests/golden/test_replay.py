@@ -71,6 +71,7 @@ ELSEWHERE = "the group and its messages are in another recording"
 BEFORE = "the recorded message was stored before the recording"
 RESET = "the tool that reset the offsets is in another recording"
 WRONG_CLOCK = "a client whose clock is wrong gets messages, too"
+STATIC_ELSEWHERE = "the topic was made static in another recording"
 USERS_ELSEWHERE = "the user is in another recording"
 
 INTENDED = [
@@ -80,6 +81,8 @@ INTENDED = [
     Intended(r"mqadmin.*", 33, "can not find message", BEFORE),
     Intended(r"(mqadmin|probe-).*", 12, "can not find message", BEFORE),
     Intended(r"mqadmin.*-online-client", 11, "code 19 .* Java 21", RESET),
+    Intended(r".*", 105, "topicQueueMappingByBroker", STATIC_ELSEWHERE),
+    Intended(r"mqadmin55-.*[sS]tatic.*", 351, "mappingDetail", STATIC_ELSEWHERE),
     Intended(
         "probe-broker", 320, "code 13 .* Java 1",
         "a batch with wrong lengths is illegal (13), not an exception (1)",
