@@ -237,22 +237,25 @@ class EtcdEngine:
         return True
 
     async def _take(self, lease: str, address: str) -> int:
-        """Return the number of the own term; 0 if another controller leads."""
+        """Return the number of the own term; 0 if another controller leads.
+
+        It writes only if nobody leads: a full etcd answers readers.
+        """
         key = _text(self._leader_key)
+        found = await self._ask("kv/range", {"key": key})
+        leader: _Answer = next(iter(found.get("kvs", ())), {})
+        if leader:
+            is_own = leader.get("lease") == lease
+            return int(leader["create_revision"]) if is_own else 0
         put = {"key": key, "value": _text(address.encode()), "lease": lease}
         answer = await self._ask(
             "kv/txn",
             {
                 "compare": [{"key": key, "target": "CREATE", "create_revision": "0"}],
                 "success": [{"request_put": put}],
-                "failure": [{"request_range": {"key": key}}],
             },
         )
-        if answer.get("succeeded"):
-            return int(answer["header"]["revision"])
-        leader = _found(answer)
-        is_own = leader.get("lease") == lease  # an earlier try whose answer was lost
-        return int(leader["create_revision"]) if is_own else 0
+        return int(answer["header"]["revision"]) if answer.get("succeeded") else 0
 
     # -- requests
 

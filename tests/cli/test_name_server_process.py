@@ -36,7 +36,7 @@ def process(command, *settings):
 def until_ready(child):
     for line in child.stderr:
         if line.startswith("ready "):
-            return line.rpartition("namesrv=")[2].strip()
+            return line.rpartition("=")[2].strip()
     raise AssertionError("it ended before it was ready")
 
 
@@ -63,3 +63,22 @@ async def test_a_broker_that_ends_leaves_the_routes(tmp_path, number):
             broker.wait(20)
         names.terminate()
         assert names.wait(20) == 0
+
+
+async def test_a_controller_ends_in_order_and_begins_with_its_groups(tmp_path):
+    settings = "rmq.controller.listenPort=0", f"controllerStorePath={tmp_path}"
+    fields = {
+        "clusterName": "C", "brokerName": "b", "appliedBrokerId": "1",
+        "registerCheckCode": "h:1;1",
+    }  # fmt: skip
+    for known in (2008, 0):
+        with process("controller", *settings) as (controller, address):
+            async with RawClient.connect(address) as client:
+                request = Command.request(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+                request.ext_fields = {"brokerName": "b"}
+                assert (await client.call(request)).code == known
+                request = Command.request(RequestCode.CONTROLLER_APPLY_BROKER_ID)
+                request.ext_fields = fields
+                assert (await client.call(request)).code == 0
+            controller.terminate()
+            assert controller.wait(20) == 0

@@ -84,7 +84,7 @@ class Gateway(httpx.AsyncBaseTransport):
     def kv_txn(self, body):
         succeeded = all(map(self._holds, body["compare"]))
         responses = []
-        for operation in body["success" if succeeded else "failure"]:
+        for operation in body.get("success" if succeeded else "failure", ()):
             ((name, argument),) = operation.items()
             what = name.removeprefix("request_")
             answer = getattr(self, f"kv_{what}")(argument)

@@ -158,6 +158,8 @@ async def test_a_full_etcd_is_named(gateway, autojump_clock):
         gateway.mood = dict.fromkeys(("e1", "e2", "e3"), "full")
         with pytest.raises(EngineAway, match="database space exceeded"):
             await first.engine.swap("b", GROUP, 0, first.term)
+        await trio.sleep(10)
+        assert first.leads  # and brokers get their answers
 
 
 async def test_others_see_what_changes(gateway, autojump_clock):

@@ -12,8 +12,9 @@ from .processes import free_port
 class Etcd:
     """A cluster in a folder."""
 
-    def __init__(self, folder, members=3):
-        self._folder = folder
+    def __init__(self, folder, members=3, quota=0):
+        """`quota` in bytes; 0 for etcd's own."""
+        self._folder, self._quota = folder, quota
         self._ports = {f"m{i}": (free_port(), free_port()) for i in range(members)}
         self._processes = {}
 
@@ -47,7 +48,7 @@ class Etcd:
             "advertise-client-urls": f"http://127.0.0.1:{client}",
             "listen-peer-urls": f"http://127.0.0.1:{peer}",
             "initial-advertise-peer-urls": f"http://127.0.0.1:{peer}",
-            "log-level": "error",
+            "log-level": "error", "quota-backend-bytes": self._quota,
         }  # fmt: skip
         texts = [f"--{key}={value}" for key, value in arguments.items()]
         with (self._folder / f"{name}.log").open("ab") as log:

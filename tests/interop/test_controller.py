@@ -6,6 +6,7 @@ of the controllers is in a file, or in three members of etcd of which one is kil
 one stopped. mqadmin's commands run beside the same commands for Java's own controller.
 """
 
+import base64
 import itertools
 import json
 import os
@@ -15,6 +16,8 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -51,7 +54,7 @@ def servers():
 
 
 @contextmanager
-def rmq_controllers(folder, engine, count=1):
+def rmq_controllers(folder, engine, count=1, **keys):
     """Controllers of rmq on one engine; their processes."""
     with ExitStack() as stack:
         settings = [f"rmq.controllerEngine={engine}", f"controllerStorePath={folder}"]
@@ -60,7 +63,7 @@ def rmq_controllers(folder, engine, count=1):
             if Etcd.is_missing():
                 pytest.skip("not run: no etcd on this machine")
             folder.mkdir(exist_ok=True)
-            etcd = stack.enter_context(Etcd(folder))
+            etcd = stack.enter_context(Etcd(folder, **keys))
             settings.append(f"rmq.etcdEndpoints={','.join(etcd.endpoints)}")
         processes = [stack.enter_context(controller(*settings)) for _ in range(count)]
         yield processes, etcd
@@ -409,6 +412,36 @@ def test_a_leader_that_was_stopped_believes_and_changes_nothing(tmp_path):
             eventually(lambda: metadata([old]) == other, "it knows who leads")
             found = replicas(addresses)
             assert (found["masterBrokerId"], found["masterEpoch"]) == (2, 2)
+
+
+def test_a_full_etcd_changes_nothing_and_its_leader_goes_on(tmp_path):
+    quota = 1 << 20
+    with rmq_controllers(tmp_path / "state", "etcd", quota=quota) as (processes, etcd):
+        (address,) = (each.controller for each in processes)
+        eventually(lambda: metadata([address]), "it leads")
+        registered(address, 1, 2)
+        fill(etcd, quota)
+        with Beating([address], [1, 2], 1):
+            refused = alter(address, [1, 2], 1, 1, 1)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "database space exceeded" in refused.remark
+            time.sleep(8)
+            found = replicas([address])
+            assert (found["masterBrokerId"], found["syncStateSetEpoch"]) == (1, 1)
+
+
+def fill(etcd, size):
+    """Write until etcd takes no more."""
+    value = base64.b64encode(bytes(100_000)).decode()
+    for number in range(10 * size // 100_000):
+        key = base64.b64encode(b"/other/%d" % number).decode()
+        body = json.dumps({"key": key, "value": value}).encode()
+        try:
+            urllib.request.urlopen(f"{etcd.endpoints[0]}/v3/kv/put", body, 5).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return
+    raise AssertionError("etcd takes everything")
 
 
 def test_etcd_is_restored_from_an_old_copy(tmp_path):
