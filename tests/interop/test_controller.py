@@ -281,10 +281,10 @@ def test_a_master_that_is_cut_off_under_load(tmp_path):
 
 
 def disturb(etcd, number):
-    """Kill a member, or stop the one that leads, or let both be again."""
-    if number == 0:
+    """Kill a member, then stop the one that leads, then let all be again."""
+    if number % 3 == 0:
         etcd.kill("m0")
-    elif number == 1:
+    elif number % 3 == 1:
         etcd.start("m0")
         eventually(etcd.leader, "etcd has a leader")
         etcd.paused = etcd.leader()
