@@ -32,7 +32,10 @@ class FileEngine:
     )
 
     def __init__(self, folder: Path) -> None:
-        """Lock the folder; ConfigError if another process has it."""
+        """Lock the folder and read the file.
+
+        ConfigError if another process has the folder, EngineAway if the file is bad.
+        """
         self._path = folder / "groups.json"
         self._content: _Content = {}
         self._view = View()
@@ -46,11 +49,16 @@ class FileEngine:
                 f"controllerStorePath={folder}: {error.strerror}; does another "
                 "controller run there?"
             ) from error
+        self._read()
 
     async def load(self) -> View:
         """Read the file again."""
+        await in_thread(self._read)
+        return msgspec.structs.replace(self._view, groups=dict(self._view.groups))
+
+    def _read(self) -> None:
         try:
-            data = await in_thread(self._path.read_bytes)
+            data = self._path.read_bytes()
             self._content = msgspec.json.decode(data, type=_Content)
         except FileNotFoundError:
             self._content = {}
@@ -60,8 +68,7 @@ class FileEngine:
             name: Stored(decoded(name, bytes(raw)), 1)
             for name, raw in self._content.items()
         }
-        self._view = View(groups, self._view.leader, self._view.controllers)
-        return View(dict(groups), self._view.leader, self._view.controllers)
+        self._view.groups = groups
 
     async def swap(
         self, name: str, group: Group | None, revision: int, term: Term

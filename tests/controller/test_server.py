@@ -15,7 +15,7 @@ from rmq.controller.file_engine import FileEngine
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
-from rmq.errors import ConfigError, RequestRejected
+from rmq.errors import ConfigError, EngineAway, RequestRejected
 from rmq.protocol.bodies.controller import SyncStateSet
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
@@ -166,6 +166,27 @@ async def test_one_folder_has_one_controller(tmp_path):
     async with running_controller(tmp_path):
         with pytest.raises(ConfigError, match="does another controller run there"):
             FileEngine(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_not_begun_anew(tmp_path):
+    (tmp_path / "groups.json").write_text("{")
+    with pytest.raises(EngineAway, match=r"groups\.json cannot be read"):
+        FileEngine(tmp_path)
+
+
+async def test_a_disk_that_takes_nothing_changes_nothing(tmp_path):
+    async with running_controller(tmp_path) as node, brokers(node, 1) as (a,):
+        await a.start()
+        (tmp_path / "groups.json.tmp").mkdir()
+        refused = await a.join([1, 9])
+        assert refused.code == 2003
+        answer = await a.ask(
+            Code.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=2, registerCheckCode="h:2"
+        )
+        assert (answer.code, "cannot be written" in answer.remark) == (1, True)
+        (tmp_path / "groups.json.tmp").rmdir()
+        answer = await a.ask(Code.CONTROLLER_GET_NEXT_BROKER_ID)
+        assert answer.ext_fields["nextBrokerId"] == "2"
 
 
 async def test_heartbeats_of_strangers(tmp_path):
