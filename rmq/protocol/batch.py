@@ -33,6 +33,35 @@ class BatchItem(NamedTuple):
     properties_text: str
 
 
+def decode_some(body: bytes, first: int, count: int) -> list[BatchItem]:
+    """Cut items out of a batch body, from a number on; those before it are skipped.
+
+    RequestRejected if a length is wrong.
+    """
+    items: list[BatchItem] = []
+    position = 0
+    for number in range(first + count):
+        if position >= len(body):
+            break
+        if number < first:
+            position += _size_at(body, position)
+            continue
+        size, item = _decode_item(body, position)
+        items.append(item)
+        position += size
+    return items
+
+
+def _size_at(body: bytes, position: int) -> int:
+    """Return the size of the item at `position`."""
+    if position + _ITEM_HEAD.size > len(body):
+        raise _illegal(position, "a head that is cut")
+    size: int = _ITEM_HEAD.unpack_from(body, position)[0]
+    if size < _ITEM_HEAD.size:
+        raise _illegal(position, f"item of {size} bytes")
+    return size
+
+
 def decode_batch(body: bytes) -> list[BatchItem]:
     """Cut a batch body into its items; RequestRejected if a length is wrong.
 

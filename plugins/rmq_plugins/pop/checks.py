@@ -133,11 +133,10 @@ class PopChecks:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{name}] peeking message is forbidden",
             )
-        if name in self._unserved or topic.has_batch_queues:
-            reason = self._unserved.get(name, "POP takes no inner batches: pull them")
+        if name in self._unserved:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"the topic[{name}] is not served: {reason}",
+                f"the topic[{name}] is not served: {self._unserved[name]}",
             )
         if header.queue_id >= topic.read_queue_nums:
             raise _invalid(

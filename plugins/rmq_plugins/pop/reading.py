@@ -2,16 +2,20 @@
 
 A group begins a queue where its committed offset is; without one at the minimum, or
 with initMode 1 at the last message. Messages of the retry topic are answered under the
-topic itself, with their handle in POP_CK.
+topic itself, with their handle in POP_CK. The messages of an inner batch are answered
+one by one, because each is acked for itself.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from rmq.plugin import BrokerContext, GetStatus, QueueOffset
 from rmq.protocol import properties as names
+from rmq.protocol.flags import INNER_BATCH
+from rmq.protocol.inner_batch import inner_messages
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.records import RecordView, decode_stored_at, encode_stored
 from rmq_plugins.pop.checkpoints import Checkpoints, PopQueue
@@ -21,8 +25,8 @@ FROM_NEWEST: Final = 1
 READS: Final = 8
 """Most reads of one queue that find nothing for a selector."""
 
-_HEAD: Final = struct.Struct(">i16xqq")
-"""Size, queue offset and physical offset of a record."""
+_HEAD: Final = struct.Struct(">i16xq8xi")
+"""Size, queue offset and system flags of a record."""
 
 _MOVED: Final = (
     GetStatus.OFFSET_TOO_SMALL,
@@ -101,7 +105,10 @@ class PopReader:
             if found.status in _MOVED or found.next_begin_offset > at:
                 at = found.next_begin_offset
             if found.status is GetStatus.FOUND:
-                for each, record in _split(found.body):
+                for each, record in _split(found.body, offset, most):
+                    if len(offsets) == most:  # the rest of an inner batch
+                        at = each
+                        break
                     if _takes(wanted, record):
                         offsets.append(each)
                         records.append(record)
@@ -112,15 +119,23 @@ class PopReader:
         return Found(offsets, records, at, self.rest(topic, queue_id, at))
 
 
-def _split(body: bytes) -> list[tuple[int, bytes]]:
-    """Return the records of an answer with their queue offsets."""
-    found, position = [], 0
+def _split(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the messages of an answer with their queue offsets, from `first` on.
+
+    Of an inner batch they are one more than `most`: nobody takes those after them.
+    """
+    position = 0
     while position < len(body):
-        size, offset, _ = _HEAD.unpack_from(body, position)
+        size, offset, flags = _HEAD.unpack_from(body, position)
         assert size > 0, f"a record of {size} bytes at {position}"
-        found.append((offset, body[position : position + size]))
+        record = body[position : position + size]
+        if not flags & INNER_BATCH:
+            yield offset, record
+        else:
+            batch = decode_stored_at(record, 0)
+            for message in inner_messages(batch, first, most + 1):
+                yield message.queue_offset, encode_stored(message)
         position += size
-    return found
 
 
 def _takes(wanted: PopFilter, record: bytes) -> bool:

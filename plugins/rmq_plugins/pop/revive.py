@@ -30,6 +30,7 @@ from rmq.plugin import (
 )
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
+from rmq.protocol.inner_batch import inner_messages
 from rmq.protocol.records import StoredMessage, decode_stored
 from rmq_plugins.pop.checkpoints import (
     MAX_OF_QUEUE,
@@ -270,41 +271,47 @@ class Reviver:
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Store one message again if it is there; False if the store takes nothing."""
-        record = self._message_at(checkpoint, offset)
-        if record is None:
-            return True
-        result = self._records.put_retry(record, checkpoint)
-        if result.status is PutStatus.PUT_OK:
-            checkpoint.stored_end = max(checkpoint.stored_end, result.end_offset)
-            self.revived += 1
-        elif result.status in _NEVER_STORED:
-            logger.error(
-                "the message at %d cannot be stored again: it is too large for "
-                "maxMessageSize",
-                record.physical_offset,
-            )
-        else:
-            return False
+        for record in self._messages_at(checkpoint, offset):
+            result = self._records.put_retry(record, checkpoint)
+            if result.status is PutStatus.PUT_OK:
+                checkpoint.stored_end = max(checkpoint.stored_end, result.end_offset)
+                self.revived += 1
+            elif result.status in _NEVER_STORED:
+                logger.error(
+                    "the message at %d cannot be stored again: it is too large for "
+                    "maxMessageSize",
+                    record.physical_offset,
+                )
+            else:
+                return False
         return True
 
-    def _message_at(self, checkpoint: Checkpoint, offset: int) -> StoredMessage | None:
-        """Return a popped message; None if it is not there any more."""
+    def _messages_at(self, checkpoint: Checkpoint, offset: int) -> list[StoredMessage]:
+        """Return a popped message; nothing if it is not there any more.
+
+        The offset of an inner batch in a Java broker's checkpoint means all of it.
+        """
         queue = checkpoint.queue
         found = self._store.reads.get(
             queue.topic, queue.queue_id, QueueOffset(offset), 1
         )
         if found.status is GetStatus.FOUND:
-            record = decode_stored(found.body)[0]
-            is_same = record.queue_offset == offset
-            if is_same and record.store_timestamp <= checkpoint.pop_ms:
-                return record
+            batch = decode_stored(found.body)[0]
+            records = inner_messages(batch, offset, 1)
+            if checkpoint.is_adopted and batch.queue_offset == offset:
+                named = {*checkpoint.offsets} - {offset}
+                whole = inner_messages(batch)
+                records = [each for each in whole if each.queue_offset not in named]
+            is_same = records and records[0].queue_offset == offset
+            if is_same and batch.store_timestamp <= checkpoint.pop_ms:
+                return records
         logger.warning(
             "the message at %d of %s, popped by %s, is not there any more",
             offset,
             Foreign(queue.topic),
             Foreign(queue.group),
         )
-        return None
+        return []
 
     # -- the revive topic
 

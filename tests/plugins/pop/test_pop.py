@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from rmq.http.java_metrics import Requests
 from rmq.http.java_metrics import families as java_families
+from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.testing import TrioClock
@@ -755,3 +756,66 @@ def test_a_group_that_pops_is_assigned_all_queues_at_once(popping):
     answer = popping.caller.call(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
     assert answer.code == 0
     assert popping.caller.call(RequestCode.POP_ROLLBACK).code == 0
+
+
+# -- inner batches
+
+
+@pytest.fixture
+def batches(caller):
+    caller.topic("B", queues=1, attributes={"queue.type": "BatchCQ"})
+    return Popping(caller, topic="B")
+
+
+def send_batch(caller, texts):
+    fields = {
+        "a": "PG", "b": "B", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 5, "h": 0,
+        "i": "UNIQ_KEY\x01K\x02", "j": 0, "k": "false", "m": "true",
+    }  # fmt: skip
+    items = [BatchItem(0, text, f"UNIQ_KEY\x01{text.decode()}\x02") for text in texts]
+    answer = caller.call(320, fields, encode_batch(items))
+    assert answer.code == 0, answer.remark
+    assert "batchUniqId" in answer.ext_fields
+
+
+def test_messages_of_an_inner_batch_are_popped_one_by_one(batches):
+    send_batch(batches.caller, [b"%d" % n for n in range(5)])
+    batches.caller.send("B", b"alone")
+    first = batches.pop(maxMsgNums=3)
+    assert [each.body for each in first] == [b"0", b"1", b"2"]
+    assert [each.offset for each in first] == [0, 1, 2]
+    assert {each.record.sys_flag for each in first} == {0}
+    second = batches.pop()
+    assert [each.body for each in second] == [b"3", b"4", b"alone"]
+    assert batches.pop() == []
+    for each in first[:1] + second:
+        assert batches.ack(each).code == 0
+    batches.work(INVISIBLE_MS + 1)
+    again = batches.pop()
+    assert bodies(again) == [b"1", b"2"]
+    assert all("INNER_NUM" not in each.record.properties for each in again)
+    for each in again:
+        assert batches.ack(each).code == 0
+    batches.work(INVISIBLE_MS + 1)
+    assert batches.pop() == []
+    assert batches.committed() == 6
+
+
+def test_a_checkpoint_of_java_means_all_of_an_inner_batch(batches):
+    """Java notes the offset of the record alone."""
+    send_batch(batches.caller, [b"0", b"1", b"2"])
+    assert len(batches.pop()) == 3
+    checkpoint = next(iter(batches.reviver._checkpoints.by_key.values()))
+    checkpoint.offsets, checkpoint.open, checkpoint.is_adopted = (0,), 1, True
+    assert batches.reviver.revive(checkpoint)
+    assert bodies(batches.pop()) == [b"0", b"1", b"2"]
+
+
+def test_a_large_inner_batch_is_popped_in_parts(batches):
+    texts = [b"%d" % n for n in range(1_000)]
+    send_batch(batches.caller, texts)
+    got = []
+    while messages := batches.pop():
+        assert len(messages) <= 32
+        got += [each.body for each in messages]
+    assert got == texts

@@ -214,16 +214,3 @@ def test_an_inner_batch_is_not_sent_back(batches):
               "originTopic": "B", "unitMode": "false"}  # fmt: skip
     answer = batches.call(36, fields)
     assert (answer.code, answer.remark) == (1, "MESSAGE_ILLEGAL")
-
-
-def test_pop_takes_no_inner_batches(batches):
-    inner(batches)
-    answer = batches.call(
-        200050,
-        {
-            "consumerGroup": "G", "topic": "B", "queueId": 0, "maxMsgNums": 8,
-            "invisibleTime": 10_000, "pollTime": 0, "bornTime": 0, "initMode": 0,
-        },
-    )  # fmt: skip
-    assert answer.code == 1
-    assert "POP takes no inner batches" in answer.remark
