@@ -70,4 +70,5 @@ def test_completion_imports_no_command():
         "plain,config",
         "plain,consume",
         "plain,container",
+        "plain,controller",
     ]
