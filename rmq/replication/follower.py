@@ -75,22 +75,22 @@ class Follower:
     async def _receive(self) -> None:
         reader = ReportReader()
         silence_s = self._config.ha_silence_limit_ms / 1000
-        while True:
-            with trio.move_on_after(silence_s) as scope:
+        with trio.CancelScope() as scope:
+            while True:
+                scope.deadline = trio.current_time() + silence_s
                 await trio.lowlevel.wait_readable(self._socket)
-            if scope.cancelled_caught:
-                raise RemoteProtocolError(f"it was silent for {silence_s:g} s")
-            try:
-                data = self._socket.recv(RECEIVE_SIZE)
-            except BlockingIOError:
-                continue
-            if not data:
-                return
-            reports = reader.feed(data)
-            if reports and self.next_offset < 0:
-                self._take_report(reports.pop(0))
-            if reports:
-                self._take_report(reports[-1])
+                try:
+                    data = self._socket.recv(RECEIVE_SIZE)
+                except BlockingIOError:
+                    continue
+                if not data:
+                    return
+                reports = reader.feed(data)
+                if reports and self.next_offset < 0:
+                    self._take_report(reports.pop(0))
+                if reports:
+                    self._take_report(reports[-1])
+        raise RemoteProtocolError(f"it was silent for {silence_s:g} s")
 
     def _take_report(self, offset: int) -> None:
         if self.next_offset < 0:
@@ -161,11 +161,12 @@ class Follower:
         await trio.to_thread.run_sync(file.load, position, size)
 
     def _is_hot(self, file: MappedFile) -> bool:
-        """Whether the next bytes are in memory."""
+        """Whether the next bytes are in memory; what follows the end may not be."""
         if self._log.writer is not None:
             return True
         position = self.next_offset - file.base_offset
-        size = min(self._frame_limit, file.size - position)
+        end = min(file.size, self._log.end_offset - file.base_offset)
+        size = min(self._frame_limit, end - position)
         return size <= 0 or file.is_resident(position, size)
 
     @property

@@ -41,6 +41,13 @@ REFUSALS_KEPT_S = 600.0
 MEMBERS_KEPT_S = 30.0
 """How long the addresses of the group are believed; a stranger asks for them sooner."""
 
+PORTION_S = 0.001
+"""How often replicas get what was stored if nobody waits for them: each portion costs
+a turn of both event loops."""
+
+REST_S = 0.002
+"""When the end of a burst leaves that no later poll sends."""
+
 MEMBERS_PAUSE_S = 1.0
 BACK_OFF_S = 0.1
 SETTLE_PAUSE_S = 0.005
@@ -90,12 +97,16 @@ class Primary:
         self._arriving = 0
         """Connections of which it is not known yet whether they may follow."""
 
+        self._next_push_s = 0.0
+        self._has_rest = False
+        self._rest = trio.Event()
         self._asked_s = -MEMBERS_KEPT_S
         self._asking = trio.Lock()
 
     async def serve(self, listening: socket.socket) -> None:
         """Accept replicas until cancelled."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._push_rests)
             while True:
                 await trio.lowlevel.wait_readable(listening)
                 try:
@@ -115,8 +126,26 @@ class Primary:
 
     def push(self) -> None:
         """Send replicas what was stored; call it after each poll."""
+        if not self._followers:
+            return
+        now_s = time.monotonic()
+        if self._replicated is None and now_s < self._next_push_s:
+            self._has_rest = True
+            self._rest.set()
+            return
+        self._next_push_s = now_s + PORTION_S
+        self._has_rest = False
         for follower in self._followers:
             follower.push()
+
+    async def _push_rests(self) -> None:
+        while True:
+            await self._rest.wait()
+            self._rest = trio.Event()
+            while self._has_rest:
+                await trio.sleep(REST_S)
+                if self._has_rest:
+                    self.push()
 
     async def settle(self, limit_s: float) -> None:
         """Wait until every replica has the whole log, for so long at most."""

@@ -424,6 +424,7 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
         ) as copy:
             until(lambda: context_of(copy).store.log.end_offset == end, 20)
             assert context_of(copy).replication.replica.is_following
+            until(lambda: context_of(copy).topics.get("T") is not None)
             assert len(copy.messages("T")) == 30
             assert context_of(copy).store.queues.get("Other", 0) is None
             assert context_of(copy).offsets.query("cluster", "Other", 0) == -1

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 import trio
+import trio.testing
 
 from rmq._fastpath import Watermark
 from rmq.errors import ConnectFailed
@@ -98,6 +99,30 @@ async def test_what_is_stored_later_leaves_with_the_next_push(store):
             start, end = end, put(store, 3)
             primary.push()
             assert await peer.log_up_to(end) == (start, bytes_of(store, start))
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+async def test_a_burst_goes_in_portions_if_nobody_waits(
+    store, monkeypatch, is_waited_for
+):
+    monkeypatch.setattr("rmq.replication.primary.PORTION_S", 0.1)
+    end, replicated = put(store, 5), Watermark() if is_waited_for else None
+    async with (
+        serving(store, replicated=replicated) as (primary, port),
+        peer_of(port) as peer,
+    ):
+        await peer.report(end)
+        assert await peer.frame() == (end, b"")
+        await trio.testing.wait_all_tasks_blocked()
+        start, frames = end, 0
+        for _ in range(20):
+            end = put(store, 1)
+            primary.push()
+        while start < end:
+            start += len((await peer.frame())[1])
+            frames += 1
+    assert (frames == 20) == is_waited_for, frames
+    assert is_waited_for or frames < 10
 
 
 async def test_a_silent_pair_says_that_it_is_there(store):
