@@ -24,7 +24,7 @@ from .drivers import driving, eventually, send
 from .interchange import is_served
 from .processes import ROOT, Server, free_port, serving
 from .test_name_servers import is_up, java_server
-from .test_replication import has_topic, places_of
+from .test_replication import has_topic, places_of, send_one
 from .toolchains import Java, JavaServers, plain_environment
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
@@ -130,6 +130,28 @@ def test_two_brokers_in_five_minutes(tmp_path, opened):
     eventually(lambda: has_topic(slave.address, "Hello"), "the slave has the topic")
     assert master.stop() == 0
     assert "hello, slave" in reader.run(consume)
+
+
+@pytest.mark.parametrize("name", ["2m-2s-async", "2m-2s-sync"])
+def test_both_groups_start_from_their_files(tmp_path, opened, name):
+    files = sorted((ROOT / "conf" / name).iterdir())
+    found = [re.search(r"listenPort=(\d+)", path.read_text())[1] for path in files]
+    ports = {f"_{shown}": free_port() for shown in ("9876", *found)}
+    reader = Reader(tmp_path, opened, **ports)
+    reader.serve("rmq namesrv")
+    brokers = {}
+    for path in sorted(files, key=lambda path: path.stem.endswith("-s")):
+        reader.write(path.name, path.read_text())
+        brokers[path.stem] = reader.serve(f"rmq broker -c {path.name}")
+    assert len(brokers) == 4
+    for master in ("broker-a", "broker-b"):
+        address = brokers[master].address
+        status = f"rmq admin haStatus -b {address}"
+        eventually(lambda s=status: lacks_nothing(reader, s), f"{master} has a slave")
+        wire.make_topic(address, TOPIC, QUEUES)
+        assert send_one(address, topic=TOPIC)[0] == 0
+    listed = reader.run("rmq admin clusterList")
+    assert all(server.address in listed for server in brokers.values())
 
 
 @contextmanager
