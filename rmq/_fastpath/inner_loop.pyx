@@ -8,7 +8,7 @@ for it, ends of connections, messages that Python waits for, replies that wait f
 disk), or PATIENCE_NS after the first request that Python has not heard of; sooner, once
 TELL_BYTES came in, because Python makes room in the store ahead of them.  While
 replicas follow, it ends after each round, because Python sends these what was stored,
-and replies wait here, too.
+and replies wait here, too; after `portion_ns` if nobody waits for the replicas.
 Unless trio wakes up by itself, `signal_fd` wakes it: the owner of the reactor waits for
 that descriptor.
 
@@ -134,7 +134,7 @@ cdef class InnerLoop:
             if count > 0 or self.reactor.has_more:
                 self.serve(ready, count)
                 has_served = True
-                if self.reactor.is_followed:
+                if self.reactor.is_followed and self.reactor.portion_ns == 0:
                     return TELL
             elif is_trio_ready:
                 return TRIO_READY
@@ -165,6 +165,8 @@ cdef class InnerLoop:
         cdef int64_t now_ns = monotonic_ns()
         if not self.tell_at_ns:
             self.tell_at_ns = now_ns + PATIENCE_NS
+            if self.reactor.is_followed:
+                self.tell_at_ns = now_ns + self.reactor.portion_ns
             self.tell_bytes = self.reactor.intake.bytes_in + TELL_BYTES
         self.reactor.connections.now_ms = (now_ns + self.clock_ns) // MILLISECOND_NS
         self.reactor.serve_ready(ready, count)

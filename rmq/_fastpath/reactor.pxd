@@ -22,7 +22,8 @@ cdef class Reactor:
     cdef readonly int wake_fd   # in the set: something was left for the owner
     cdef uint32_t rotation      # which of what is ready comes first
     cdef bint is_collecting     # replies wait for `flush`
-    cdef public bint is_followed    # Python sends on what was stored, after each poll
+    cdef public bint is_followed    # Python sends on what was stored
+    cdef public int64_t portion_ns  # and so long after it came; 0: after each poll
     cdef bint has_more          # a compiled handler needs another turn
 
     cdef bint may_wait(self) noexcept nogil

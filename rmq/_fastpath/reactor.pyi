@@ -31,6 +31,9 @@ class Reactor:
     is_followed: bool
     """What a poll stored must leave for replicas before the next wait."""
 
+    portion_ns: int
+    """So long compiled code goes on before they get it; 0: not at all."""
+
     def __new__(
         cls,
         *,

@@ -411,9 +411,10 @@ class RemotingServer:
         """
         self._reactor.held.attach(acknowledged, timeout_ms, replicated)
 
-    def leave_to_replicas(self, is_followed: bool) -> None:
-        """Have a poll end when it has stored something, as replicas get that next."""
+    def leave_to_replicas(self, is_followed: bool, portion_s: float) -> None:
+        """Have replicas get what was stored, so long after it came at the latest."""
         self._reactor.is_followed = is_followed
+        self._reactor.portion_ns = int(portion_s * 1e9)
 
     @property
     def wake_descriptor(self) -> int:

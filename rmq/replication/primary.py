@@ -82,9 +82,11 @@ class Primary:
     ) -> None:
         """`needed` replicas move `replicated`; senders wait for that."""
         self.acks = Acks(needed)
-        self.on_followed: Callable[[bool], None] = lambda _is_followed: None
-        """Called with whether there are replicas, when that changes."""
+        self.on_followed: Callable[[bool, float], None] = lambda _is, _portion_s: None
+        """Called with whether there are replicas, when that changes, and with how long
+        they may wait for what was stored."""
 
+        self._portion_s = PORTION_S if replicated is None else 0.0
         self._config = config
         self._log = log
         self._members = members
@@ -129,11 +131,11 @@ class Primary:
         if not self._followers:
             return
         now_s = time.monotonic()
-        if self._replicated is None and now_s < self._next_push_s:
+        if now_s < self._next_push_s:
             self._has_rest = True
             self._rest.set()
             return
-        self._next_push_s = now_s + PORTION_S
+        self._next_push_s = now_s + self._portion_s
         self._has_rest = False
         for follower in self._followers:
             follower.push()
@@ -242,7 +244,7 @@ class Primary:
 
     async def _run(self, follower: "Follower", scope: trio.CancelScope) -> None:
         self._followers[follower] = scope
-        self.on_followed(True)
+        self.on_followed(True, self._portion_s)
         try:
             await follower.run()
         except* RemoteProtocolError as errors:
@@ -252,7 +254,7 @@ class Primary:
         finally:
             del self._followers[follower]
             self.acks.leave(follower)
-            self.on_followed(bool(self._followers))
+            self.on_followed(bool(self._followers), self._portion_s)
 
     def _take_report(self, follower: "Follower", offset: int) -> None:
         self.acks.report(follower, offset, sent=follower.next_offset)

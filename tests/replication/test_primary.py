@@ -290,7 +290,7 @@ async def test_enough_replicas_move_the_watermark(store):
 async def test_it_is_known_whether_there_are_replicas(store):
     seen = []
     async with serving(store) as (primary, port):
-        primary.on_followed = seen.append
+        primary.on_followed = lambda is_followed, _: seen.append(is_followed)
         async with peer_of(port) as peer:
             await peer.report(1)
             await until(primary.statuses)
