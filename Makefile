@@ -159,7 +159,7 @@ $(VENV)/.browser: $(VENV)/.dev
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[spark,sql,follow,delta,iceberg]" 'moto[server]>=5' matplotlib
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[spark,sql,follow,avro,delta,iceberg]" 'moto[server]>=5' matplotlib
 	@# Spark looks for sources in the folders of sys.path, where an editable install is not
 	$(BIN)/python -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "rmq_spark.pth").write_text("$(CURDIR)/spark\n")'
 	@touch $@

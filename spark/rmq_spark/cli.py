@@ -21,6 +21,8 @@ from rmq.clock import SystemClock
 from rmq.config import nearest
 from rmq.errors import RmqError
 from rmq_spark import commit_log
+from rmq_spark.body_schema import FORMATS as BODY_FORMS
+from rmq_spark.body_schema import ON_ERROR, Bodies, parse_fields
 from rmq_spark.broker import forget_exporter, host_and_port, report_offset
 from rmq_spark.commit import FORMATS
 from rmq_spark.exporter import (
@@ -122,7 +124,44 @@ _EXPORTED = (
         callback=_broker_name,
         help="Broker of the store: in names of files and in brokerName.",
     ),
-    click.option("--columns", default=",".join(EXPORTED), help="Columns of the table."),
+    click.option("--topics", metavar="NAMES", help="Only these topics (with commas)."),
+    click.option("--columns", metavar="NAMES", help="Columns of the table."),
+    click.option(
+        "--body",
+        type=click.Choice(BODY_FORMS),
+        help="Make columns of bodies of this form; needs --schema and --topics.",
+    ),
+    click.option(
+        "--schema",
+        metavar="COLUMNS",
+        help="Columns of bodies and their types: 'order bigint, sku string'.",
+    ),
+    click.option(
+        "--on-error",
+        type=click.Choice(ON_ERROR),
+        default="quarantine",
+        show_default=True,
+        help="What becomes of messages whose bodies do not fit.",
+    ),
+    click.option(
+        "--max-bad",
+        type=click.FloatRange(0, 1),
+        default=0.01,
+        show_default=True,
+        help="Stop if a larger part of a batch does not fit.",
+    ),
+    click.option(
+        "--avro-schemas",
+        metavar="DIR|URL",
+        help="Schemas of Avro bodies: folder of *.avsc files, or a registry.",
+    ),
+    click.option(
+        "--table",
+        default="messages",
+        show_default=True,
+        metavar="NAME",
+        help="Name of an Iceberg table in its catalog.",
+    ),
     click.option(
         "--properties-format",
         type=click.Choice(["map", "string", "none"]),
@@ -214,13 +253,37 @@ def _limits(given: dict[str, Any]) -> Limits:
     )
 
 
+def _bodies(given: dict[str, Any]) -> Bodies | None:
+    form = given["body"]
+    if form is None:
+        if given["schema"] or given["avro_schemas"]:
+            raise click.UsageError("--schema and --avro-schemas need --body")
+        return None
+    if not given["schema"] or not given["topics"]:
+        raise click.UsageError("--body needs --schema, and --topics that have it")
+    if (form == "avro") != bool(given["avro_schemas"]):
+        raise click.UsageError("--body avro and --avro-schemas need each other")
+    return Bodies(
+        form,
+        parse_fields(given["schema"]),
+        given["on_error"],
+        given["max_bad"],
+        given["avro_schemas"] or "",
+    )
+
+
 def _exporter(given: dict[str, Any], limits: Limits) -> Exporter:
+    bodies = _bodies(given)
+    columns = [name for name in EXPORTED if bodies is None or name != "body"]
     settings = Settings(
         given["broker_name"],
         given["table_format"],
-        given["columns"].split(","),
+        given["columns"].split(",") if given["columns"] else columns,
         given["properties_format"],
         given["include_system_topics"],
+        sorted({name.strip() for name in (given["topics"] or "").split(",")} - {""}),
+        bodies,
+        given["table"],
     )
     commit_log.find_segments(given["store"])
     runner: Runner = LocalRunner()
@@ -293,7 +356,7 @@ def _from_file(context: click.Context, _: click.Parameter, path: str | None) -> 
 @click.option(
     "--compact",
     is_flag=True,
-    help="Merge small files by itself, and remove them a day later (parquet).",
+    help="Merge small files by itself.",
 )
 def follow_store(
     interval: float,
@@ -309,11 +372,6 @@ def follow_store(
     start finishes the batch.
     """
     limits = _limits(given | {"report_as": report_as})
-    if compact and given["table_format"] != "parquet":
-        raise click.UsageError(
-            "--compact is for parquet: Delta and Iceberg tables are compacted by their "
-            "own libraries"
-        )
 
     def report(position: int) -> None:
         if report_as and limits.broker:

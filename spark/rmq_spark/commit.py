@@ -9,20 +9,28 @@ brokers may fill one table, so a commit names the state of the table in which it
 found its batch, and fails if another one came between.  Then the committer looks again
 before it repeats anything.  A table knows the newest batch of each broker: Delta as the
 application `rmq-follow:<broker>`, Iceberg in its property `rmq.<broker>.seq`.
+
+Small files are merged by a batch of their own, which replaces them in one snapshot of
+an Iceberg table.  deltalake compacts a Delta table, in commits that no batch knows.
+
+Messages whose bodies do not fit are in a table of their own, which gets its part of a
+batch first.  A kill between the two commits leads to the same batch again, too.
 """
 
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from rmq.errors import ConfigError, StoreError
-from rmq_spark.folder import MANIFESTS, Folder
-from rmq_spark.manifest import DataFile, Manifest, Settings
+from rmq_spark.export import QUARANTINE, ExportJob
+from rmq_spark.folder import MANIFESTS
+from rmq_spark.manifest import DataFile, Manifest
 from rmq_spark.pauses import pause_s
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
@@ -35,6 +43,14 @@ _OF_ENVIRONMENT: Final = {
 """What pyiceberg does not take from there itself; it would look for the region."""
 _END: Final = "rmq.end"
 _RETRIES: Final = "commit.retry.num-retries"
+SMALL_BYTES: Final = 32 << 20
+"""Files that are merged while the service runs; larger ones suit readers."""
+MERGED_BYTES: Final = 128 << 20
+"""A merge takes no more files when it has so much."""
+MERGE_FILES: Final = 16
+"""Small files of a topic and day that are merged before the day is over."""
+MAX_PARTITIONS: Final = 64
+"""Topics and days of one compaction: it must not keep new messages waiting for long."""
 MAX_ATTEMPTS: Final = 10
 """Commits of one batch: each that is lost means that somebody else has committed."""
 
@@ -51,6 +67,44 @@ class ParquetCommitter:
 
     def commit(self, manifest: Manifest) -> None:
         """Nothing to do."""
+
+
+class BothCommitter:
+    """The quarantine, then the table."""
+
+    def __init__(self, quarantine: Committer, table: Committer) -> None:
+        self.committers = quarantine, table
+
+    def commit(self, manifest: Manifest) -> None:
+        """Each by itself: a batch that one of them has already is left alone."""
+        for committer in self.committers:
+            committer.commit(manifest)
+
+
+class Target(NamedTuple):
+    """A table that gets a part of each batch."""
+
+    job: ExportJob
+    prefix: str
+    """Before the paths of its files."""
+    schema: pa.Schema
+
+    def files(self, manifest: Manifest) -> list[DataFile]:
+        """Its files in a batch."""
+        return manifest.quarantined if self.prefix else manifest.added
+
+    @property
+    def url(self) -> str:
+        """Where the table is."""
+        return f"{self.job.folder.url}/{self.prefix}".rstrip("/")
+
+    def changed(self, problem: str) -> StoreError:
+        """The error of a table that somebody else has changed."""
+        return StoreError(
+            f"the {self.job.settings.table_format} table in {self.url} was changed by "
+            f"somebody else, and takes no more files: {problem}; export to another "
+            "folder"
+        )
 
 
 def _commit_once(
@@ -74,11 +128,11 @@ def _commit_once(
 class DeltaCommitter:
     """Registers the files with deltalake; the batch is an application transaction."""
 
-    def __init__(self, folder: Folder, broker_name: str, schema: pa.Schema) -> None:
-        self._url = folder.url
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._loaded: Any = None
-        self._app = f"rmq-follow:{broker_name}"
-        fields = [field for field in schema if field.name != "topic"]
+        self._app = f"rmq-follow:{target.job.settings.broker_name}"
+        fields = [field for field in target.schema if field.name != "topic"]
         self._schema = pa.schema(
             [*fields, pa.field("topic", pa.string()), pa.field("dt", pa.string())]
         )
@@ -89,15 +143,38 @@ class DeltaCommitter:
 
         _commit_once(partial(self._attempt, manifest), (CommitFailedError,))
 
+    def compact(self, today: str) -> int:
+        """Merge small files of a partition; how many there were.
+
+        A commit that changes no rows: one that another writer's excludes is left.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        table, merged = self._table(), 0
+        for topic, day in _small_partitions(table, today)[:MAX_PARTITIONS]:
+            try:
+                done = table.optimize.compact(
+                    partition_filters=[("topic", "=", topic), ("dt", "=", day)],
+                    target_size=MERGED_BYTES,
+                )
+            except CommitFailedError:
+                break
+            merged += int(done["numFilesRemoved"])
+        return merged
+
     def _attempt(self, manifest: Manifest) -> None:
         from deltalake import CommitProperties, Transaction
 
+        files = self._target.files(manifest)
+        if not files:
+            return
         table = self._table()
         done = table.transaction_version(self._app)
-        if not manifest.added or (done is not None and done >= manifest.seq):
+        if done is not None and done >= manifest.seq:
             return
+        self._evolve(table)
         table.create_write_transaction(
-            [_add_action(file) for file in manifest.added],
+            [_add_action(self._target.prefix, file) for file in files],
             mode="append",
             schema=table.schema(),
             partition_by=["topic", "dt"],
@@ -113,14 +190,56 @@ class DeltaCommitter:
 
         if self._loaded is None:
             self._loaded = DeltaTable.create(
-                self._url, self._schema, partition_by=["topic", "dt"], mode="ignore"
+                self._target.url,
+                self._schema,
+                partition_by=["topic", "dt"],
+                mode="ignore",
             )
         else:
             self._loaded.update_incremental()
         return self._loaded
 
+    def _evolve(self, table: Any) -> None:  # noqa: ANN401 - of an extra
+        """Add the columns that are missing, as a commit before the batch."""
+        from deltalake import Schema
 
-def _add_action(file: DataFile) -> Any:  # noqa: ANN401 - of an extra
+        there = {field.name: field.type for field in table.schema().fields}
+        missing = []
+        for field in Schema.from_arrow(self._schema).fields:
+            kind = there.get(field.name)
+            if kind is None:
+                missing.append(field)
+            elif kind != field.type:
+                raise self._target.changed(
+                    f"column {field.name} is {kind}, not {field.type}"
+                )
+        partitions = table.metadata().partition_columns
+        if partitions != ["topic", "dt"]:
+            raise self._target.changed(f"its partitions are {', '.join(partitions)}")
+        if missing:
+            table.alter.add_columns(missing)
+
+
+def _small_partitions(table: Any, today: str) -> list[tuple[str, str]]:  # noqa: ANN401
+    """Topics and days with many small files, or with several when the day is over."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    sizes = actions["size_bytes"].to_pylist()
+    places = zip(
+        actions["partition.topic"].to_pylist(),
+        actions["partition.dt"].to_pylist(),
+        strict=True,
+    )
+    small = Counter(
+        place for place, size in zip(places, sizes, strict=True) if size < SMALL_BYTES
+    )
+    return [
+        (topic, day)
+        for (topic, day), count in small.items()
+        if count >= (2 if day < today else MERGE_FILES)
+    ]
+
+
+def _add_action(prefix: str, file: DataFile) -> Any:  # noqa: ANN401 - of an extra
     from deltalake.transaction import AddAction
 
     stats = {
@@ -130,7 +249,7 @@ def _add_action(file: DataFile) -> Any:  # noqa: ANN401 - of an extra
         "nullCount": {"physicalOffset": 0},
     }
     return AddAction(
-        file.path,
+        file.path.removeprefix(prefix),
         file.bytes,
         {"topic": file.topic, "dt": file.dt},
         int(time.time() * 1000),
@@ -146,12 +265,17 @@ class IcebergCommitter:
     possible: there pyiceberg's own configuration says where the catalog `rmq` is.
     """
 
-    def __init__(self, folder: Folder, broker_name: str, schema: pa.Schema) -> None:
-        is_url = folder.url.startswith(_S3)
-        self._location = folder.url if is_url else f"file://{folder.url}"
-        self._database = None if is_url else f"{folder.url}/{MANIFESTS}/iceberg.db"
-        self._seq = f"rmq.{broker_name}.seq"
-        self._schema = schema
+    def __init__(self, target: Target) -> None:
+        root = target.job.folder.url
+        is_url = root.startswith(_S3)
+        self._target = target
+        self._root = root if is_url else f"file://{root}"
+        self._location = target.url if is_url else f"file://{target.url}"
+        self._database = None if is_url else f"{root}/{MANIFESTS}/iceberg.db"
+        settings = target.job.settings
+        self._seq = f"rmq.{settings.broker_name}.seq"
+        suffix = "_quarantine" if target.prefix else ""
+        self._name = f"rmq.{settings.table}{suffix}"
 
     def commit(self, manifest: Manifest) -> None:
         """Add the files in one snapshot, unless the table has them already."""
@@ -163,36 +287,89 @@ class IcebergCommitter:
         _commit_once(partial(self._attempt, manifest), lost)
 
     def _attempt(self, manifest: Manifest) -> None:
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
+        files = self._target.files(manifest)
+        if not files:
+            return
         table = self._table()
         done = int(table.properties.get(self._seq, -1))
-        if not manifest.added or done >= manifest.seq:
+        if done >= manifest.seq:
             return
-        # an older snapshot may be expired by others, a property is not
-        with table.transaction() as transaction:
-            transaction.add_files(
-                [f"{self._location}/{file.path}" for file in manifest.added],
-                snapshot_properties={
-                    self._seq: str(manifest.seq),
-                    _END: str(manifest.end),
-                },
-                check_duplicate_files=False,
-            )
-            transaction.set_properties({self._seq: str(manifest.seq)})
+        self._evolve(table)
+        replaced = self._replaced(table, manifest)
+        if replaced is None:
+            return
+        names = [f"{self._root}/{file.path}" for file in files]
+        marks = {self._seq: str(manifest.seq), _END: str(manifest.end)}
+        try:
+            with table.transaction() as transaction:
+                if replaced:
+                    with transaction.update_snapshot(marks).overwrite() as snapshot:
+                        for old in replaced:
+                            snapshot.delete_data_file(old)
+                        for new in parquet_files_to_data_files(
+                            table.io, transaction.table_metadata, iter(names)
+                        ):
+                            snapshot.append_data_file(new)
+                else:
+                    transaction.add_files(
+                        names, snapshot_properties=marks, check_duplicate_files=False
+                    )
+                # an older snapshot may be expired by others, a property is not
+                transaction.set_properties({self._seq: str(manifest.seq)})
+        except ValueError as error:
+            raise self._target.changed(str(error)) from error
+
+    def _replaced(self, table: Any, manifest: Manifest) -> list[Any] | None:  # noqa: ANN401
+        """The files that were merged; None: somebody else has changed their rows.
+
+        Then the table stays as it is: a merged file would bring removed rows back.
+        """
+        if not manifest.removed:
+            return []
+        wanted = {f"{self._root}/{path}" for path in manifest.removed}
+        tasks = [
+            task for task in table.scan().plan_files() if task.file.file_path in wanted
+        ]
+        if len(tasks) < len(wanted) or any(task.delete_files for task in tasks):
+            return None
+        return [task.file for task in tasks]
+
+    def named_files(self) -> set[str]:
+        """The files that any snapshot of the table has."""
+        paths = self._table().inspect.all_files()["file_path"].to_pylist()
+        return {path.removeprefix(f"{self._root}/") for path in paths}
 
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists("rmq")
         table = catalog.create_table_if_not_exists(
-            "rmq.messages",
-            self._schema,
+            self._name,
+            self._target.schema,
             location=self._location,
             properties={_RETRIES: "0"},
         )
+        if table.location() != self._location:
+            raise ConfigError(
+                f"the catalog has a table {self._name} already, in {table.location()}: "
+                "give this one another name, --table"
+            )
         if table.properties.get(_RETRIES) != "0":
             # pyiceberg repeats a lost commit without a look at what the table has now
             with table.transaction() as transaction:
                 transaction.set_properties({_RETRIES: "0"})
         return table
+
+    def _evolve(self, table: Any) -> None:  # noqa: ANN401 - of an extra
+        """Add columns and widen them, as a commit before the batch."""
+        from pyiceberg.exceptions import ValidationError
+
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(self._target.schema)
+        except ValidationError as error:
+            raise self._target.changed(str(error).partition("\n")[0]) from error
 
     def _catalog(self) -> Any:  # noqa: ANN401 - of an extra
         from pyiceberg.catalog import load_catalog
@@ -202,7 +379,7 @@ class IcebergCommitter:
             return SqlCatalog(
                 _CATALOG,
                 uri=f"sqlite:///{self._database}",
-                warehouse=self._location,
+                warehouse=self._root,
             )
         given = {
             name: os.environ[variable]
@@ -210,18 +387,18 @@ class IcebergCommitter:
             if variable in os.environ
         }
         try:
-            return load_catalog(_CATALOG, warehouse=self._location, **given)
+            return load_catalog(_CATALOG, warehouse=self._root, **given)
         except ValueError as error:
             raise ConfigError(
-                f"an Iceberg table in {self._location} needs a catalog: tell pyiceberg "
+                f"an Iceberg table in {self._root} needs a catalog: tell pyiceberg "
                 f"where the one called {_CATALOG} is, for example by "
                 "PYICEBERG_CATALOG__RMQ__URI=sqlite:////var/lib/rmq/iceberg.db"
             ) from error
 
 
-def committer_of(settings: Settings, folder: Folder, schema: pa.Schema) -> Committer:
+def committer_of(job: ExportJob) -> Committer:
     """The committer of a format; a sentence says which extra is missing."""
-    table_format = settings.table_format
+    table_format, schema = job.settings.table_format, job.schema
     if table_format == "parquet":
         return ParquetCommitter()
     package = {"delta": "deltalake", "iceberg": "pyiceberg"}.get(table_format)
@@ -234,12 +411,21 @@ def committer_of(settings: Settings, folder: Folder, schema: pa.Schema) -> Commi
             f"format {table_format} needs {package}: pip install 'rmq[{table_format}]'"
         ) from error
     kind = DeltaCommitter if table_format == "delta" else IcebergCommitter
-    return kind(folder, settings.broker_name, schema)
+    table = kind(Target(job, "", schema))
+    if job.settings.bodies is None:
+        return table
+    quarantine = kind(Target(job, QUARANTINE, job.quarantine_schema))
+    return BothCommitter(quarantine, table)
 
 
-def check_mergeable(table_format: str, files: Sequence[DataFile]) -> None:
-    """Refuse to merge files of a table that another library maintains."""
-    if table_format != "parquet" and files:
-        raise StoreError(
-            f"a {table_format} table is optimized by its own library, not by rmq-spark"
-        )
+def delta_tables(committer: Committer) -> list[DeltaCommitter]:
+    """The tables that deltalake compacts."""
+    both = committer.committers if isinstance(committer, BothCommitter) else [committer]
+    return [table for table in both if isinstance(table, DeltaCommitter)]
+
+
+def named_by_snapshots(job: ExportJob) -> set[str]:
+    """The files that a table may still show to readers of the past."""
+    if job.settings.table_format != "iceberg":
+        return set()
+    return IcebergCommitter(Target(job, "", job.schema)).named_files()

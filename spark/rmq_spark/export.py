@@ -4,12 +4,15 @@ A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`, named aft
 range of a log that never changes: a second writer writes the same rows.  Nothing
 replaces a file: tables know its size.  The writer that comes second takes the file that
 is there if it has the same rows, and refuses another one.
+
+If bodies become columns, the name begins with `<broker>.<digest of their declaration>`,
+and rows whose bodies do not fit are in files of the same names in `_quarantine/`.
 """
 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
@@ -19,13 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rmq.errors import StoreError
+from rmq.errors import ConfigError, StoreError
+from rmq_spark.body_schema import ERROR
 from rmq_spark.commit_log import LostData
 from rmq_spark.folder import Draft, Folder, folder_of
 from rmq_spark.manifest import DataFile, Settings, escaped
 from rmq_spark.options import Options
 from rmq_spark.plan import SegmentRange
-from rmq_spark.schema import columns_of
+from rmq_spark.schema import Column, arrow_schema, columns_of
 from rmq_spark.segments import Reading, read_range, reading_of
 from rmq_spark.select import Topics
 
@@ -33,6 +37,8 @@ BATCH_ROWS: Final = 65_536
 MAX_OPEN_FILES: Final = 512
 """Topics and days that one range may have; more need more descriptors."""
 _MAX_NAME: Final = 255
+QUARANTINE: Final = "_quarantine/"
+"""Before the paths of rows whose bodies do not fit."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _NEEDED: Final = ("topic", "storeTimestamp", "physicalOffset", "queueId", "queueOffset")
 _PLAIN: Final = frozenset({"body", "keys", "msgId", "offsetMsgId", "properties"})
@@ -55,23 +61,60 @@ class ExportJob:
         return folder_of(self.out, single_writer=self.single_writer)
 
     @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the table that are not made of bodies."""
+        options = self._options(self.settings.columns)
+        missing = [n for n in _NEEDED if n not in {c.name for c in columns_of(options)}]
+        if missing:
+            raise StoreError(f"an export needs the columns {', '.join(missing)}")
+        return columns_of(options)
+
+    @property
     def reading(self) -> Reading:
         """How the log is read for this table."""
+        names = [column.name for column in self.columns]
+        if self.settings.bodies is not None and "body" not in names:
+            names.append("body")
+        options = self._options(names)
+        return reading_of(options, columns_of(options))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        schema = arrow_schema(self.columns)
+        bodies = self.settings.bodies
+        if bodies is None:
+            return schema
+        names = {name.lower() for name in (*schema.names, "dt", "body", ERROR)}
+        for column in bodies.schema:
+            if column.name.lower() in names:
+                raise ConfigError(
+                    f"column {column.name} of the bodies has the name of a column of "
+                    "messages: leave that out by --columns, or this one"
+                )
+            schema = schema.append(column)
+        return schema
+
+    @property
+    def quarantine_schema(self) -> pa.Schema:
+        """The columns of the rows whose bodies do not fit."""
+        read = arrow_schema(self.reading.columns)
+        return read.append(pa.field(ERROR, pa.string()))
+
+    def _options(self, columns: Iterable[str]) -> Options:
         settings = self.settings
-        options = Options(
+        chosen = {"subscribe": ",".join(settings.topics)} if settings.topics else {}
+        return Options(
             {
                 "store": "-",
-                "columns": ",".join(settings.columns),
+                "columns": ",".join(columns),
+                **chosen,
                 "propertiesFormat": settings.properties_format,
                 "includeSystemTopics": str(settings.with_system_topics).lower(),
                 "corruptRecords": "skip" if self.skip_corrupt else "fail",
                 "brokerName": settings.broker_name,
             }
         )
-        missing = [n for n in _NEEDED if n not in {c.name for c in columns_of(options)}]
-        if missing:
-            raise StoreError(f"an export needs the columns {', '.join(missing)}")
-        return reading_of(options, columns_of(options))
 
     @property
     def keeps_topic(self) -> bool:
@@ -87,25 +130,34 @@ class Exported:
     lost: tuple[int, int] | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     """Messages of each topic of the system that the table does not have."""
+    misfits: int = 0
+    """Bodies that do not fit their columns."""
+    example: str = ""
+    """Why one of them does not."""
 
 
 def export_range(job: ExportJob, part: SegmentRange) -> Exported:
     """Write the files of one range."""
-    name = range_name(job.settings.broker_name, part.start, part.end)
-    writers: dict[tuple[str, str], _FileWriter] = {}
+    name = range_name(job.settings, part.start, part.end)
+    writers: dict[tuple[str, str, str], _FileWriter] = {}
     reading = job.reading
+    rows_of = _Rows(job)
     try:
         for batch in read_range(reading, part, batch_rows=BATCH_ROWS):
-            for topic, day, rows in split_batch(batch):
-                writer = writers.get((topic, day))
-                if writer is None:
-                    _check_count(len(writers), part)
-                    writer = _FileWriter(job, topic, day, name)
-                    writers[topic, day] = writer
-                writer.add(rows)
+            for prefix, chosen in rows_of.parts(batch):
+                for topic, day, rows in split_batch(chosen):
+                    writer = writers.get((prefix, topic, day))
+                    if writer is None:
+                        _check_count(len(writers), part)
+                        writer = _FileWriter(job, prefix, topic, day, name)
+                        writers[prefix, topic, day] = writer
+                    writer.add(rows)
         left_out = _count(reading, part, frozenset(reading.topics.left_out))
         return Exported(
-            [writer.finish() for writer in writers.values()], left_out=left_out
+            [writer.finish() for writer in writers.values()],
+            left_out=left_out,
+            misfits=rows_of.misfits,
+            example=rows_of.example,
         )
     except LostData:
         if not job.allow_loss:
@@ -117,8 +169,40 @@ def export_range(job: ExportJob, part: SegmentRange) -> Exported:
             "nothing of this batch is part of the table, run the export again"
         ) from error
     finally:
+        rows_of.close()
         for writer in writers.values():
             writer.abandon()
+
+
+class _Rows:
+    """Where the rows of a batch go: to the table, or to the quarantine."""
+
+    def __init__(self, job: ExportJob) -> None:
+        self.misfits = 0
+        self.example = ""
+        self._bodies = None
+        if job.settings.bodies is not None:
+            # imported on use: duckdb is an extra
+            from rmq_spark.body_columns import BodyReader
+
+            keeps_body = "body" in job.schema.names
+            self._bodies = BodyReader(job.settings.bodies, keeps_body=keeps_body)
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Prefixes of paths, and the rows of each."""
+        if self._bodies is None:
+            yield "", batch
+            return
+        fitted = self._bodies.fit(batch)
+        self.misfits += fitted.misfits
+        self.example = self.example or fitted.example
+        for prefix, rows in (("", fitted.rows), (QUARANTINE, fitted.quarantined)):
+            if rows.num_rows:
+                yield prefix, rows
+
+    def close(self) -> None:
+        if self._bodies is not None:
+            self._bodies.close()
 
 
 def _count(
@@ -136,9 +220,12 @@ def _count(
     return dict(found)
 
 
-def range_name(broker_name: str, start: int, end: int) -> str:
+def range_name(settings: Settings, start: int, end: int) -> str:
     """The name of the files of a range."""
-    return f"{escaped(broker_name)}-{start:020d}-{end:020d}.parquet"
+    writer = escaped(settings.broker_name)
+    if settings.bodies is not None:
+        writer += f".{settings.bodies.digest}"
+    return f"{writer}-{start:020d}-{end:020d}.parquet"
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
@@ -174,8 +261,10 @@ def _day(number: int) -> str:
 class _FileWriter:
     """One file, a draft until it is finished."""
 
-    def __init__(self, job: ExportJob, topic: str, day: str, name: str) -> None:
-        path = f"topic={escaped(topic)}/dt={day}/{name}"
+    def __init__(
+        self, job: ExportJob, prefix: str, topic: str, day: str, name: str
+    ) -> None:
+        path = f"{prefix}topic={escaped(topic)}/dt={day}/{name}"
         self._file = DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {})
         self._folder = job.folder
         self._draft: Draft | None = None
@@ -254,7 +343,7 @@ class _Summary:
 
 def describe(folder: Folder, path: str) -> DataFile:
     """The entry of an existing file, from its rows."""
-    topic, day = (unquote(part.partition("=")[2]) for part in path.split("/")[:2])
+    topic, day = (unquote(part.partition("=")[2]) for part in path.split("/")[-3:-1])
     summary = _Summary()
     columns = ["storeTimestamp", "physicalOffset", "queueId", "queueOffset"]
     with pq.ParquetFile(folder.open(path)) as file:
@@ -283,17 +372,37 @@ def merge_files(folder: Folder, target: str, sources: list[str]) -> DataFile:
     """Write the rows of files of one topic and day to one file."""
     draft = folder.draft(target)
     try:
-        with pq.ParquetFile(folder.open(sources[0])) as first:
-            schema = first.schema_arrow
+        schema = _merged_schema(folder, sources)
         with _parquet_writer(draft.target, schema) as writer:
             for source in sources:
                 with pq.ParquetFile(folder.open(source)) as file:
                     for batch in file.iter_batches(BATCH_ROWS):
-                        writer.write_batch(batch)
+                        writer.write_batch(_as(schema, batch))
         _create(folder, draft, target)
     finally:
         draft.discard()
     return describe(folder, target)
+
+
+def _merged_schema(folder: Folder, sources: list[str]) -> pa.Schema:
+    """The columns of all files: later ones may have more of bodies, or wider ones."""
+    schemas = []
+    for source in sources:
+        with pq.ParquetFile(folder.open(source)) as file:
+            schemas.append(file.schema_arrow.remove_metadata())
+    return pa.unify_schemas(schemas, promote_options="permissive")
+
+
+def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _create(folder: Folder, draft: Draft, path: str) -> None:

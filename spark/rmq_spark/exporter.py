@@ -22,10 +22,19 @@ from rmq.errors import StoreError
 from rmq.segments import Segment
 from rmq_spark import commit_log
 from rmq_spark import plan as planning
+from rmq_spark.body_schema import conflict, why_not_continued
 from rmq_spark.broker import ask_end
-from rmq_spark.commit import Committer, check_mergeable, committer_of
+from rmq_spark.commit import (
+    MERGE_FILES,
+    MERGED_BYTES,
+    SMALL_BYTES,
+    Committer,
+    committer_of,
+    delta_tables,
+)
 from rmq_spark.commit_log import LostData
 from rmq_spark.export import (
+    QUARANTINE,
     Exported,
     ExportJob,
     adopted,
@@ -49,18 +58,17 @@ from rmq_spark.manifest import (
     differences,
 )
 from rmq_spark.plan import SegmentRange
-from rmq_spark.schema import arrow_schema
 
 BATCH_BYTES: Final = 1 << 30
 SPLIT_BYTES: Final = 128 << 20
-SMALL_BYTES: Final = 32 << 20
-"""Files that are merged while the service runs; larger ones suit readers."""
-MERGED_BYTES: Final = 128 << 20
-"""A merge takes no more files when it has so much."""
-MERGE_FILES: Final = 16
-"""Small files of a topic and day that are merged before the day is over."""
+FEW_BODIES: Final = 100
+"""So many that do not fit stop no export, unless none is allowed: batches are small."""
 MAX_MERGES: Final = 64
 """Merges of one batch: it must not keep new messages waiting for long."""
+
+
+class BodiesDoNotFit(StoreError):
+    """More of a batch than `max_bad` allows; nothing of it is part of the table."""
 
 
 class Runner(Protocol):
@@ -149,7 +157,14 @@ class Exporter:
             if not self.log.write_plan(plan):
                 return self.run_batch()
         self._check_continues(plan, plan.last)
-        return self._run(plan)
+        try:
+            return self._run(plan)
+        except BodiesDoNotFit:
+            # no exporter can commit this plan, so an empty batch may take its place
+            if plan.settings.bodies == self._settings.bodies:
+                raise
+            self.log.write_manifest(self._abandoned(plan))
+            return self.run_batch()
 
     def end(self) -> int:
         """Where the readable log ends."""
@@ -170,14 +185,18 @@ class Exporter:
             )
         return self._merge(partial(_merges, today=_today(now)))
 
-    def compact(self, *, now: datetime | None = None) -> Manifest | None:
+    def compact(self, *, now: datetime | None = None) -> int:
         """Merge small files: many of a topic and day, or any of a day that is over.
 
-        None: there is nothing to do, or somebody else is at work.
+        Returns how many; 0: there is nothing to do, or somebody else is at work.
         """
         if self.log.pending() is not None:
-            return None
-        return self._merge(partial(_compactions, today=_today(now)))
+            return 0
+        if self._settings.table_format == "delta":
+            committer = self._committer_of(self._settings)
+            return sum(table.compact(_today(now)) for table in delta_tables(committer))
+        manifest = self._merge(partial(_compactions, today=_today(now)))
+        return 0 if manifest is None else len(manifest.removed)
 
     def _merge(
         self, choose: Callable[[Iterable[DataFile]], Iterator[list[str]]]
@@ -186,8 +205,12 @@ class Exporter:
         last = self.log.last()
         if last is None:
             return None
+        if last.settings.table_format == "delta":
+            raise StoreError(
+                "a Delta table is merged by deltalake: use rmq-spark follow --compact, "
+                "or DeltaTable.optimize.compact()"
+            )
         files = self.log.files()
-        check_mergeable(last.settings.table_format, list(files.values()))
         merges = list(choose(files.values()))
         if not merges:
             return None
@@ -223,9 +246,7 @@ class Exporter:
     def _committer_of(self, settings: Settings) -> Committer:
         """The committer, which keeps what it knows of its table."""
         if self._committer is None or self._committer[0] != settings:
-            schema = arrow_schema(self._job(settings).reading.columns)
-            committer = committer_of(settings, self._folder, schema)
-            self._committer = settings, committer
+            self._committer = settings, committer_of(self._job(settings))
         return self._committer[1]
 
     def _run_export(self, plan: ExportPlan) -> Manifest:
@@ -239,19 +260,53 @@ class Exporter:
         task = partial(export_range, self._job(plan.settings))
         done = list(self._runner.map(task, parts))
         lost += [one.lost for one in done if one.lost is not None]
-        added = list(chain.from_iterable(one.files for one in done))
-        added += self._adopted(plan, parts)
+        files = list(chain.from_iterable(one.files for one in done))
+        files += self._adopted(plan, parts)
+        self._check_misfits(plan, files, done)
         left_out: Counter[str] = Counter()
         for one in done:
             left_out.update(one.left_out)
-        made = self._manifest(plan, added, [], sorted(lost))
-        return msgspec.structs.replace(made, left_out=dict(left_out))
+        quarantined = [file for file in files if file.path.startswith(QUARANTINE)]
+        added = [file for file in files if not file.path.startswith(QUARANTINE)]
+        return msgspec.structs.replace(
+            self._manifest(plan, added, [], sorted(lost)),
+            left_out=dict(left_out),
+            quarantined=quarantined,
+            misfits=sum(one.misfits for one in done),
+        )
+
+    def _check_misfits(
+        self, plan: ExportPlan, files: list[DataFile], done: list[Exported]
+    ) -> None:
+        """Refuse a batch with too many bodies that do not fit."""
+        bodies = plan.settings.bodies
+        misfits = sum(one.misfits for one in done)
+        if bodies is None or not misfits:
+            return
+        rows = sum(file.rows for file in files)
+        if misfits > bodies.max_bad * rows and (
+            misfits > FEW_BODIES or bodies.max_bad == 0
+        ):
+            example = next(one.example for one in done if one.example)
+            raise BodiesDoNotFit(
+                f"{misfits} of {rows} bodies do not fit the schema of "
+                f"{self._folder.name} ({example}), more than --max-bad "
+                f"{bodies.max_bad:g} allows: nothing of this batch is part of the "
+                "table; mend the schema, or allow more"
+            )
+
+    def _abandoned(self, plan: Plan) -> Manifest:
+        """A batch that did nothing, so that the next one has a plan of its own."""
+        made = self._manifest(plan, [], [], [])
+        before = self.log.last()
+        last = None if before is None else before.last
+        return msgspec.structs.replace(made, end=plan.start, last=last)
 
     def _adopted(self, plan: ExportPlan, parts: list[SegmentRange]) -> list[DataFile]:
         """Files of removed ranges, written by a run that was killed."""
         there = {(part.start, part.end) for part in parts}
         names = {
-            range_name(plan.settings.broker_name, part.start, part.end)
+            range_name(plan.settings, part.start, part.end)
             for part in plan.ranges
             if (part.start, part.end) not in there
         }
@@ -297,6 +352,8 @@ class Exporter:
             self._check_end(start, end, last.store)
         if start >= end:
             return None
+        # a plan with columns that cannot be, or without a library, would stay
+        self._committer_of(self._settings)
         first = max(start, earliest)
         if first > start and not self._limits.allow_loss:
             raise LostData(
@@ -351,22 +408,42 @@ class Exporter:
                 )
 
     def _check_settings(self, last: Manifest | None) -> None:
-        begun = last.settings if last is not None else self._settings_of_others()
-        if begun is not None and begun != self._settings:
-            changed = differences(begun, self._settings)
+        if last is not None and last.settings == self._settings:
+            return
+        others = list(self._settings_of_others())
+        begun = last.settings if last is not None else next(iter(others), None)
+        if begun is None or begun == self._settings:
+            return
+        problem = self._why_not_continued(begun)
+        for other in others:
+            if self._settings.bodies is not None and other.bodies is not None:
+                problem = problem or conflict(self._settings.bodies, other.bodies)
+        if problem is not None:
             raise StoreError(
-                f"{self._folder.name} was begun with {changed}: use the same options, "
+                f"{self._folder.name} was begun with {problem}: use the same options, "
                 "or another folder"
             )
 
-    def _settings_of_others(self) -> Settings | None:
-        """What other brokers have filled the table with, as if it was this one."""
+    def _why_not_continued(self, begun: Settings) -> str | None:
+        """What keeps the table from other settings; the schema of bodies may grow."""
+        was, now = begun.bodies, self._settings.bodies
+        if was is None or now is None:
+            return differences(begun, self._settings)
+        grown = msgspec.structs.replace(begun, bodies=now)
+        if grown != self._settings:
+            return differences(grown, self._settings)
+        reason = why_not_continued(was, now, begun.table_format)
+        return reason and f"another schema, and {reason}"
+
+    def _settings_of_others(self) -> Iterator[Settings]:
+        """What other brokers fill the table with now, as if it was this one."""
         ours = self._settings.broker_name
         for broker in brokers_of(self._folder):
+            if broker == ours:
+                continue
             other = ExportLog(self._folder, broker).last()
             if other is not None:
-                return msgspec.structs.replace(other.settings, broker_name=ours)
-        return None
+                yield msgspec.structs.replace(other.settings, broker_name=ours)
 
     def _check_end(self, start: int, end: int, exported: str) -> None:
         if end < start:
@@ -390,9 +467,14 @@ class Exporter:
             )
 
     def _job(self, settings: Settings) -> ExportJob:
+        bodies = settings.bodies
+        if bodies is not None and self._settings.bodies is not None:
+            # a plan fixes the rows, and not where schemas are found
+            schemas = self._settings.bodies.schemas
+            bodies = msgspec.structs.replace(bodies, schemas=schemas)
         return ExportJob(
             self._folder.url,
-            settings,
+            msgspec.structs.replace(settings, bodies=bodies),
             self._limits.skip_corrupt,
             self._limits.allow_loss,
             self._limits.single_writer,

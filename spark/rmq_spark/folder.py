@@ -16,6 +16,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -25,6 +26,7 @@ from rmq.files import sync_directory
 MANIFESTS: Final = "_rmq_manifest"
 """The folder of plans and manifests: what has it is an export."""
 _LOCK: Final = f"{MANIFESTS}/lock"
+_DATA: Final = ("topic=*/dt=*/*", "_*/topic=*/dt=*/*")
 _MAX_NAME: Final = 100
 """Characters of the number of a process in a file."""
 
@@ -75,7 +77,7 @@ class Folder(Protocol):
         """Names of folders in a folder."""
 
     def data_files(self) -> Iterator[Found]:
-        """Files of `topic=*/dt=*/`, in the order of their paths."""
+        """Files of `topic=*/dt=*/` and `_*/topic=*/dt=*/`, ordered by path."""
 
     def read(self, path: str) -> bytes:
         """The contents of a small file; FileNotFoundError if there is none."""
@@ -158,7 +160,8 @@ class DiskFolder:
 
     def data_files(self) -> Iterator[Found]:
         """Files of `topic=*/dt=*/`, in the order of their paths."""
-        for path in sorted(self._root.glob("topic=*/dt=*/*")):
+        found = chain.from_iterable(map(self._root.glob, _DATA))
+        for path in sorted(found):
             with contextlib.suppress(FileNotFoundError):
                 relative = path.relative_to(self._root).as_posix()
                 yield Found(relative, path.stat().st_mtime)

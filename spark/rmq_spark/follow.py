@@ -18,7 +18,7 @@ import trio
 
 from rmq.cli.service_manager import notify
 from rmq.clock import Clock
-from rmq.errors import ConnectFailed, RmqError
+from rmq.errors import ConnectFailed
 from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq.http.server import HttpServer, Page, Pages
 from rmq_spark.exporter import Exporter
@@ -40,6 +40,8 @@ class Progress(msgspec.Struct):
     batches: int = 0
     files: int = 0
     rows: int = 0
+    quarantined: int = 0
+    """Messages whose bodies do not fit."""
     merged: int = 0
     """Small files that were merged into others."""
     batch_ms: int = 0
@@ -106,10 +108,11 @@ class Follower:
         try:
             self._export()
             self.problem = None
-        except (RmqError, OSError) as error:
+        except Exception as error:
+            # libraries of tables have errors of any kind
             if not self.progress.rounds and not isinstance(error, ConnectFailed):
                 raise
-            self.problem = str(error)
+            self.problem = str(error) or type(error).__name__
             self.progress.problems += 1
         self.progress.rounds += 1
 
@@ -146,6 +149,7 @@ class Follower:
         self.progress.batches += 1
         self.progress.files += len(manifest.added)
         self.progress.rows += sum(file.rows for file in manifest.added)
+        self.progress.quarantined += sum(file.rows for file in manifest.quarantined)
         self.progress.position = manifest.end
 
     def _line(self, before: Progress) -> dict[str, Any]:
@@ -155,6 +159,7 @@ class Follower:
             "batches": now.batches - before.batches,
             "files": now.files - before.files,
             "rows": now.rows - before.rows,
+            "quarantined": now.quarantined - before.quarantined,
             "merged": now.merged - before.merged,
             "position": now.position,
             "lag_bytes": now.lag_bytes,
@@ -234,6 +239,8 @@ def _families(progress: Progress) -> Iterator[Family]:
         ("batch_seconds_total", "Time for them.", progress.batch_ms / 1000),
         ("files_total", "Files added to the table.", progress.files),
         ("rows_total", "Rows added to the table.", progress.rows),
+        ("quarantined_total", "Messages whose bodies do not fit.",
+         progress.quarantined),
         ("merged_total", "Files merged into others.", progress.merged),
         ("problems_total", "Rounds that failed.", progress.problems),
     ):  # fmt: skip

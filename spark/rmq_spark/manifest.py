@@ -22,6 +22,7 @@ from urllib.parse import unquote
 import msgspec
 
 from rmq.errors import StoreError
+from rmq_spark.body_schema import Bodies
 from rmq_spark.folder import MANIFESTS, Folder
 
 FORMAT: Final = 1
@@ -68,6 +69,12 @@ class Settings(msgspec.Struct, frozen=True):
     columns: list[str]
     properties_format: str
     with_system_topics: bool
+    topics: list[str] = []
+    """Only these; all if there are none."""
+    bodies: Bodies | None = None
+    """How bodies become columns."""
+    table: str = "messages"
+    """Its name in a catalog."""
 
 
 def differences(begun: Settings, now: Settings) -> str:
@@ -82,6 +89,9 @@ def differences(begun: Settings, now: Settings) -> str:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, Bodies):
+        fields = ", ".join(f"{name} {kind}" for name, kind in value.fields)
+        return f"{value.form} with {fields}"
     return ",".join(value) if isinstance(value, list) else str(value).lower()
 
 
@@ -130,6 +140,10 @@ class Manifest(Batch, frozen=True, kw_only=True):
     removed: list[str]
     lost: list[tuple[int, int]]
     left_out: dict[str, int] = {}
+    quarantined: list[DataFile] = []
+    """Files of messages whose bodies do not fit."""
+    misfits: int = 0
+    """Bodies that do not fit, also those that are in the table."""
 
 
 class ExportLog:

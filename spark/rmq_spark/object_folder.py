@@ -13,6 +13,7 @@ except writes with a condition that were cut; these are repeated here.
 import contextlib
 import io
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ ATTEMPTS: Final = 6
 TIMEOUT_S: Final = 120
 """Time limit of one request: an object may have some 100 MB."""
 _PROBE: Final = f"{MANIFESTS}/probe"
+_DATA: Final = re.compile(r"(_[^/]*/)?topic=[^/]*/dt=[^/]*/[^/]*")
 _MAX_TEXT: Final = 300
 
 T = TypeVar("T")
@@ -106,7 +108,7 @@ class ObjectFolder:
     def data_files(self) -> Iterator[Found]:
         """Objects of `topic=*/dt=*/`, in the order of their paths."""
         for found in self._list(None, None):
-            if found.path.startswith("topic=") and found.path.count("/") == 2:
+            if _DATA.fullmatch(found.path):
                 yield found
 
     def read(self, path: str) -> bytes:

@@ -1,5 +1,6 @@
 """Upkeep of an export: its progress, and its files that belong to no batch."""
 
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -9,7 +10,8 @@ from rmq._fastpath import decode_record
 from rmq.errors import StoreError
 from rmq.segments import Segment
 from rmq_spark import commit_log
-from rmq_spark.export import range_name
+from rmq_spark.commit import named_by_snapshots
+from rmq_spark.export import ExportJob, range_name
 from rmq_spark.exporter import DEFAULT_LIMITS, Exporter, Limits, find_end
 from rmq_spark.folder import Folder, folder_of
 from rmq_spark.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
@@ -17,12 +19,15 @@ from rmq_spark.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
 KEPT_HOURS: Final = 24
 """How long merged files stay: a reader may have begun before the merge."""
 _HOUR_S: Final = 3600
+_OURS: Final = re.compile(r"-\d{20}-\d{20}\.parquet$")
+"""Libraries of tables have names of their own for the files that they write."""
 
 
 def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]:
     """Remove files that no manifest and no plan has; return what was removed.
 
     Files that were merged stay as long after the merge: somebody may be reading them.
+    Those of an Iceberg table stay until its snapshots have expired.
     """
     folder = folder_of(out)
     brokers = brokers_of(folder)
@@ -37,20 +42,24 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
         log = ExportLog(folder, broker)
         # the plan first: its manifest may appear between the two
         plan = log.pending()
+        last = log.last()
+        if last is not None:
+            kept |= named_by_snapshots(ExportJob(folder.url, last.settings))
         kept.update(log.files())
         for manifest in log.manifests():
+            kept.update(file.path for file in manifest.quarantined)
             if any(file.path in young for file in manifest.added):
                 kept.update(manifest.removed)
         if isinstance(plan, MergePlan):
             kept.update(*plan.merges)
         if isinstance(plan, ExportPlan):
             names.update(
-                range_name(broker, part.start, part.end) for part in plan.ranges
+                range_name(plan.settings, part.start, part.end) for part in plan.ranges
             )
     removed = []
     for path, _ in found:
         name = path.rpartition("/")[2]
-        is_ours = name.endswith((".parquet", ".tmp"))
+        is_ours = name.endswith(".tmp") or _OURS.search(name)
         if is_ours and path not in kept | young and name not in names:
             folder.remove(path)
             removed.append(path)
@@ -62,11 +71,10 @@ def compact_files(exporter: Exporter) -> int:
 
     Returns how many were merged.
     """
-    manifest = exporter.compact()
-    if manifest is not None:
-        return len(manifest.removed)
-    vacuum(exporter.log.folder.url, older_than_hours=KEPT_HOURS, now=time.time())
-    return 0
+    merged = exporter.compact()
+    if not merged:
+        vacuum(exporter.log.folder.url, older_than_hours=KEPT_HOURS, now=time.time())
+    return merged
 
 
 def only_broker(folder: Folder, broker_name: str | None) -> str | None:
@@ -115,6 +123,9 @@ def status(
         "files": len(files),
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.bytes for file in files),
+        "quarantined": sum(
+            file.rows for manifest in manifests for file in manifest.quarantined
+        ),
         "lost": [gap for manifest in manifests for gap in manifest.lost],
         "left_out": dict(left_out),
         "pending": log.pending() is not None,

@@ -9,8 +9,10 @@ import pytest
 
 from rmq.errors import StoreError
 from rmq_spark import commit
+from rmq_spark import exporter as exporter_module
 from rmq_spark.folder import MANIFESTS, DiskFolder
 from rmq_spark.manifest import ExportLog
+from rmq_spark.upkeep import vacuum
 from tests.spark.exports import (
     Killed,
     export_all,
@@ -214,7 +216,7 @@ def test_a_delta_table_is_read_by_its_own_library(writer, out, monkeypatch):
     rows = table.to_pyarrow_table()
     assert Counter(rows["keys"].to_pylist()) == expected(901)
     assert "odd%|x" in rows.column("topic").to_pylist()
-    with pytest.raises(StoreError, match="by its own library"):
+    with pytest.raises(StoreError, match="merged by deltalake"):
         exporter(writer, out, settings=settings).optimize()
 
 
@@ -231,3 +233,112 @@ def test_an_iceberg_table_is_read_by_its_own_library(writer, out, monkeypatch):
     rows = iceberg_table(out).scan().to_arrow()
     assert Counter(rows["keys"].to_pylist()) == expected(900)
     assert Counter(rows.column("topic").to_pylist())["orders_01"] == 225
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_a_kill_in_an_export_that_compacts_loses_and_repeats_nothing(
+    writer, out, monkeypatch, table_format, seed
+):
+    chance = random.Random(seed)
+    settings = settings_of(table_format)
+    count = kills = 0
+    for _ in range(4):
+        more = chance.randrange(100, 700)
+        writer.append(orders(more, start=count))
+        count += more
+        with monkeypatch.context() as patch:
+            killing_a_merge(patch, chance, table_format)
+            try:
+                one = exporter(writer, out, settings=settings)
+                export_all(one)
+                one.compact()
+            except Killed:
+                kills += 1
+    one = exporter(writer, out, settings=settings)
+    export_all(one)
+    while one.compact():
+        pass
+    assert kills
+    assert keys_of(table_format, out) == expected(count)
+    # snapshots still name what was merged, and deltalake has names of its own
+    removed = vacuum(out, older_than_hours=0, now=2e12)
+    assert [path for path in removed if not path.endswith(".tmp")] == []
+    assert keys_of(table_format, out) == expected(count)
+    assert len(files_of(table_format, out)) == 4
+
+
+def files_of(table_format, out):
+    if table_format == "delta":
+        return delta_table(out).file_uris()
+    return [task.file.file_path for task in iceberg_table(out).scan().plan_files()]
+
+
+def killing_a_merge(monkeypatch, chance, table_format):
+    """Make a step of a merge, or of the batch before it, the last one."""
+    if chance.random() < 0.3:
+        killing(monkeypatch, chance, table_format)
+        return
+    if table_format == "delta":
+        from deltalake.table import TableOptimizer
+
+        steps = [(TableOptimizer, "compact")]
+    else:
+        steps = [
+            (ExportLog, "write_plan"),
+            (commit.IcebergCommitter, "commit"),
+            (ExportLog, "write_manifest"),
+            (exporter_module, "merge_files"),
+        ]
+    owner, name = chance.choice(steps)
+    real, after = getattr(owner, name), chance.random() < 0.5
+
+    def step(*args, **kwargs):
+        is_merge = name in ("compact", "merge_files") or (
+            getattr(args[1], "merges", None) or getattr(args[1], "removed", None)
+        )
+        if after or not is_merge:
+            done = real(*args, **kwargs)
+        if is_merge:
+            raise Killed(name)
+        return done
+
+    monkeypatch.setattr(owner, name, step)
+
+
+@pytest.mark.slow
+def test_rows_that_somebody_removed_stay_removed_by_a_merge(writer, out):
+    pytest.importorskip("pyiceberg")
+    settings = settings_of("iceberg")
+    for turn in range(2):
+        writer.append(orders(100, start=100 * turn))
+        export_all(exporter(writer, out, settings=settings))
+    iceberg_table(out).delete("keys == 'k7'")
+    one = exporter(writer, out, settings=settings)
+    assert one.compact()
+    assert keys_of("iceberg", out) == expected(200) - Counter(["k7"])
+    writer.append(orders(100, start=200))
+    export_all(one)
+    assert keys_of("iceberg", out) == expected(300) - Counter(["k7"])
+
+
+@pytest.mark.slow
+def test_a_merge_beside_another_writer_merges_once(
+    writer, out, monkeypatch, table_format
+):
+    settings = settings_of(table_format)
+    for turn in range(2):
+        writer.append(orders(100, start=100 * turn))
+        export_all(exporter(writer, out, settings=settings))
+    one = exporter(writer, out, settings=settings)
+    if table_format == "iceberg":
+        before_a_commit(monkeypatch, "iceberg", lambda: append_a_row("iceberg", out))
+        assert one.compact()
+    else:
+        rival = exporter(writer, out, settings=settings)
+        rival.run_batch()
+        assert one.compact()
+        assert rival.compact() == 0
+        append_a_row("delta", out)
+    assert keys_of(table_format, out) - Counter(["other"]) == expected(200)
+    assert export_all(one) == []

@@ -266,11 +266,6 @@ def test_an_address_that_is_taken_is_one_sentence(writer, out):
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_tables_of_other_libraries_are_not_compacted_here(writer, out):
-    words = "--store", str(writer.root), "--out", str(out), "--format", "delta"
-    assert "by their own libraries" in run(*words, "--compact", code=2).stderr
-
-
 @pytest.mark.slow
 def test_a_service_runs_until_sigterm(writer, out, tmp_path):
     writer.append(orders(1_000))

@@ -18,7 +18,7 @@ from rmq.errors import ConfigError
 from rmq_spark.export import ExportJob
 from rmq_spark.folder import Folder, folder_of
 from rmq_spark.manifest import DataFile, ExportLog, Manifest, brokers_of
-from rmq_spark.schema import BROKER_NAME, arrow_schema
+from rmq_spark.schema import BROKER_NAME
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -58,9 +58,12 @@ class Archive:
         return self._frozen
 
     def _read(self, newest: dict[str, Manifest]) -> FrozenArchive:
-        settings = next(iter(newest.values())).settings
-        job = ExportJob(self._folder.url, settings)
-        fields = list(arrow_schema(job.reading.columns))
+        schemas = [
+            ExportJob(self._folder.url, last.settings).schema
+            for last in newest.values()
+        ]
+        # columns of bodies may be new, or wider, with some brokers only
+        fields = list(pa.unify_schemas(schemas, promote_options="permissive"))
         if BROKER_NAME not in {field.name for field in fields}:
             fields.insert(1, pa.field(BROKER_NAME, pa.string()))
         files, root = _file_system(self._folder)

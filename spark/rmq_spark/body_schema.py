@@ -1,0 +1,116 @@
+"""The declared columns of bodies: `order bigint, sku string`.
+
+A declaration may grow while a table is in use: by new columns, and by wider types (int
+to bigint, float to double).  Rows of earlier batches have null in a new column.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from rmq.config import nearest
+from rmq.errors import ConfigError
+
+FORMATS: Final = ("json", "avro")
+ON_ERROR: Final = ("quarantine", "null")
+TYPES: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+"""Spark's names of the types."""
+_WIDER: Final = {"int": "bigint", "float": "double"}
+ERROR: Final = "error"
+"""The column of the quarantine that has the reason."""
+MAX_FIELDS: Final = 1_000
+"""Columns of a declaration: each is a writer with buffers in every open file."""
+_DIGEST: Final = 8
+"""Hexadecimal digits: they only tell apart the declarations of one table."""
+
+
+class Bodies(msgspec.Struct, frozen=True):
+    """How the bodies of a table become columns; pairs of name and type."""
+
+    form: str
+    fields: list[tuple[str, str]]
+    on_error: str = "quarantine"
+    max_bad: float = 0.01
+    """Part of the bodies of a batch that may not fit."""
+    schemas: str = ""
+    """Where the schemas of Avro's writers are: a folder, or the URL of a registry."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the bodies."""
+        return pa.schema([pa.field(name, TYPES[kind]) for name, kind in self.fields])
+
+    @property
+    def digest(self) -> str:
+        """What tells these rows from those by another declaration."""
+        fixed = msgspec.json.encode([self.form, self.fields, self.on_error])
+        return hashlib.sha256(fixed).hexdigest()[:_DIGEST]
+
+
+def parse_fields(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of `name type, name type`; ConfigError for anything else."""
+    fields: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    for part in text.split(","):
+        words = part.split()
+        if len(words) != 2:
+            raise ConfigError(
+                f"{part.strip()!r} is not a name and a type: order bigint"
+            )
+        name, kind = words[0], words[1].lower()
+        if kind not in TYPES:
+            near = nearest(kind, TYPES)
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(TYPES)}"
+            raise ConfigError(f"column {name} has an unknown type {kind}; {hint}")
+        if name.lower() in seen:
+            raise ConfigError(f"column {name} is declared twice")
+        seen.add(name.lower())
+        fields.append((name, kind))
+    if len(fields) > MAX_FIELDS:
+        raise ConfigError(f"more than {MAX_FIELDS} columns of bodies are declared")
+    return fields
+
+
+def why_not_continued(begun: Bodies, now: Bodies, table_format: str) -> str | None:
+    """Why a table that has `begun` cannot go on with `now`; None: it can."""
+    if begun.form != now.form:
+        return f"its bodies are {begun.form}, not {now.form}"
+    declared = dict(now.fields)
+    for name, kind in begun.fields:
+        wanted = declared.get(name)
+        if wanted is None:
+            return (
+                f"column {name} is gone: leave it in the schema, a body without it "
+                "gives null"
+            )
+        if wanted == kind:
+            continue
+        if _WIDER.get(kind) != wanted:
+            return f"column {name} is {kind} and cannot become {wanted}"
+        if table_format == "delta":
+            return (
+                f"column {name} is {kind}, and a Delta table cannot widen it to "
+                f"{wanted}"
+            )
+    return None
+
+
+def conflict(one: Bodies, other: Bodies) -> str | None:
+    """A column for which two brokers of a table have types that do not go together."""
+    types = dict(one.fields)
+    for name, kind in other.fields:
+        ours = types.get(name, kind)
+        if kind not in (ours, _WIDER.get(ours)) and ours != _WIDER.get(kind):
+            return f"column {name} is {ours} here and {kind} there"
+    return None
