@@ -366,10 +366,12 @@ def test_vacuum_removes_what_is_part_of_nothing(writer, out, monkeypatch):
     (folder / name).write_bytes(b"x")
     (folder / f".{name}.h-1-a.tmp").write_bytes(b"x")
     (folder / "notes.txt").write_bytes(b"x")
-    (folder / "part-00001-of-another-library.snappy.parquet").write_bytes(b"x")
+    foreign = folder / "part-00001-of-another-library.snappy.parquet"
+    foreign.write_bytes(b"x")
     now = datetime.now(UTC).timestamp()
     assert vacuum(out, older_than_hours=1, now=now) == []
     assert len(vacuum(out, older_than_hours=1, now=now + 3_700)) == 2
+    foreign.unlink()
     assert set(folder_files(out)) == keep
     assert (folder / "notes.txt").exists()
 
