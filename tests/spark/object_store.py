@@ -15,6 +15,7 @@ from rmq_spark.manifest import table_files
 BUCKET = "lake"
 FAIL = b"<Error><Code>InternalError</Code><Message>please try again</Message></Error>"
 WAIT_S = 60
+SLOW_S = 0.3
 
 
 @contextmanager
@@ -48,7 +49,8 @@ class Proxy(ThreadingHTTPServer):
 
     a number: this status instead of an answer, and nothing is handed on;
     "lost": handed on, and then 500; "cut": nothing is handed on, and no answer;
-    "cut after": handed on, and no answer; "unconditional": without If-None-Match.
+    "cut after": handed on, and no answer; "unconditional": without If-None-Match;
+    "slow": handed on after a while.
     """
 
     daemon_threads = True
@@ -58,6 +60,8 @@ class Proxy(ThreadingHTTPServer):
         self.behind = port
         self.fault = lambda method, path: None
         self.seen = []
+        self.slowness = threading.Event()
+        """Never set: waiting for it takes its time."""
         self._lock = threading.Lock()
 
     def fault_of(self, method, path):
@@ -92,6 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fault, int):
             self._answer(fault, [], FAIL)
             return
+        if fault == "slow":
+            self.server.slowness.wait(SLOW_S)
         skipped = {"connection"}
         if fault == "unconditional":
             skipped.add("if-none-match")
@@ -142,12 +148,12 @@ def check_objects(url, count, table_format="parquet"):
         assert table_keys(table_format, url) == expected
 
 
-def table_keys(table_format, url):
-    """How often each key is in the table, read by its own library."""
+def table_keys(table_format, url, part=""):
+    """How often each key is in the table, or a part of it, read by its own library."""
     if table_format == "delta":
         import deltalake
 
-        rows = deltalake.DeltaTable(url).to_pyarrow_table(columns=["keys"])
+        rows = deltalake.DeltaTable(f"{url}/{part}").to_pyarrow_table(columns=["keys"])
     else:
         from pyiceberg.catalog import load_catalog
 
@@ -159,6 +165,8 @@ def table_keys(table_format, url):
             }
         else:
             given = {"uri": f"sqlite:///{url}/{MANIFESTS}/iceberg.db"}
-        table = load_catalog("rmq", **given).load_table("rmq.messages")
+        table = load_catalog("rmq", **given).load_table(
+            f"rmq.messages{part}".rstrip("/")
+        )
         rows = table.scan(selected_fields=("keys",)).to_arrow()
     return Counter(rows["keys"].to_pylist())

@@ -21,23 +21,20 @@ pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 
 from rmq.errors import ConfigError, StoreError
 from rmq_spark import commit, exporter
-from rmq_spark.body_schema import Bodies, parse_fields
 from rmq_spark.cli import main
 from rmq_spark.export import QUARANTINE
 from rmq_spark.folder import MANIFESTS, folder_of
-from rmq_spark.manifest import ExportLog, Settings, brokers_of
-from rmq_spark.schema import EXPORTED
+from rmq_spark.manifest import ExportLog, brokers_of
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.command import sql
 from rmq_spark.upkeep import compact_files, status, vacuum
+from tests.spark.body_messages import FIELDS, is_bad, sent, settings_of
 from tests.spark.exports import Killed, export_all, killing
 from tests.spark.exports import exporter as exporting
-from tests.spark.stores import START_MS, Sent, StoreWriter
+from tests.spark.stores import Sent, StoreWriter
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
-COLUMNS = [name for name in EXPORTED if name != "body"]
 INTEGERS = ("int", "bigint")
-FIELDS = "number bigint, sku string"
 LIBRARIES = {"parquet": "pyarrow", "delta": "deltalake", "iceberg": "pyiceberg"}
 
 
@@ -50,26 +47,6 @@ def out(tmp_path):
 def table_format(request):
     pytest.importorskip(LIBRARIES[request.param])
     return request.param
-
-
-def settings_of(table_format="parquet", fields=FIELDS, broker="broker-a", **bodies):
-    bodies = Bodies("json", parse_fields(fields), **({"max_bad": 1.0} | bodies))
-    return Settings(
-        broker, table_format, COLUMNS, "map", False, ["orders"], bodies, "messages"
-    )
-
-
-def is_bad(number):
-    return number % 5 == 3
-
-
-def sent(count, start=0):
-    """Every fifth body does not fit; every second message is of another topic."""
-    for i in range(start, start + count):
-        body = b'{"number": "none"}' if is_bad(i) else b'{"number": %d, "sku": "s"}' % i
-        keys = b"KEYS\1k%d\2" % i
-        yield Sent(b"orders", i % 2, body, keys, START_MS + i)
-        yield Sent(b"other", 0, body, keys, START_MS + i)
 
 
 def table(table_format, out, quarantine=False):

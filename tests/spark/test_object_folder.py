@@ -1,10 +1,13 @@
 """Exports to an object store: two writers, faults at each request, kills."""
 
+import contextlib
 import itertools
 import random
 import threading
+from collections import Counter
 from functools import partial
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("obstore", reason="pip install 'rmq[follow]' for these tests")
@@ -15,9 +18,12 @@ from msgspec.structs import replace
 
 from rmq.errors import StoreError
 from rmq_spark.cli import main
+from rmq_spark.export import QUARANTINE
 from rmq_spark.exporter import Limits
 from rmq_spark.folder import MANIFESTS, _object_folder, folder_of
+from rmq_spark.manifest import ExportLog
 from rmq_spark.object_folder import ObjectDraft, ObjectFolder
+from tests.spark import body_messages as bodies
 from tests.spark.exports import (
     Killed,
     export_all,
@@ -25,10 +31,12 @@ from tests.spark.exports import (
     killing,
     settings_of,
 )
-from tests.spark.object_store import BUCKET, Proxy, check_objects, moto
+from tests.spark.object_store import BUCKET, Proxy, check_objects, moto, table_keys
 from tests.spark.stores import StoreWriter, orders
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+ROUNDS = 30
+"""Of a follower; most of them succeed."""
 FAULTS = (500, 503, "lost", "cut", "cut after")
 LIBRARIES = {"parquet": "pyarrow", "delta": "deltalake", "iceberg": "pyiceberg"}
 LIMITS = Limits(batch_bytes=100_000, split_bytes=100_000)
@@ -47,22 +55,22 @@ def proxy(port):
         yield proxy
 
 
-@pytest.fixture(scope="module")
-def catalog(tmp_path_factory):
-    """One path for all tests: pyiceberg reads its variables once."""
-    return tmp_path_factory.mktemp("catalog") / "catalog.db"
-
-
 @pytest.fixture
-def environment(port, catalog, monkeypatch):
+def environment(port, tmp_path, monkeypatch):
     """Variables by which all libraries find moto."""
-    catalog.unlink(missing_ok=True)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("PYICEBERG_CATALOG__RMQ__URI", f"sqlite:///{catalog}")
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    monkeypatch.setenv("PYICEBERG_CATALOG__RMQ__URI", catalog)
+    with contextlib.suppress(ImportError):
+        from pyiceberg import catalog as catalogs
+        from pyiceberg.utils.config import Config
+
+        # pyiceberg reads its variables once
+        monkeypatch.setattr(catalogs, "_ENV_CONFIG", Config())
 
 
 @pytest.fixture
@@ -76,9 +84,9 @@ def behind_proxy(environment, proxy, monkeypatch):
     return f"s3://{BUCKET}/tables/{next(numbers)}"
 
 
-def run(writer, url, table_format="parquet", broker_name="broker-a"):
+def run(writer, url, table_format="parquet", broker_name="broker-a", settings=None):
     """All batches, by an exporter that shares nothing with others."""
-    settings = replace(settings_of(table_format), broker_name=broker_name)
+    settings = settings or replace(settings_of(table_format), broker_name=broker_name)
     _object_folder.cache_clear()
     return export_all(exporter(writer, url, LIMITS, settings=settings))
 
@@ -192,6 +200,86 @@ def test_every_tenth_request_fails(writer, behind_proxy, proxy, seed):
     assert len(run(writer, url)) > 2
     proxy.fault = lambda *_: None
     check_objects(url, 1_500)
+
+
+def run_rounds(writer, url, table_format):
+    """A round that fails is repeated, as by a follower."""
+    for _ in range(ROUNDS):
+        # libraries of tables have errors of any kind
+        with contextlib.suppress(Exception):
+            if not run(writer, url, table_format):
+                break
+
+
+@pytest.mark.parametrize("table_format", ["delta"])
+@pytest.mark.parametrize("seed", range(3))
+def test_tables_are_exact_though_every_tenth_request_fails(
+    writer, behind_proxy, proxy, table_format, seed
+):
+    pytest.importorskip(LIBRARIES[table_format])
+    chance = random.Random(seed)
+    count = itertools.count(chance.randrange(10))
+    proxy.fault = lambda *_: chance.choice(FAULTS) if next(count) % 10 == 0 else None
+    writer.append(orders(1_500))
+    run_rounds(writer, behind_proxy, table_format)
+    proxy.fault = lambda *_: None
+    run(writer, behind_proxy, table_format)
+    check_objects(behind_proxy, 1_500, table_format)
+
+
+@pytest.mark.parametrize("table_format", LIBRARIES)
+def test_a_slow_store_delays_an_export(writer, behind_proxy, proxy, table_format):
+    pytest.importorskip(LIBRARIES[table_format])
+    count = itertools.count()
+    proxy.fault = lambda *_: "slow" if next(count) % 3 == 0 else None
+    writer.append(orders(300))
+    run_rounds(writer, behind_proxy, table_format)
+    proxy.fault = lambda *_: None
+    check_objects(behind_proxy, 600, table_format)
+
+
+@pytest.mark.parametrize("table_format", LIBRARIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_of_bodies_and_their_quarantine_survive_kills(
+    writer, url, monkeypatch, table_format, seed
+):
+    pytest.importorskip(LIBRARIES[table_format])
+    pytest.importorskip("duckdb")
+    settings = bodies.settings_of(table_format)
+    chance = random.Random(seed)
+    count = kills = 0
+    for _ in range(3):
+        more = chance.randrange(100, 400)
+        writer.append(bodies.sent(more, count))
+        count += more
+        with monkeypatch.context() as patch:
+            killing(patch, chance, table_format, ObjectDraft)
+            try:
+                run(writer, url, settings=settings)
+            except Killed:
+                kills += 1
+    run(writer, url, settings=settings)
+    assert kills
+    keys = [Counter(), Counter()]
+    for part, files in enumerate(files_of(url)):
+        for path in files:
+            with pq.ParquetFile(folder_of(url).open(path)) as file:
+                keys[part].update(file.read(["keys"])["keys"].to_pylist())
+    expected = [
+        Counter(f"k{i}" for i in range(count) if bodies.is_bad(i) is is_bad)
+        for is_bad in (False, True)
+    ]
+    assert keys == expected
+    if table_format != "parquet":
+        assert table_keys(table_format, url) == expected[0]
+        assert table_keys(table_format, url, QUARANTINE) == expected[1]
+
+
+def files_of(url):
+    """The files of the table, and those of its quarantine."""
+    manifests = ExportLog(folder_of(url), "broker-a").manifests()
+    added = [file.path for manifest in manifests for file in manifest.added]
+    return added, [file.path for m in manifests for file in m.quarantined]
 
 
 def in_threads(works):
