@@ -6,6 +6,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -100,6 +102,25 @@ def test_rows_are_parted_by_topic_and_day(writer, out, read):
         found += [(file.topic.encode(), file.dt, body) for body in bodies]
         assert bodies == sorted(bodies, key=int)
     assert sorted(found) == sorted((s.topic, days[s.store_ms], s.body) for s in sent)
+
+
+def test_a_clock_that_was_set_back_hides_no_message(writer, out):
+    """Files say which times they have, and days are those of the messages."""
+    day_ms = 86_400_000
+    for turn, back_ms in enumerate((0, day_ms, 3, 400 * day_ms)):
+        writer.append(
+            sent._replace(store_ms=sent.store_ms - back_ms)
+            for sent in orders(100, start=100 * turn)
+        )
+    export_all(exporter(writer, out))
+    check_exact(out, 400)
+    files = log_of(out).files().values()
+    assert len({file.dt for file in files}) == 3
+    for file in files:
+        times = pq.read_table(out / file.path)["storeTimestamp"].cast(pa.int64())
+        ends = pc.min_max(times).as_py()
+        wanted = (file.min_store_ms, file.max_store_ms)
+        assert (ends["min"] // 1000, ends["max"] // 1000) == wanted
 
 
 def test_a_batch_of_one_topic_is_not_copied(writer, read):
