@@ -160,7 +160,8 @@ def _statement(bodies: Bodies) -> str:
         FROM (SELECT problem, is_object, {numbered}, {", ".join(values)}
             FROM (SELECT problem, v IS NOT NULL AS is_object, {", ".join(texts)}
                 FROM (SELECT problem, CASE
-                        WHEN starts_with(ltrim(text, E' \\t\\r\\n'), '{{')
+                        WHEN (starts_with(text, '{{')
+                                OR starts_with(ltrim(text, E' \\t\\r\\n'), '{{'))
                             AND json_valid(text)
                         THEN json_transform(text, {_literal(wanted)}) END AS v
                     FROM (SELECT problem, TRY(decode(body)) AS text FROM given))))
