@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from rmq.client.admin import MASTER, TIMEOUT_S, AdminClient, request
-from rmq.errors import InvokeTimeout, PeerError, RmqError
+from rmq.errors import InvokeTimeout, PeerError, RemoteProtocolError, RmqError
 from rmq.outgoing.identity import Identity
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused
@@ -104,7 +104,7 @@ class LiveClient:
         if self._asked_at is None or self._now() - self._asked_at >= ROUTE_S:
             try:
                 self._queues = self._patiently(self._ask_queues)
-            except PeerError as error:
+            except (PeerError, RemoteProtocolError) as error:
                 if not self._queues:
                     raise
                 _log.warning("no new routes: %s", error)
@@ -128,7 +128,13 @@ class LiveClient:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
                 continue  # it may come, or come again
-            found |= self._queues_of(topic, route)
+            try:
+                found |= self._queues_of(topic, route)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise RemoteProtocolError(
+                    f"the name server's route of topic {topic} makes no sense: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
         return found
 
     def _topics(self) -> Sequence[str]:

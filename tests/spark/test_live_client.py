@@ -1,13 +1,20 @@
 """What the planner asks brokers, against a scripted one."""
 
 import json
+from contextlib import closing
 
 import pytest
 
-from rmq.errors import PeerError
+from rmq.errors import PeerError, RemoteProtocolError
 from rmq.outgoing.identity import ANONYMOUS
 from rmq.outgoing.refused import AnswerRefused
-from rmq_spark.live_client import LiveClient, LiveSettings, Source, sources_of
+from rmq_spark.live_client import (
+    MAX_QUEUES,
+    LiveClient,
+    LiveSettings,
+    Source,
+    sources_of,
+)
 from rmq_spark.live_plan import Bounds, LiveQueue
 from rmq_spark.select import Topics
 from tests.spark.fake_broker import CUT, FakeBroker
@@ -155,6 +162,62 @@ def test_routes_stay_known_while_no_name_server_answers():
     assert client.queues() == first
     assert client.bounds(fails=False) == {}
     client.close()
+
+
+class Liar(FakeBroker):
+    lie = None
+
+    def _route(self):
+        return super()._route() if self.lie is None else self.lie
+
+
+LIES = (
+    b"",
+    b"{",
+    b"[]",
+    b"1",
+    b'{"queueDatas": 1}',
+    b'{"queueDatas": [1]}',
+    b'{"brokerDatas": [1]}',
+    b'{"brokerDatas": [{"brokerAddrs": {"0": "m:1"}}]}',
+    b'{"brokerDatas": [{"brokerName": "b", "brokerAddrs": {"0": "m:1"}}], '
+    b'"queueDatas": [{"brokerName": "b", "perm": "x", "readQueueNums": 1}]}',
+    b'{"brokerDatas": [{"brokerName": "b", "brokerAddrs": {"0": "m:1"}}], '
+    b'"queueDatas": [{"brokerName": "b", "perm": 6, "readQueueNums": "many"}]}',
+)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_route_that_makes_no_sense_is_a_sentence_or_leaves_the_known_ones(lie):
+    now = [0.0]
+    with Liar(Script()) as broker:
+        settings = LiveSettings(
+            (broker.address,), ANONYMOUS, Topics(frozenset(["T"])), retries=0
+        )
+        with closing(LiveClient(settings, now=lambda: now[0])) as client:
+            known = client.queues()
+            assert known
+            broker.lie = lie
+            now[0] = 31.0
+            assert client.queues() == known
+        with (
+            closing(LiveClient(settings)) as client,
+            pytest.raises(RemoteProtocolError),
+        ):
+            client.queues()
+
+
+def test_a_route_with_more_queues_than_there_can_be_is_cut():
+    with Liar(Script()) as broker:
+        broker.lie = (
+            b'{"brokerDatas": [{"brokerName": "b", "brokerAddrs": {"0": "m:1"}}], '
+            b'"queueDatas": [{"brokerName": "b", "perm": 6, "readQueueNums": 1e9}]}'
+        ).replace(b"1e9", b"1000000000")
+        settings = LiveSettings(
+            (broker.address,), ANONYMOUS, Topics(frozenset(["T"])), retries=0
+        )
+        with closing(LiveClient(settings)) as client:
+            assert len(client.queues()) == MAX_QUEUES
 
 
 def test_a_slave_that_lags_has_lost_nothing():
