@@ -25,6 +25,7 @@ import pytest
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
+from tests.history import History, Kind, Place
 
 from . import wire
 from .conftest import prepared
@@ -151,7 +152,7 @@ def in_sync(controllers):
     return sorted(each["brokerId"] for each in found if each["alive"])
 
 
-def send(address, body):
+def send(address, number, history):
     """Whether the broker acknowledged a message."""
     fields = {
         "producerGroup": "P", "topic": TOPIC, "defaultTopic": "TBW102",
@@ -159,11 +160,16 @@ def send(address, body):
         "bornTimestamp": int(time.time() * 1000), "properties": "",
         "reconsumeTimes": 0,
     }  # fmt: skip
+    history.invoke(number)
     try:
-        answer = wire.call(address, RequestCode.SEND_MESSAGE, fields, body)
+        answer = wire.call(address, RequestCode.SEND_MESSAGE, fields, b"%d" % number)
     except (OSError, AssertionError):
         return False
-    return answer.code == ResponseCode.SUCCESS
+    place = None
+    if answer.code == ResponseCode.SUCCESS:
+        place = Place(TOPIC, 0, int(answer.ext_fields["queueOffset"]))
+    history.answer(number, answer.code, place)
+    return place is not None
 
 
 class Sender(threading.Thread):
@@ -171,6 +177,7 @@ class Sender(threading.Thread):
 
     def __init__(self, controllers):
         super().__init__(daemon=True)
+        self.history = History()
         self.acknowledged = []
         self._controllers, self._stopped = controllers, threading.Event()
         self._master = None
@@ -179,9 +186,8 @@ class Sender(threading.Thread):
         for number in itertools.count():
             if self._stopped.is_set():
                 return
-            body = b"%d" % number
-            if self._master and send(self._master, body):
-                self.acknowledged.append((body, time.monotonic()))
+            if self._master and send(self._master, number, self.history):
+                self.acknowledged.append((number, time.monotonic()))
             else:
                 self._master = replicas(self._controllers).get("masterAddress")
 
@@ -199,20 +205,27 @@ class Sender(threading.Thread):
         self._stopped.set()
         self.join(30)
         assert not self.is_alive()
-        return [body for body, _ in self.acknowledged]
+        return self.history
 
 
-def assert_stored(brokers, bodies):
-    """Everything acknowledged is on both; a slave shows its end a moment later."""
+def assert_kept(brokers, history):
+    """Both have everything acknowledged, where the answer said, and nothing else."""
     for name, address in brokers.addresses.items():
-        eventually(
-            lambda at=address: not missing(at, bodies), f"all messages are on {name}"
+        eventually(  # a slave shows its end a moment later
+            lambda at=address: Kind.LOST not in kinds(history, at), f"all is on {name}"
         )
+        assert not history.faults(reads(address))
 
 
-def missing(address, bodies):
-    stored = {each.body for each in wire.pull(address, TOPIC, queues=1)}
-    return set(bodies) - stored
+def kinds(history, address):
+    return {fault.kind for fault in history.faults(reads(address))}
+
+
+def reads(address):
+    return [
+        (int(each.body), Place(TOPIC, each.queue_id, each.queue_offset))
+        for each in wire.pull(address, TOPIC, queues=1)
+    ]
 
 
 @contextmanager
@@ -259,7 +272,7 @@ def test_masters_are_killed_under_load(tmp_path, engine):
             assert after["masterEpoch"] == before["masterEpoch"] + 1
             brokers.start(name)
         eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
-        assert_stored(brokers, sender.stop())
+        assert_kept(brokers, sender.stop())
 
 
 def test_a_master_that_is_cut_off_under_load(tmp_path):
@@ -281,7 +294,7 @@ def test_a_master_that_is_cut_off_under_load(tmp_path):
         brokers.resume(name)
         eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
         assert replicas(controllers)["masterEpoch"] == epoch
-        assert_stored(brokers, sender.stop())
+        assert_kept(brokers, sender.stop())
 
 
 def disturb(etcd, number):
