@@ -44,7 +44,7 @@ async def call_later(
 
 
 async def perform(message: ReceivedMessage) -> None:
-    """Do one task: an exception has it done again later, at most five times in all."""
+    """Do one task: an exception has it done again later, at most five times."""
     await TASKS[message.tags](**json.loads(message.body))
 
 

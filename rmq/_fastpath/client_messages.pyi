@@ -122,13 +122,13 @@ def decode_messages(
     *,
     tags: Collection[str] | None = None,
     inflate: Callable[[bytes, int], bytes] | None = None,
-    is_retry: bool = False,
+    origin_of: Callable[[str], str] | None = None,
     queue_of: Callable[[int], object] | None = None,
 ) -> list[ReceivedMessage]:
     """Return the messages in the body of an answer; ValueError if it is damaged.
 
     `tags` are those that are wanted, None for all. `inflate` gets a compressed body and
-    the flag that names its compression. With `is_retry` a message has the topic that it
-    was first sent to. `queue_of` gives the queue of a message by its number, where
-    messages of several queues come together.
+    the flag that names its compression. `origin_of` gives the topic of a message of a
+    retry topic, from the name that the message has with it. `queue_of` gives the queue
+    of a message by its number, where messages of several queues come together.
     """

@@ -186,14 +186,14 @@ cdef ReceivedMessage _message(const uint8_t *p, const RecordParts *parts):
 
 def decode_messages(
     bytes data not None, str topic not None, queue, lease=None, *, tags=None,
-    inflate=None, bint is_retry=False, queue_of=None,
+    inflate=None, origin_of=None, queue_of=None,
 ):
     """Return the messages in the body of an answer; ValueError if it is damaged.
 
     `tags` are those that are wanted, None for all. `inflate` gets a compressed body and
-    the flag that names its compression. With `is_retry` a message has the topic that it
-    was first sent to. `queue_of` gives the queue of a message by its number, where
-    messages of several queues come together.
+    the flag that names its compression. `origin_of` gives the topic of a message of a
+    retry topic, from the name that the message has with it. `queue_of` gives the queue
+    of a message by its number, where messages of several queues come together.
     """
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef int64_t left = PyBytes_GET_SIZE(data)
@@ -221,9 +221,9 @@ def decode_messages(
         message.queue = queue if queue_of is None else queue_of(parts.queue_id)
         message.lease = lease
         message.topic = topic
-        if is_retry:
+        if origin_of is not None:
             found = _property(message.text, "RETRY_TOPIC", 11)
             if found is not None:
-                message.topic = found.decode(errors="replace")
+                message.topic = origin_of(found.decode(errors="replace"))
         messages.append(message)
     return messages

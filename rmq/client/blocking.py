@@ -278,21 +278,24 @@ class Consumer(_Blocking):
             self._consumed.append(self._last)
             self._last = None
         if not self._here:
-            self._here.extend(portal().call(self._more))
+            portal().call(self._more)
             if not self._here:
                 raise StopIteration
         self._last = self._here.popleft()
         return self._last
 
-    async def _more(self) -> list[ReceivedMessage]:
-        """Settle what is consumed; return the next messages, none at the end."""
+    async def _more(self) -> None:
+        """Settle what is consumed; put the next messages here, none at the end.
+
+        They are put here by the portal: a Ctrl-C in the thread that waits loses none.
+        """
         self._settle()
         inner = self._inner
         is_single = inner.ordered or inner.client.is_watched
         found = await inner.next_handed_out(1 if is_single else AHEAD)
         if not found and inner.puller.failure is not None:
             raise inner.puller.failure
-        return found
+        self._here.extend(found)
 
     def _settle(self) -> None:
         consumed, self._consumed = self._consumed, []
@@ -303,11 +306,16 @@ class Consumer(_Blocking):
 
     def deliveries(self) -> Iterator[ReceivedMessage]:
         """Yield messages that only `ack()` and `nack()` settle, in any thread."""
-        while found := portal().call(self._more):
-            for message in found:
-                self._inner.released(message)
-                message.lease = _Lease(message.lease)  # type: ignore[assignment]
-                yield message
+        while True:
+            if not self._here:
+                portal().call(self._more)
+            if not self._here:
+                return
+            message = self._here.popleft()
+            if self._inner.ordered:
+                portal().post(partial(self._inner.released, message))
+            message.lease = _Lease(message.lease)  # type: ignore[assignment]
+            yield message
 
     def run(
         self, handler: Callable[[Any], object], *, concurrency: int = 20, batch: int = 1

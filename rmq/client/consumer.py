@@ -46,7 +46,8 @@ from rmq.protocol.topics import retry_topic
 logger = logging.getLogger(__name__)
 
 CONCURRENT_ATTEMPTS: Final = 16
-"""Failures after which a message is dead, as of Java; an ordered group has no limit."""
+"""How often a message comes again before it is dead, as of Java; in an ordered group
+without limit."""
 
 CLOSE_STEP_S: Final = 5.0
 """How long brokers may take for the commits, and for the goodbye, of one that ends."""
@@ -262,6 +263,10 @@ class Consumer(GivenQueues):
         if self.ordered:
             self.puller.done(lease_of(message))
 
+    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand messages out again that nobody has consumed."""
+        self.puller.take_back(messages)
+
     def _settle(self) -> None:
         """Acknowledge what an iterator has handed out."""
         last, self._last = self._last, []
@@ -307,9 +312,13 @@ class Consumer(GivenQueues):
         self._settle()
         messages = await self.next_handed_out(count)
         if wait_ms and messages and not self.ordered:
-            with anyio.move_on_after(wait_ms / 1_000):
-                while len(messages) < count and not self._is_stopped:
-                    messages += await self.next_handed_out(count - len(messages))
+            try:
+                with anyio.move_on_after(wait_ms / 1_000):
+                    while len(messages) < count and not self._is_stopped:
+                        messages += await self.next_handed_out(count - len(messages))
+            except BaseException:  # a cancellation: the list was not handed out
+                self.take_back(messages)
+                raise
         if not messages:
             self._raise_failure()
         self._last = messages
@@ -338,7 +347,8 @@ class Consumer(GivenQueues):
         """Call a function for each message, or list of up to `batch`, until `stop`.
 
         Returning acknowledges; an exception means again later. After `stop` handlers
-        may finish within `shutdown_timeout_s`; a cancellation reaches them at once.
+        may finish within `shutdown_timeout_s`; a cancellation reaches them at once, and
+        what they worked on is handed out again by the next `run` or iterator.
         """
         self._check()
         if self.client.is_watched:

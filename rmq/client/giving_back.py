@@ -3,8 +3,11 @@
 Concurrent: the broker delivers it again later (request 36); if that fails, a copy goes
 to the group's retry topic, as from Java's clients; if that fails too, it is consumed
 here again after 5 s. Ordered: it is consumed here again after a pause, before all later
-ones of its queue. After `max_attempts` it goes to the group's dead-letter queue.
-A broadcast message is consumed again by nobody.
+ones of its queue. A broadcast message is consumed again by nobody.
+
+A message comes again `max_attempts` times; the failure after that puts it into the
+group's dead-letter queue. Known in Java as `maxReconsumeTimes`, there also for ordered
+groups.
 """
 
 import logging
@@ -110,7 +113,7 @@ class GivingBack:
         dead_letter: bool,
     ) -> None:
         limit = self._max_attempts
-        is_last = limit is not None and message.attempt >= limit
+        is_last = limit is not None and message.attempt > limit
         if (dead_letter or is_last) and await self.buried(held, message):
             held.ack(message)
             return

@@ -3,12 +3,13 @@
 Returning acknowledges, raising means again later. A function that takes longer than
 `consume_timeout_s` is cancelled, and its message is given back: one scope for a worker,
 and one task that looks at all of them, because a time limit for each message would cost
-more than the message.
+more than the message. When the workers themselves are cancelled, their messages are
+neither consumed nor failed: the consumer hands them out again.
 """
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 import anyio
@@ -36,13 +37,20 @@ class Source(Protocol):
     def released(self, message: ReceivedMessage) -> None:
         """Let the queue of a message go on."""
 
+    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand messages out again that nobody has consumed."""
+
 
 class _Worker:
-    """One task; `begun_ms` is when its handler began, 0 between two."""
+    """One task; `begun_ms` is when its handler began, 0 between two.
+
+    `messages` are those that it has in hand: neither acknowledged nor given back.
+    """
 
     def __init__(self) -> None:
         self.begun_ms = 0
         self.scope = anyio.CancelScope()
+        self.messages: list[ReceivedMessage] = []
 
 
 class Handlers:
@@ -84,29 +92,39 @@ class Handlers:
     async def _work(self) -> None:
         worker = _Worker()
         self._workers.append(worker)
-        while True:
-            worker.scope = anyio.CancelScope()
-            worker.begun_ms = 0
-            messages: list[ReceivedMessage] = []
-            with worker.scope:
-                while messages := await self._source.next_batch(self._batch):
-                    worker.begun_ms = steady_ms()
-                    await self._handle(messages)
-                    worker.begun_ms = 0
-                    messages = []
-                return
-            if messages:
-                logger.warning(
-                    "the handler of %s took over %g s, or was stopped",
-                    Foreign(messages[0].msg_id),
-                    self._timeout_ms / 1_000,
-                )
+        try:
+            while await self._work_until_late(worker):
+                pass
+        except BaseException:  # a cancellation: no failure of the messages
+            if worker.messages:
+                self._source.take_back(worker.messages)
+            raise
+
+    async def _work_until_late(self, worker: _Worker) -> bool:
+        """Handle messages until one takes too long; False at the end of the source."""
+        worker.scope = anyio.CancelScope()
+        with worker.scope:
+            while messages := await self._source.next_batch(self._batch):
+                worker.messages = messages
+                worker.begun_ms = steady_ms()
+                await self._handle(messages)
                 worker.begun_ms = 0
-                await self._give_back(messages)
+                worker.messages = []
+            return False
+        worker.begun_ms = 0
+        if worker.messages:
+            logger.warning(
+                "the handler of %s took over %g s, or was stopped",
+                Foreign(worker.messages[0].msg_id),
+                self._timeout_ms / 1_000,
+            )
+            await self._give_back(worker.messages)
+            worker.messages = []
+        return True
 
     async def _handle(self, messages: list[ReceivedMessage]) -> None:
         try:
-            found = self._handler(messages if self._batch > 1 else messages[0])
+            found = self._handler([*messages] if self._batch > 1 else messages[0])
             if inspect.isawaitable(found):
                 await found
         except Exception:
@@ -119,10 +137,12 @@ class Handlers:
             self._source.released(messages[0])
 
     async def _give_back(self, messages: list[ReceivedMessage]) -> None:
+        first = messages[0]
         self.failed += len(messages)
-        for message in reversed(messages):
-            await message.nack()
-        self._source.released(messages[0])
+        while messages:
+            await messages[-1].nack()
+            messages.pop()
+        self._source.released(first)
 
 
 def lease_of(message: ReceivedMessage) -> HeldQueue:

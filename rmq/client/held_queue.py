@@ -11,9 +11,11 @@ from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.client.asked_queue import AskedQueue
 from rmq.client.core.process_queue import ProcessQueue
 from rmq.client.core.routes import MessageQueue
+from rmq.client.namespaces import unwrap
 from rmq.client.subscription import Subscription
 from rmq.outgoing.connection import Connection
 from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
+from rmq.protocol.topics import plain_topic
 
 if TYPE_CHECKING:
     from rmq.client.puller import Puller
@@ -36,6 +38,7 @@ class HeldQueue(AskedQueue):
         offset: int,
     ) -> None:
         super().__init__(puller, queue, subscription)
+        self.group = group
         self.state = ProcessQueue(offset)
         self.template = PullTemplate(
             group,
@@ -85,6 +88,10 @@ class HeldQueue(AskedQueue):
     ) -> Coroutine[Any, Any, None]:
         """Have a message delivered again later."""
         return self.puller.give_back(self, message, delay_s, dead_letter=dead_letter)
+
+    def origin_of(self, topic: str) -> str:
+        """Return the topic that a program knows, also for one of POP's retries."""
+        return unwrap(self.puller.client.namespace, plain_topic(topic, self.group))
 
     def reset(self, offset: int) -> None:
         """Forget what is fetched, and go on at an offset."""

@@ -3,7 +3,8 @@
 It asks for the members, computes its own share as every other member does theirs, and
 gives up and takes queues: commit and unlock; lock, read the position, pull. Without a
 list of members nothing moves. Locks of ordered groups are renewed every 20 s, and
-believed for 30 s. A group that pops a topic has no shares of it.
+believed for 30 s. A group that pops a topic has no shares of it; one that a broker has
+set back to pulls has shares of POP's retries, if there are any, as Java's clients do.
 
 Invariant: nothing is locked after `leave`. A broker keeps a lock that was left behind
 for 60 s, and nobody gets the queue in that time.
@@ -21,12 +22,12 @@ from rmq.client.core.allocate import Allocate, java_order, sorted_queues
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientError, NoRoute, SubscriptionRefused
 from rmq.client.held_queue import HeldQueue
-from rmq.client.namespaces import wrap
+from rmq.client.namespaces import unwrap, wrap
 from rmq.client.offsets import OffsetStore
 from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.queue_locks import QueueLocks
-from rmq.client.subscription import Start, Subscription
+from rmq.client.subscription import Start, Subscription, subscription
 from rmq.errors import RmqError
 from rmq.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
@@ -45,7 +46,7 @@ from rmq.protocol.headers.offsets import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rmq.protocol.topics import is_retry_topic
+from rmq.protocol.topics import is_retry_topic, pop_retry_topic
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -161,6 +162,8 @@ class GroupMember:
             gained: list[MessageQueue] = []
             for topic in list(self.subscriptions):
                 mine = await self._share_of(topic)
+                if topic not in self.subscriptions:
+                    mine = []
                 if mine is None:
                     continue
                 wanted = set(mine)
@@ -193,6 +196,7 @@ class GroupMember:
         if self.popper is not None and not is_retry_topic(topic):
             is_popped = await self.popper.share(route, self.subscriptions[topic])
             self._wants_again |= self.popper.wants_again
+            await self._share_pop_retries(topic)
             if is_popped:
                 return []
         members = await self._members(route)
@@ -200,6 +204,22 @@ class GroupMember:
             self._wants_again = True
             return None
         return self._allocate(self._client.client_id, members, queues)
+
+    async def _share_pop_retries(self, topic: str) -> None:
+        """Read what failed while the group popped a topic, if it pulls that now."""
+        assert self.popper is not None
+        wire_topic = pop_retry_topic(self.subscriptions[topic].topic, self.group)
+        retries = unwrap(self._client.namespace, wire_topic)
+        if topic not in self.popper.pulled:
+            self.subscriptions.pop(retries, None)
+        elif retries not in self.subscriptions:
+            try:
+                await self._client.route(retries)
+            except NoRoute:
+                return
+            self.subscriptions[retries] = subscription(wire_topic)
+            await self._client.beat()
+            self._wants_again = True
 
     async def _members(self, route: Route) -> list[str] | None:
         """Return the members of the group in Java's order; None if nobody says."""
@@ -249,8 +269,8 @@ class GroupMember:
 
     def hold(self, queue: MessageQueue, offset: int) -> HeldQueue:
         """Note a queue as ours; the caller has it pulled."""
-        subscription = self.subscriptions[queue.topic]
-        held = HeldQueue(self._puller, queue, subscription, self.group, offset)
+        wanted = self.subscriptions[queue.topic]
+        held = HeldQueue(self._puller, queue, wanted, self.group, offset)
         believed_ms = LOCK_BELIEVED_MS if self.needs_locks else FOREVER_MS
         held.locked_until_ms = steady_ms() + believed_ms
         self.held[queue] = held

@@ -88,6 +88,9 @@ class Popper:
         self.wants_again = False
         """Whether a broker did not say what it assigns."""
 
+        self.pulled: set[str] = set()
+        """Topics that the group pulls, as brokers say."""
+
         self._client = client
         self._asks = asks
         self._bury = bury
@@ -113,6 +116,7 @@ class Popper:
     async def share(self, route: Route, subscription: Subscription) -> bool:
         """Pop our queues of a topic; False if the group pulls it."""
         self.wants_again = False
+        self.pulled.discard(route.topic)
         found = await self._assigned(route, subscription)
         self._assign(route.topic, found or (), subscription)
         return found is not None
@@ -146,6 +150,7 @@ class Popper:
                 continue
             assigned = shares.message_queue_assignments or []
             if any(each.mode != POP for each in assigned):
+                self.pulled.add(route.topic)
                 return None
             queues = [each.message_queue for each in assigned]
             found += [

@@ -159,15 +159,30 @@ class Puller:
             self.ready.append(message)
         self._wake(1)
 
+    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand messages out again, before all others; of one queue if ordered."""
+        kept = [each for each in reversed(messages) if not each.lease.is_revoked]
+        if not self.ordered:
+            self.ready.extendleft(kept)
+            self._wake(len(kept))
+        elif kept:
+            lease = kept[0].lease
+            assert isinstance(lease, HeldQueue)
+            lease.buffer.extendleft(kept)
+            self.done(lease)
+
     async def wait(self) -> None:
         """Wait until there may be a message, or `failure`."""
         waiter = self.client.wires.waiter()
         self._waiting.append(waiter)
         try:
             await waiter
-        finally:
+        except BaseException:  # a cancellation
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
+            else:  # it was to look: another one looks instead
+                self._wake(1)
+            raise
 
     def _wake(self, count: int) -> None:
         waiting = self._waiting
@@ -365,16 +380,16 @@ class Puller:
             self.rest(held, EMPTY_MS)
 
     def _found(self, held: HeldQueue, answer: Pulled) -> None:
-        topic = held.queue.topic
+        is_retry = is_retry_topic(held.queue.topic)
         try:
             messages = decode_messages(
                 answer.body,
-                topic,
+                held.origin_of(held.subscription.topic),
                 held.queue,
                 held,
                 tags=held.subscription.tags,
                 inflate=inflate,
-                is_retry=is_retry_topic(topic),
+                origin_of=held.origin_of if is_retry else None,
             )
         except ValueError as error:
             logger.warning("%s: %s", held.queue, Foreign(error))

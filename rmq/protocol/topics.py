@@ -176,6 +176,24 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def pop_retry_topic(topic: str, group: str, version: int = 1) -> str:
+    """Return where messages of a topic go that a group has popped, and that failed.
+
+    >>> pop_retry_topic("T", "G"), pop_retry_topic("T", "G", 2)
+    ('%RETRY%G_T', '%RETRY%G+T')
+    """
+    return f"{retry_topic(group)}{'_+'[version - 1]}{topic}"
+
+
+def plain_topic(name: str, group: str) -> str:
+    """Return the topic whose messages POP's retry topic of a group has; else `name`.
+
+    >>> plain_topic("%RETRY%G_T", "G"), plain_topic("%RETRY%G", "G")
+    ('T', '%RETRY%G')
+    """
+    return name.removeprefix(pop_retry_topic("", group))
+
+
 def dlq_topic(group: str) -> str:
     """Return the topic of messages that the group could not consume."""
     return DLQ_PREFIX + group

@@ -337,10 +337,11 @@ def test_a_failing_message_stops_its_queue_only(broker, loop, topic, group):
 def test_an_ordered_message_that_fails_goes_to_the_dead_letters(
     broker, loop, topic, group
 ):
+    """It comes again `max_attempts` times, as in a group without order."""
     fill(broker, topic, 8)
 
     async def scenario():
-        seen = []
+        seen, attempts = [], []
         async with Consumer(
             broker.name_server,
             group,
@@ -352,12 +353,14 @@ def test_an_ordered_message_that_fails_goes_to_the_dead_letters(
 
             async def handle(message):
                 if message.body == b"0":
+                    attempts.append(message.attempt)
                     raise ValueError("never")
                 seen.append(message.body)
                 if len(seen) == 7:
                     it.stop()
 
             await it.run(handle)
+        assert attempts == [1, 2, 3]
 
     loop(scenario)
     while not (dead := broker.messages(dlq_topic(group))):

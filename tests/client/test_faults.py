@@ -114,6 +114,60 @@ def test_a_cancelled_iteration_loses_nothing(broker, loop, topic):
     loop(scenario)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_cancelled_run_leaves_its_messages_to_the_next(
+    broker, loop, topic, ordered, batch
+):
+    for number in range(8):
+        broker.send(topic, b"%d" % number, queue_id=number % 2)
+
+    async def scenario():
+        seen, begun = [], anyio.Event()
+
+        async def hang(_):
+            begun.set()
+            await anyio.sleep_forever()
+
+        async def handle(messages):
+            found = messages if batch > 1 else [messages]
+            seen.extend((each.queue.queue_id, each.queue_offset) for each in found)
+            assert {each.attempt for each in found} == {1}
+            if len(seen) == 8:
+                it.stop()
+
+        async with Consumer(
+            broker.name_server, f"g-{topic}", topic, start="first", ordered=ordered
+        ) as it:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: it.run(hang, concurrency=3, batch=batch))
+                await begun.wait()
+                tasks.cancel_scope.cancel()
+            await it.run(handle, batch=batch)
+        assert len(set(seen)) == 8
+        for queue in range(2):
+            offsets = [offset for each, offset in seen if each == queue]
+            assert offsets == [0, 1, 2, 3] or not ordered
+
+    loop(scenario)
+
+
+def test_a_list_that_was_not_handed_out_comes_again(broker, loop, topic):
+    for number in range(3):
+        broker.send(topic, b"%d" % number, queue_id=0)
+
+    async def scenario():
+        async with Consumer(
+            broker.name_server, f"g-{topic}", topic, start="first"
+        ) as it:
+            with anyio.move_on_after(0.2):
+                await anext(it.batches(9, max_wait_ms=60_000))
+            found = [await anext(it) for _ in range(3)]
+            assert [each.queue_offset for each in found] == [0, 1, 2]
+
+    loop(scenario)
+
+
 @pytest.mark.slow
 def test_a_broker_that_stops_and_comes_back(loop, tmp_path):
     """What was acknowledged arrives; the iterator never sees a connection."""

@@ -207,6 +207,46 @@ def test_a_group_may_be_set_back_to_pulls(broker, loop, topic):
     loop(scenario)
 
 
+@pytest.mark.slow
+def test_what_failed_before_comes_by_pulls_after_the_group_is_set_back(
+    broker, loop, topic
+):
+    """As by Java's clients, which then subscribe to the retry topic of POP."""
+    set_mode(broker, topic, "POP")
+    fill(broker, topic, 4)
+
+    retries = f"%RETRY%g-{topic}_{topic}"
+
+    async def scenario():
+        async with consumer(broker, topic) as it:
+            for message in [await anext(it.deliveries()) for _ in range(4)]:
+                assert message.body == b"0" or message.ack()
+        while not await in_thread(broker.messages, retries):  # noqa: ASYNC110 - a test
+            await anyio.sleep(0.05)
+        await in_thread(set_mode, broker, topic, "PULL")
+        async with consumer(broker, topic) as it:
+            messages = it.deliveries()
+            again = await anext(messages)
+            while again.queue.topic == topic:  # POP had not yet committed it
+                assert again.ack()
+                again = await anext(messages)
+            assert (again.body, again.topic, again.attempt) == (b"0", topic, 2)
+            assert again.queue.topic == retries
+            await again.nack()
+            again = await anext(messages)
+            assert (again.body, again.topic, again.attempt) == (b"0", topic, 3)
+            assert again.ack()
+            await in_thread(set_mode, broker, topic, "POP")
+            it.member.changed()
+            while popped(it, topic) != [-1]:
+                await anyio.lowlevel.checkpoint()
+            assert {each.topic for each in it.assignment()} <= {
+                topic, f"%RETRY%g-{topic}"
+            }  # fmt: skip
+
+    loop(scenario)
+
+
 def test_a_consumer_may_insist(broker, loop, topic):
     async def scenario():
         async with consumer(broker, topic, mode="pop") as it:

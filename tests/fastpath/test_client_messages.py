@@ -113,8 +113,8 @@ def one(**fields):
 def test_a_retried_message_has_its_first_topic():
     text = encode_properties({"RETRY_TOPIC": "Orders"})
     data = pulled([one(topic="%RETRY%g", properties_text=text)])
-    (message,) = decode_messages(data, "%RETRY%g", None, is_retry=True)
-    assert message.topic == "Orders"
+    (message,) = decode_messages(data, "%RETRY%g", None, origin_of=str.upper)
+    assert message.topic == "ORDERS"
 
 
 def test_a_compressed_body_is_inflated():

@@ -22,10 +22,11 @@ from rmq.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from rmq.protocol.topics import pop_retry_topic
 from rmq_plugins.pop.checkpoints import Checkpoint, Checkpoints, PopQueue
 from rmq_plugins.pop.held import HeldPops
 from rmq_plugins.pop.orders import ANOTHER_POP, NOT_THERE, Orders
-from rmq_plugins.pop.records import PopRecords, retry_topic
+from rmq_plugins.pop.records import PopRecords
 from rmq_plugins.pop.revive import Reviver
 
 MAX_BITS: Final = 1 << 13
@@ -91,7 +92,7 @@ class AckHandler:
         """Ack the messages of one checkpoint; skip what does not exist."""
         topic, group = ack.topic or "", ack.group or ""
         if ack.retry in ("1", "2"):
-            topic = retry_topic(topic, group, int(ack.retry))
+            topic = pop_retry_topic(topic, group, int(ack.retry))
         config = self._topics.get(topic)
         if config is None or not 0 <= ack.queue_id < config.read_queue_nums:
             return

@@ -16,7 +16,7 @@ from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
 from rmq.protocol.flags import BORN_HOST_V6, PERM_READ_WRITE
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
-from rmq.protocol.topics import RETRY_PREFIX
+from rmq.protocol.topics import RETRY_PREFIX, pop_retry_topic
 from rmq_plugins.pop.checkpoints import Checkpoint
 from rmq_plugins.pop.topics import revive_topic
 
@@ -121,7 +121,7 @@ class PopRecords:
         if topic.startswith(RETRY_PREFIX):
             return topic
         version = 2 if self._config.enable_retry_topic_v2 else 1
-        return retry_topic(topic, group, version)
+        return pop_retry_topic(topic, group, version)
 
     def put_retry(self, record: StoredMessage, checkpoint: Checkpoint) -> PutResult:
         """Store a message for its group again."""
@@ -147,15 +147,6 @@ class PopRecords:
             message.set_property(names.FIRST_POP_TIME, str(checkpoint.pop_ms))
         message.set_property(names.ORIGIN_GROUP, group)
         return self._append(message)
-
-
-def retry_topic(topic: str, group: str, version: int) -> str:
-    """Return the name of version 1 or 2.
-
-    >>> retry_topic("T", "G", 1), retry_topic("T", "G", 2)
-    ('%RETRY%G_T', '%RETRY%G+T')
-    """
-    return f"{RETRY_PREFIX}{group}{'_+'[version - 1]}{topic}"
 
 
 def read_checkpoint(body: bytes) -> CheckpointRecord | None:

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from rmq.plugin import BrokerContext
+from rmq.protocol.topics import pop_retry_topic
 from rmq_plugins.pop.reading import PopReader
-from rmq_plugins.pop.records import retry_topic
 
 
 class Source(NamedTuple):
@@ -28,10 +28,10 @@ class PopSources:
         """Return the names of the retry topics that a group reads."""
         config = self._config
         if not config.enable_retry_topic_v2:
-            return (retry_topic(topic, group, 1),)
-        second = retry_topic(topic, group, 2)
+            return (pop_retry_topic(topic, group, 1),)
+        second = pop_retry_topic(topic, group, 2)
         if config.retrieve_message_from_pop_retry_topic_v1:
-            return second, retry_topic(topic, group, 1)
+            return second, pop_retry_topic(topic, group, 1)
         return (second,)
 
     def retry(self, topic: str, group: str) -> list[Source]:
@@ -43,7 +43,7 @@ class PopSources:
             config = self._topics.get(name)
             if config is None:
                 continue
-            flag = "2" if name == retry_topic(topic, group, 2) else "1"
+            flag = "2" if name == pop_retry_topic(topic, group, 2) else "1"
             sources = [
                 Source(name, queue_id, flag)
                 for queue_id in range(config.read_queue_nums)

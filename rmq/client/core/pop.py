@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from rmq.protocol.bodies.pop import BatchAck
 from rmq.protocol.handles import PopHandle
 from rmq.protocol.headers.pop import PopMessageResponseHeader
-from rmq.protocol.topics import retry_topic
+from rmq.protocol.topics import pop_retry_topic
 
-RETRY_FLAGS: Final = {"1": "_", "2": "+"}
-"""Between group and topic, in the name of a retry topic of that flag."""
+RETRY_FLAGS: Final = {"1": 1, "2": 2}
+"""The version of the name of a retry topic, by its flag."""
 
 MAX_SPAN: Final = 4_096
 """Bits of an ack of several messages; one that lies further away goes alone."""
@@ -47,8 +47,8 @@ class Place(NamedTuple):
         >>> Place(handle, 0, 7).topic("T", "G")
         '%RETRY%G_T'
         """
-        joint = RETRY_FLAGS.get(self.handle.flag)
-        return topic if joint is None else f"{retry_topic(group)}{joint}{topic}"
+        version = RETRY_FLAGS.get(self.handle.flag)
+        return topic if version is None else pop_retry_topic(topic, group, version)
 
 
 class Popped:
