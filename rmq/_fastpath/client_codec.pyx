@@ -675,28 +675,3 @@ cdef object _pulled_slowly(command):
     answer.remark = command.remark
     answer.body = command.body
     return answer
-
-
-def pack_batch(list bodies not None, list properties not None):
-    """Write the body of a client batch; its layout is in `rmq.protocol.batch`."""
-    cdef Py_ssize_t size = 0, body_size, text_size, i
-    cdef bytes body, text, packed
-    cdef uint8_t *p
-    for i in range(len(bodies)):
-        size += 22 + len(<bytes>bodies[i]) + len(<bytes>properties[i])
-    packed = PyBytes_FromStringAndSize(NULL, size)
-    p = <uint8_t *>PyBytes_AS_STRING(packed)
-    for i in range(len(bodies)):
-        body, text = bodies[i], properties[i]
-        body_size, text_size = PyBytes_GET_SIZE(body), PyBytes_GET_SIZE(text)
-        if text_size > 32767:
-            raise LocalProtocolError(f"properties of {text_size} bytes, not 32767")
-        put32(p, <uint32_t>(22 + body_size + text_size))
-        put32(p + 4, 0)
-        put32(p + 8, 0)
-        put32(p + 12, 0)
-        put32(p + 16, <uint32_t>body_size)
-        p = _put(p + 20, PyBytes_AS_STRING(body), body_size)
-        put16(p, <unsigned short>text_size)
-        p = _put(p + 2, PyBytes_AS_STRING(text), text_size)
-    return packed

@@ -1,7 +1,9 @@
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Generator
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, Protocol, final, type_check_only
+
+from rmq._fastpath.client_packing import Packed
 
 class SendStatus(IntEnum):
     """Which copies the broker has waited for; the message is stored with any."""
@@ -43,6 +45,54 @@ class SendResult:
     @property
     def status(self) -> SendStatus:
         """Which copies the broker has waited for; the message is stored with any."""
+
+class _Waiter(Protocol):
+    def done(self) -> bool: ...
+    def set_result(self, value: None, /) -> None: ...
+    def __await__(self) -> Generator[Any, Any]: ...
+
+@final
+class Delivery:
+    """A message that `enqueue` has taken; its result comes later.
+
+    Await it, or ask `done` and `result`; nothing is lost if you do neither. `packed` is
+    the message; `ended`, if it is not None, learns of the end before all others.
+    """
+
+    packed: Packed
+
+    def __init__(
+        self,
+        packed: Packed,
+        ended: Callable[[Delivery], object] | None,
+        new_waiter: Callable[[], _Waiter],
+    ) -> None: ...
+    def done(self) -> bool:
+        """Whether the broker has answered, or the message has failed for good."""
+
+    def result(self) -> SendResult:
+        """Return the result, or raise the failure; only when done."""
+
+    def error(self) -> BaseException | None:
+        """Return the failure, if there is one."""
+
+    def add_done_callback(self, function: Callable[[Delivery], object]) -> None:
+        """Call a function with this delivery when it is done, or now if it is."""
+
+    def set_result(self, result: SendResult) -> None:
+        """End it; for the producer."""
+
+    def set_exception(self, error: BaseException) -> None:
+        """End it with a failure; for the producer."""
+
+    def __await__(self) -> Generator[Any, Any, SendResult]:
+        """Wait for the result."""
+
+def end_all(deliveries: list[Delivery], results: list[SendResult]) -> tuple[int, int]:
+    """End deliveries that left together, with their results; `ended` is not called.
+
+    Return how many have an `ended`, and the bytes of these.
+    """
 
 @type_check_only
 class Lease(Protocol):

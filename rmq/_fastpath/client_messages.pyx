@@ -6,6 +6,7 @@ holds no neighbours. Tags are compared again here, because brokers compare their
 `properties`, `keys` and the times are made at first use.
 """
 
+import logging
 import struct
 from datetime import UTC as _UTC, datetime
 from socket import AF_INET, AF_INET6, inet_ntop
@@ -19,11 +20,14 @@ from cpython.bytes cimport (
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
 
+from rmq._fastpath.client_packing cimport Packed
 from rmq._fastpath.decode cimport OK, RecordParts, RecordStatus, split_record
 from rmq._fastpath.endian cimport get32, get64
 from rmq._fastpath.layout cimport RecordLayout
 from rmq._fastpath.decode import RecordStatus as STATUSES
 from rmq._fastpath.properties import decode_properties
+
+logger = logging.getLogger(__name__)
 
 cdef enum:
     NAME_END = 1
@@ -34,7 +38,8 @@ cdef enum:
 
 
 @cython.final
-@cython.freelist(256)
+@cython.no_gc
+@cython.freelist(1024)
 cdef class SendResult:
     """A stored message: its ids and its place."""
 
@@ -60,6 +65,115 @@ cdef class SendResult:
             f"SendResult({self.status.name}, msg_id={self.msg_id!r}, "
             f"queue={self.queue!r}, queue_offset={self.queue_offset})"
         )
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class Delivery:
+    """A message that `enqueue` has taken; its result comes later.
+
+    Await it, or ask `done` and `result`; nothing is lost if you do neither. `packed` is
+    the message; `ended`, if it is not None, learns of the end before all others.
+    """
+
+    cdef readonly object packed
+    cdef object ended
+    cdef object new_waiter
+    cdef object outcome             # a SendResult or an exception
+    cdef list waiters
+    cdef list callbacks
+
+    def __init__(self, packed, ended, new_waiter):
+        self.packed = packed
+        self.ended = ended
+        self.new_waiter = new_waiter
+
+    def done(self):
+        """Whether the broker has answered, or the message has failed for good."""
+        return self.outcome is not None
+
+    def result(self):
+        """Return the result, or raise the failure; only when done."""
+        if self.outcome is None:
+            raise RuntimeError("this delivery is not done: await it")
+        if type(self.outcome) is SendResult:
+            return self.outcome
+        raise self.outcome
+
+    def error(self):
+        """Return the failure, if there is one."""
+        return None if type(self.outcome) is SendResult else self.outcome
+
+    def add_done_callback(self, function):
+        """Call a function with this delivery when it is done, or now if it is."""
+        if self.outcome is not None:
+            function(self)
+        elif self.callbacks is None:
+            self.callbacks = [function]
+        else:
+            self.callbacks.append(function)
+
+    def set_result(self, result):
+        """End it; for the producer."""
+        self._end(result)
+
+    def set_exception(self, error):
+        """End it with a failure; for the producer."""
+        self._end(error)
+
+    cdef int _end(self, outcome) except -1:
+        self.outcome = outcome
+        if self.ended is not None:
+            self.ended(self)
+        self._wake()
+        return 0
+
+    cdef int _wake(self) except -1:
+        cdef list called
+        if self.waiters is not None:
+            called, self.waiters = self.waiters, None
+            for waiter in called:
+                if not waiter.done():
+                    waiter.set_result(None)
+        if self.callbacks is not None:
+            called, self.callbacks = self.callbacks, None
+            for function in called:
+                try:
+                    function(self)
+                except Exception:  # the other messages of the batch go on
+                    logger.exception("a callback of a delivery failed")
+        return 0
+
+    def __await__(self):
+        """Wait for the result."""
+        if self.outcome is None:
+            waiter = self.new_waiter()
+            if self.waiters is None:
+                self.waiters = []
+            self.waiters.append(waiter)
+            yield from waiter.__await__()
+        return self.result()
+
+
+def end_all(list deliveries not None, list results not None):
+    """End deliveries that left together, with their results; `ended` is not called.
+
+    Return how many have an `ended`, and the bytes of these.
+    """
+    cdef Delivery delivery
+    cdef Packed packed
+    cdef Py_ssize_t i, count = 0, size = 0
+    if len(deliveries) != len(results):
+        raise ValueError(f"{len(results)} results of {len(deliveries)} messages")
+    for i in range(len(deliveries)):
+        delivery = deliveries[i]
+        delivery.outcome = results[i]
+        if delivery.ended is not None:
+            packed = delivery.packed
+            count += 1
+            size += packed.size
+        delivery._wake()
+    return count, size
 
 
 cdef bytes _property(bytes text, const char *name, Py_ssize_t size):

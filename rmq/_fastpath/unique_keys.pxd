@@ -12,5 +12,6 @@ cdef class UniqueKeys:
     cdef int64_t month_start_ms
     cdef int64_t month_end_ms
 
+    cdef int write_next(self, uint8_t *out) except -1
     cdef bint write(self, uint8_t *out, int64_t now_ms) noexcept nogil
     cdef bint turn_month(self, int64_t now_ms) noexcept nogil

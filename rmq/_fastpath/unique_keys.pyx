@@ -53,10 +53,15 @@ cdef class UniqueKeys:
     def next(self):
         """Return a key that nobody made before; ValueError if the clock is no date."""
         cdef uint8_t key[KEY_LIMIT]
-        now_ms = self.now_ms()
-        if not self.write(key, now_ms):
-            raise ValueError(f"{now_ms} ms is not a time of this calendar")
+        self.write_next(key)
         return PyUnicode_DecodeASCII(<char *>key, self.size, NULL)
+
+    cdef int write_next(self, uint8_t *out) except -1:
+        """Write what `next` returns; `size` bytes."""
+        now_ms = self.now_ms()
+        if not self.write(out, now_ms):
+            raise ValueError(f"{now_ms} ms is not a time of this calendar")
+        return 0
 
     cdef bint write(self, uint8_t *out, int64_t now_ms) noexcept nogil:
         """Write a key of `size` bytes; False if the clock is no date."""

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmq._fastpath.client_messages import (
+        Delivery as Delivery,
+    )
+    from rmq._fastpath.client_messages import (
         ReceivedMessage as ReceivedMessage,
     )
     from rmq._fastpath.client_messages import (
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from rmq.client.client import Client as Client
     from rmq.client.consumer import Consumer as Consumer
     from rmq.client.core.routes import MessageQueue as MessageQueue
-    from rmq.client.delivery import Delivery as Delivery
     from rmq.client.errors import ClientClosed as ClientClosed
     from rmq.client.errors import ClientError as ClientError
     from rmq.client.errors import ClientForked as ClientForked
@@ -48,7 +50,6 @@ _MODULES = {
     "client": "Client",
     "consumer": "Consumer",
     "core.routes": "MessageQueue",
-    "delivery": "Delivery",
     "errors": "ClientClosed ClientError ClientForked NoRoute NotAssigned "
     "RequestTimeout SendFailed SendManyFailed SendRefused SendTimeout "
     "SubscriptionRefused TransactionFailed",
@@ -69,7 +70,8 @@ _HOMES = {
     "Credentials": "rmq.outgoing.signing",
     "Trust": "rmq.outgoing.identity",
     **dict.fromkeys(
-        ("ReceivedMessage", "SendResult", "SendStatus"), "rmq._fastpath.client_messages"
+        ("Delivery", "ReceivedMessage", "SendResult", "SendStatus"),
+        "rmq._fastpath.client_messages",
     ),
 }
 

@@ -22,11 +22,11 @@ from typing import Any, Final, Self
 import anyio
 import anyio.to_thread
 
+from rmq._fastpath.client_messages import Delivery as AsyncDelivery
 from rmq._fastpath.client_messages import ReceivedMessage, SendResult
 from rmq.client.client import Client as AsyncClient
 from rmq.client.consumer import Consumer as AsyncConsumer
 from rmq.client.core.routes import MessageQueue
-from rmq.client.delivery import Delivery as AsyncDelivery
 from rmq.client.errors import ClientError
 from rmq.client.life import Life
 from rmq.client.message import Message

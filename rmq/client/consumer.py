@@ -312,16 +312,25 @@ class Consumer(GivenQueues):
         self._settle()
         messages = await self.next_handed_out(count)
         if wait_ms and messages and not self.ordered:
-            try:
-                with anyio.move_on_after(wait_ms / 1_000):
-                    while len(messages) < count and not self._is_stopped:
-                        messages += await self.next_handed_out(count - len(messages))
-            except BaseException:  # a cancellation: the list was not handed out
-                self.take_back(messages)
-                raise
+            messages = await self._filled(messages, count, wait_ms)
         if not messages:
             self._raise_failure()
         self._last = messages
+        return messages
+
+    async def _filled(
+        self, messages: list[ReceivedMessage], count: int, wait_ms: int
+    ) -> list[ReceivedMessage]:
+        """Return a list to which more messages may have come."""
+        is_cancelled = True
+        try:
+            with anyio.move_on_after(wait_ms / 1_000):
+                while len(messages) < count and not self._is_stopped:
+                    messages += await self.next_handed_out(count - len(messages))
+            is_cancelled = False
+        finally:
+            if is_cancelled:
+                self.take_back(messages)
         return messages
 
     def deliveries(self) -> "Deliveries":

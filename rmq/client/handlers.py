@@ -95,10 +95,9 @@ class Handlers:
         try:
             while await self._work_until_late(worker):
                 pass
-        except BaseException:  # a cancellation: no failure of the messages
-            if worker.messages:
+        finally:
+            if worker.messages:  # it is cancelled: no failure of the messages
                 self._source.take_back(worker.messages)
-            raise
 
     async def _work_until_late(self, worker: _Worker) -> bool:
         """Handle messages until one takes too long; False at the end of the source."""

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 
 from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client_packing import Packed
 from rmq.client.core.batches import Sized
 from rmq.client.core.lanes import Keyed, Lane
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError
-from rmq.client.packing import Packed
 from rmq.errors import PeerError
 from rmq.outgoing.wire import Completion
 

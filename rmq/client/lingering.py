@@ -5,43 +5,42 @@ from collections.abc import Callable
 
 import anyio
 
+from rmq._fastpath.client_messages import Delivery
 from rmq.client.core.batches import Accumulator, Sized
-from rmq.client.delivery import Delivery
-from rmq.client.packing import Packed
 from rmq.outgoing.connection import steady_ms
-
-Waiting = tuple[Packed, Delivery]
 
 
 class Lingering:
     """One batch that fills for each topic; `leave` gets those that are to be sent."""
 
     def __init__(
-        self, limits: Sized, linger_ms: float, leave: Callable[[list[Waiting]], None]
+        self, limits: Sized, linger_ms: float, leave: Callable[[list[Delivery]], None]
     ) -> None:
         self._limits = limits
         self._linger_ms = linger_ms
         self._leave = leave
-        self._filling: dict[tuple[str, bool], Accumulator[Waiting]] = {}
+        self._filling: dict[tuple[str, bool], Accumulator[Delivery]] = {}
         self._wake = anyio.Event()
 
-    def add(self, packed: Packed, delivery: Delivery) -> None:
+    def add(self, delivery: Delivery) -> None:
         """Add a message; a batch that is full leaves at once."""
+        packed = delivery.packed
         place = packed.topic, packed.wait_stored
         accumulator = self._filling.get(place)
         if accumulator is None:
             accumulator = Accumulator(self._limits, self._linger_ms)
             self._filling[place] = accumulator
         was_empty = accumulator.leaves_at_ms is None
-        for batch in accumulator.add((packed, delivery), packed.size, steady_ms()):
+        for batch in accumulator.add(delivery, packed.size, steady_ms):
             self._leave(batch)
         if was_empty:
             self._wake.set()
 
-    def withdraw(self, packed: Packed, delivery: Delivery) -> None:
+    def withdraw(self, delivery: Delivery) -> None:
         """Take a message out that was given up, unless it has left."""
+        packed = delivery.packed
         accumulator = self._filling[packed.topic, packed.wait_stored]
-        accumulator.withdraw((packed, delivery), packed.size)
+        accumulator.withdraw(delivery, packed.size)
 
     def leave_all(self) -> None:
         """Send what is there."""

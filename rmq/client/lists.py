@@ -6,12 +6,13 @@ from typing import cast
 import anyio
 
 from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client_packing import Packed
 from rmq.client.core.batches import Sized, split
 from rmq.client.core.budget import Budget
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, SendManyFailed
 from rmq.client.message import Message
-from rmq.client.packing import Packed, Packer
+from rmq.client.packing import Packer
 from rmq.outgoing.wire import Waiter
 
 
@@ -41,12 +42,15 @@ class Lists:
         packed = [self._packer.pack(each, joins=True) for each in messages]
         results: list[SendResult | ClientError | None] = [None] * len(packed)
         groups: dict[tuple[str, bool, int], list[int]] = {}
+        last, members = None, list[int]()
         for index, each in enumerate(packed):
-            alone = index if each.alone else -1
-            groups.setdefault((each.topic, each.wait_stored, alone), []).append(index)
+            place = each.topic, each.wait_stored, index if each.alone else -1
+            if place != last:
+                last, members = place, groups.setdefault(place, [])
+            members.append(index)
         async with anyio.create_task_group() as tasks:
-            for members in groups.values():
-                sized = [(index, packed[index].size) for index in members]
+            for group in groups.values():
+                sized = [(index, packed[index].size) for index in group]
                 for part, size in split(sized, self._limits):
                     batch = [packed[index] for index in part]
                     if queue is None:

@@ -1,17 +1,11 @@
-"""Packed: a message, or a batch, as its request needs it; made once for all attempts.
+"""Packer: makes of a message, or of a batch, what its request needs."""
 
-The id is inside, so that a repetition has the same one, by which consumers find
-duplicates.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
-
 from rmq._fastpath import UniqueKeys
-from rmq._fastpath.client_codec import pack_batch
+from rmq._fastpath.client_packing import Packed, join, pack_plain
 from rmq.client.compression import FLAGS, Compression, compressor
 from rmq.client.message import Message, properties_of
 from rmq.protocol import properties as names
@@ -20,28 +14,6 @@ from rmq.protocol.topics import RETRY_PREFIX
 MAX_LEVEL: Final = 18
 MAX_MESSAGE_BYTES: Final = 4 << 20
 """Java's default of `maxMessageSize`, of producers and brokers."""
-
-
-class Packed(msgspec.Struct, gc=False, frozen=True):
-    """`msg_ids` is one id, or the ids of a batch; `alone`: joins no batch."""
-
-    topic: str
-    msg_ids: str | list[str]
-    properties: bytes
-    body: bytes
-    sys_flag: int
-    wait_stored: bool
-    alone: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes that it holds in memory, about those that it sends."""
-        return len(self.body) + len(self.properties)
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether it has several messages."""
-        return type(self.msg_ids) is list
 
 
 class Packer:
@@ -61,6 +33,9 @@ class Packer:
         self._compress_over = compress_over
         self._compress = compressor(compression)
         self._compressed_flag = FLAGS[compression]
+        self._plain_limit = self._joining_limit = max_message_bytes
+        if compress_over is not None:
+            self._plain_limit = min(max_message_bytes, compress_over)
 
     def pack(
         self,
@@ -71,6 +46,11 @@ class Packer:
         joins: bool = False,
     ) -> Packed:
         """Pack one message; ValueError if it cannot be sent. `joins`: for a batch."""
+        if extra is None and not sys_flag:
+            limit = self._joining_limit if joins else self._plain_limit
+            plain = pack_plain(self._keys, message, limit)
+            if plain is not None:
+                return plain
         msg_id = self._keys.next()
         properties = properties_of(message, msg_id, extra)
         body = message.body
@@ -80,8 +60,8 @@ class Packer:
                 "send a reference to large data, or raise max_message_bytes here and "
                 "maxMessageSize of the brokers"
             )
-        limit = self._compress_over
-        if limit is not None and len(body) > limit and not joins:
+        over = self._compress_over
+        if over is not None and len(body) > over and not joins:
             body = self._compress(body)
             sys_flag |= self._compressed_flag
         return Packed(
@@ -96,24 +76,10 @@ class Packer:
             or message.topic.startswith(RETRY_PREFIX),
         )
 
-    def join(self, messages: Sequence[Packed]) -> Packed:
-        """Pack messages of one topic as a batch.
-
-        The batch has no id of its own: brokers of 4.9 would give it to all of them.
-        """
-        first = messages[0]
-        text = f"{names.WAIT}\x01{'true' if first.wait_stored else 'false'}\x02"
-        return Packed(
-            first.topic,
-            [str(each.msg_ids) for each in messages],
-            text.encode(),
-            pack_batch(
-                [each.body for each in messages], [each.properties for each in messages]
-            ),
-            0,
-            first.wait_stored,
-            alone=True,
-        )
+    def join(self, messages: list[Packed]) -> Packed:
+        """Pack messages of one topic as a batch."""
+        is_waited_for = "true" if messages[0].wait_stored else "false"
+        return join(messages, f"{names.WAIT}\x01{is_waited_for}\x02".encode())
 
     def later(
         self,

@@ -1,3 +1,4 @@
+# tidy: long — every way to send is here
 """Producer: sends messages. Known in Java as `DefaultMQProducer`.
 
 `send` returns when the broker has answered; `enqueue` when there is room for the
@@ -17,13 +18,14 @@ from typing import Final, cast
 import anyio
 
 from rmq._fastpath import UniqueKeys
-from rmq._fastpath.client_messages import ReceivedMessage, SendResult
+from rmq._fastpath.client_messages import Delivery, ReceivedMessage, SendResult, end_all
+from rmq._fastpath.client_packing import Packed
 from rmq.client.client import Client
 from rmq.client.compression import Compression
 from rmq.client.core.batches import MAX_BATCH_BYTES, Sized
 from rmq.client.core.budget import Budget
 from rmq.client.core.routes import MessageQueue, Route
-from rmq.client.delivery import Delivery, FirstAttempt
+from rmq.client.delivery import FirstAttempt
 from rmq.client.errors import ClientError, SendFailed, SendManyFailed
 from rmq.client.keyed import KeyedSender
 from rmq.client.lingering import Lingering
@@ -31,7 +33,7 @@ from rmq.client.lists import Lists, all_sent
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
 from rmq.client.options import check_positive
-from rmq.client.packing import MAX_MESSAGE_BYTES, Packed, Packer
+from rmq.client.packing import MAX_MESSAGE_BYTES, Packer
 from rmq.client.requests import Requests
 from rmq.client.sending import Sender
 from rmq.client.sharer import Sharer
@@ -169,7 +171,7 @@ class Producer(Sharer):
                 return await self._send_one(message, later, key, queue, timeout_ms)
             # the way of nearly all: one coroutine less
             packed = self._packer.pack(message)
-            size, budget = len(packed.body) + len(packed.properties), self._budget
+            size, budget = packed.size, self._budget
             if not budget.take(size):
                 await self._room(size)
             try:
@@ -317,9 +319,17 @@ class Producer(Sharer):
         queue: MessageQueue | None = None,
     ) -> Delivery:
         """Take a message; wait for room only. Await the delivery, or `flush`."""
-        self._check()
+        if not (self._is_open and self.client.is_open):
+            self._check()
         if not self.client.is_watched:
-            return await self._enqueue_one(message, key, queue)
+            if key is not None or queue is not None:
+                return await self._enqueue_one(message, key, queue)
+            # the way of nearly all: one coroutine less
+            lingering = self._lingering
+            packed = self._packer.pack(message, joins=lingering is not None)
+            if not self._budget.take(packed.size):
+                await self._room(packed.size)
+            return self._taken(packed, lingering)
         with self.client.hooks.sending(self.group, [message]) as sending:
             delivery = await self._enqueue_one(sending.messages[0], key, queue)
             sending.follow(delivery)
@@ -332,67 +342,79 @@ class Producer(Sharer):
         if key is not None or queue is not None:
             lingering = None
         packed = self._packer.pack(message, joins=lingering is not None)
-        size = packed.size
         publishing = None
         if key is not None:
             publishing = await self._sender.publishing(message.topic)
-        if not self._budget.take(size):
-            await self._room(size)
-        delivery = Delivery(self.client.wires.waiter)
+        if not self._budget.take(packed.size):
+            await self._room(packed.size)
+        if key is None and queue is None:
+            return self._taken(packed, lingering)
+        delivery = Delivery(packed, self._delivered, self.client.wires.waiter)
         self._open_deliveries += 1
-        delivery.add_done_callback(lambda each: self._delivered(each, size))
-        if lingering is not None and not packed.alone:
-            lingering.add(packed, delivery)
-        elif publishing is not None and key is not None:
+        if publishing is not None and key is not None:
             self._keyed.add(publishing.queue_of_key(key), key, (packed, delivery))
-        elif queue is not None:
-            self._spawn(self._deliver, packed, delivery, queue)
         else:
-            self._deliver_now(packed, delivery)
+            self._spawn(self._deliver, delivery, queue)
         return delivery
 
-    def _deliver_now(self, packed: Packed, delivery: Delivery) -> None:
+    def _taken(self, packed: Packed, lingering: Lingering | None) -> Delivery:
+        """Have a message sent that has got its room; to any queue."""
+        delivery = Delivery(packed, self._delivered, self.client.wires.waiter)
+        self._open_deliveries += 1
+        if lingering is not None and not packed.alone:
+            lingering.add(delivery)
+        else:
+            self._deliver_now(delivery)
+        return delivery
+
+    def _deliver_now(self, delivery: Delivery) -> None:
         """Send at once; a failure goes on in a task with the other attempts."""
+        packed = delivery.packed
         ready = self._sender.ready(packed.topic)
         if ready is None:
-            self._spawn(self._deliver, packed, delivery, None)
+            self._spawn(self._deliver, delivery, None)
             return
         target, connection = ready
         connection.send(
             target.single,
             packed.properties,
             packed.body,
-            FirstAttempt(packed, delivery, self.go_on),
+            FirstAttempt(delivery, self.go_on),
             steady_ms() + self.timeout_ms,
             packed.msg_ids,
             sys_flag=packed.sys_flag,
         )
 
-    def go_on(self, packed: Packed, delivery: Delivery) -> None:
+    def go_on(self, delivery: Delivery) -> None:
         """Make the other attempts of an enqueued message."""
         if not self.is_ended:
-            self._spawn(self._deliver, packed, delivery, None)
+            self._spawn(self._deliver, delivery, None)
             return
-        error = SendFailed("the producer was closed", packed.topic, None, 1)
+        topic = delivery.packed.topic
+        error = SendFailed("the producer was closed", topic, None, 1)
         error.may_be_stored = True
         delivery.set_exception(error)
 
-    async def _deliver(
-        self, packed: Packed, delivery: Delivery, queue: MessageQueue | None
-    ) -> None:
+    async def _deliver(self, delivery: Delivery, queue: MessageQueue | None) -> None:
         try:
-            result = await self._sender.send(packed, self.timeout_ms, queue=queue)
+            result = await self._sender.send(
+                delivery.packed, self.timeout_ms, queue=queue
+            )
         except (ClientError, PeerError) as error:
             delivery.set_exception(error)
         else:
             delivery.set_result(cast("SendResult", result))
 
-    def _delivered(self, delivery: Delivery, size: int) -> None:
-        self._budget.give(size)
-        self._open_deliveries -= 1
+    def _delivered(self, delivery: Delivery) -> None:
         error = delivery.error()
         if isinstance(error, ClientError) and len(self._failures) < MAX_FAILURES:
             self._failures.append(error)
+        self._settled(1, delivery.packed.size)
+
+    def _settled(self, count: int, size: int) -> None:
+        """Count deliveries that have ended."""
+        self._budget.give(size, count)
+        self._open_deliveries -= count
         if self._open_deliveries == 0:
             self._idle.set()
             self._idle = anyio.Event()
@@ -402,14 +424,11 @@ class Producer(Sharer):
         if self._lingering is not None:
             self._lingering.leave_all()
         with anyio.fail_after(timeout_s):
-            await self._settled()
+            while self._open_deliveries:
+                await self._idle.wait()
         failures, self._failures = self._failures, []
         if failures:
             raise SendManyFailed(failures, failures)
-
-    async def _settled(self) -> None:
-        while self._open_deliveries:
-            await self._idle.wait()
 
     # -- linger
 
@@ -417,24 +436,24 @@ class Producer(Sharer):
         size = packed.size
         if not self._budget.take(size):
             await self._room(size)
-        delivery = Delivery(self.client.wires.waiter)
+        delivery = Delivery(packed, None, self.client.wires.waiter)
         try:
-            lingering.add(packed, delivery)
+            lingering.add(delivery)
             return await delivery
         finally:
             if not delivery.done():
-                lingering.withdraw(packed, delivery)
+                lingering.withdraw(delivery)
             self._budget.give(size)
 
-    async def _deliver_batch(self, batch: list[tuple[Packed, Delivery]]) -> None:
+    async def _deliver_batch(self, batch: list[Delivery]) -> None:
         try:
-            results = await self._send_joined([packed for packed, _ in batch], None)
+            results = await self._send_joined([each.packed for each in batch], None)
         except (ClientError, PeerError) as error:
-            for _, delivery in batch:
+            for delivery in batch:
                 delivery.set_exception(error)
             return
-        for (_, delivery), result in zip(batch, results, strict=True):
-            delivery.set_result(result)
+        count, size = end_all(batch, results)
+        self._settled(count, size)
 
     # -- transactions, requests, recall
 

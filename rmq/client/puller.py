@@ -175,14 +175,15 @@ class Puller:
         """Wait until there may be a message, or `failure`."""
         waiter = self.client.wires.waiter()
         self._waiting.append(waiter)
+        is_cancelled = True
         try:
             await waiter
-        except BaseException:  # a cancellation
+            is_cancelled = False
+        finally:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-            else:  # it was to look: another one looks instead
+            elif is_cancelled:  # it was to look: another one looks instead
                 self._wake(1)
-            raise
 
     def _wake(self, count: int) -> None:
         waiting = self._waiting

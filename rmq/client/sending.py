@@ -13,13 +13,13 @@ import anyio
 
 from rmq._fastpath.client_codec import SendTemplate
 from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client_packing import Packed
 from rmq.client.client import Client
 from rmq.client.core.choice import QueueChoice, index_of_key
 from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
 from rmq.client.core.routes import MAX_QUEUES, MessageQueue, Route
 from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout
 from rmq.client.namespaces import wrap
-from rmq.client.packing import Packed
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerError
 from rmq.outgoing.connection import Connection, Sent, steady_ms
 from rmq.protocol.codes import ResponseCode

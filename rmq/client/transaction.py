@@ -16,13 +16,14 @@ from rmq._fastpath.client_messages import (
     SendResult,
     decode_messages,
 )
+from rmq._fastpath.client_packing import Packed
 from rmq.client.client import Client
 from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import TransactionFailed
 from rmq.client.message import Message
 from rmq.client.namespaces import unwrap, wrap
-from rmq.client.packing import Packed, Packer
+from rmq.client.packing import Packer
 from rmq.errors import PeerError
 from rmq.logs import Foreign
 from rmq.outgoing.connection import Connection

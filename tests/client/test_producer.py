@@ -161,6 +161,22 @@ def test_enqueue_and_flush(broker, loop):
     assert len(called) == len(stored(broker, topic)) == 200
 
 
+@pytest.mark.parametrize("linger_ms", [None, 5])
+def test_a_callback_that_fails_stops_no_other_message(broker, loop, linger_ms, caplog):
+    async def scenario():
+        ended = []
+        async with Producer(broker.name_server, linger_ms=linger_ms) as producer:
+            for number in range(3):
+                delivery = await producer.enqueue(Message("Calls", b"%d" % number))
+                delivery.add_done_callback(lambda _: 1 / 0)
+                delivery.add_done_callback(ended.append)
+            await producer.flush()
+        assert [each.done() for each in ended] == [True] * 3
+
+    loop(scenario)
+    assert caplog.text.count("a callback of a delivery failed") == 3
+
+
 def test_leaving_the_block_sends_what_was_enqueued(broker, loop):
     topic = f"leaving-{loop.name}"
 

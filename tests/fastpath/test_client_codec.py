@@ -11,13 +11,11 @@ from rmq._fastpath.client_codec import (
     Pulled,
     PullTemplate,
     SendTemplate,
-    pack_batch,
 )
 from rmq._fastpath.client_messages import SendResult, SendStatus
 from rmq.client.core.routes import MessageQueue
 from rmq.errors import LocalProtocolError, RemoteProtocolError
 from rmq.outgoing.signing import pull_command, send_command
-from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import decode, encode
@@ -102,19 +100,10 @@ def test_a_pull_is_the_frame_of_its_command(offset, count, hold_ms, sys_flag):
     assert written.code == 11
 
 
-@given(st.lists(st.tuples(st.binary(max_size=40), TEXT), max_size=5))
-def test_a_packed_batch_is_that_of_the_protocol(items):
-    slow = encode_batch([BatchItem(0, body, text) for body, text in items])
-    fast = pack_batch([body for body, _ in items], [text.encode() for _, text in items])
-    assert fast == slow
-
-
 def test_what_does_not_fit_is_refused():
     it = codec(max_frame_size=1_000)
     with pytest.raises(LocalProtocolError, match="larger than 1000"):
         send(it, body=bytes(1_000))
-    with pytest.raises(LocalProtocolError, match="not 32767"):
-        pack_batch([b""], [bytes(32_768)])
     assert it.pending_count == 0
 
 

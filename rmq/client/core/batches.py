@@ -4,7 +4,7 @@ A batch has one topic, one queue and one `wait_stored`; a broker stores it whole
 at all. Time is a parameter.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 ITEM_SIZE: Final = 22
@@ -28,14 +28,15 @@ def split(
     items: Iterable[tuple[T, int]], limits: Sized
 ) -> Iterator[tuple[list[T], int]]:
     """Cut messages, given with their sizes, into full batches and their sizes."""
+    max_count, max_bytes = limits
     batch: list[T] = []
     total = 0
     for item, size in items:
-        if batch and not fits(len(batch), total, size, limits):
-            yield batch, total
-            batch, total = [], 0
-        batch.append(item)
         total += size + ITEM_SIZE
+        if batch and (len(batch) == max_count or total > max_bytes):
+            yield batch, total - size - ITEM_SIZE
+            batch, total = [], size + ITEM_SIZE
+        batch.append(item)
     if batch:
         yield batch, total
 
@@ -50,21 +51,31 @@ class Accumulator(Generic[T]):
 
     def __init__(self, limits: Sized, linger_ms: float) -> None:
         self.leaves_at_ms: float | None = None
-        self._limits = limits
+        self._max_count, self._max_bytes = limits
         self._linger_ms = linger_ms
         self._items: list[T] = []
         self._bytes = 0
 
-    def add(self, item: T, size: int, now_ms: float) -> list[list[T]]:
+    def add(self, item: T, size: int, now_ms: Callable[[], float]) -> Sequence[list[T]]:
         """Add a message; return the batches that leave now."""
+        items, total = self._items, self._bytes + size + ITEM_SIZE
+        if (
+            items
+            and total + ITEM_SIZE <= self._max_bytes
+            and len(items) + 1 < self._max_count
+        ):
+            items.append(item)
+            self._bytes = total
+            return ()
         leaving = []
-        if self._items and not fits(len(self._items), self._bytes, size, self._limits):
+        if items and total > self._max_bytes:
             leaving.append(self.take())
         if not self._items:
-            self.leaves_at_ms = now_ms + self._linger_ms
+            self.leaves_at_ms = now_ms() + self._linger_ms
         self._items.append(item)
         self._bytes += size + ITEM_SIZE
-        if not fits(len(self._items), self._bytes, 0, self._limits):
+        is_full = self._bytes + ITEM_SIZE > self._max_bytes
+        if is_full or len(self._items) == self._max_count:
             leaving.append(self.take())
         return leaving
 

@@ -9,7 +9,7 @@ with it: to store them would leave a gap in the order.
 from collections import deque
 from typing import Generic, NamedTuple, TypeVar
 
-from rmq.client.core.batches import Sized, fits
+from rmq.client.core.batches import ITEM_SIZE, Sized, fits
 
 T = TypeVar("T")
 
@@ -45,13 +45,13 @@ class Lane(Generic[T]):
         if self._under_way or not self._waiting:
             return []
         first = self._waiting.popleft()
-        batch, total = [first], first.size
+        batch, total = [first], first.size + ITEM_SIZE
         while self._waiting and not first.alone:
             each = self._waiting[0]
             if each.alone or not fits(len(batch), total, each.size, self._limits):
                 break
             batch.append(self._waiting.popleft())
-            total += each.size
+            total += each.size + ITEM_SIZE
         self._under_way = batch
         return batch
 

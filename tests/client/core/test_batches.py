@@ -37,8 +37,8 @@ def test_messages_gather(steps, limits):
         now_ms += pause_ms
         due = [gathering.due(now_ms)]
         added[number, size] = now_ms
-        full = gathering.add((number, size), size, now_ms)
-        for batch in filter(None, due + full):
+        full = gathering.add((number, size), size, lambda now_ms=now_ms: now_ms)
+        for batch in filter(None, [*due, *full]):
             check([batch], limits)
             assert all(now_ms - added[each] <= 10 + 8 for each in batch)
             left += batch
