@@ -12,11 +12,11 @@ def keys() -> UniqueKeys:
     return UniqueKeys(bytes(8), date_ms)
 
 
-def test_plain(benchmark):
+def bench_plain(benchmark):
     benchmark(pack_plain, keys(), MESSAGE, 4_096)
 
 
-def test_in_python(benchmark):
+def bench_in_python(benchmark):
     made = keys()
 
     def pack() -> Packed:
@@ -27,7 +27,7 @@ def test_in_python(benchmark):
     benchmark(pack)
 
 
-def test_a_batch(benchmark):
+def bench_a_batch(benchmark):
     made = keys()
     batch = [pack_plain(made, MESSAGE, 4_096) for _ in range(256)]
     benchmark(join, batch, b"WAIT\x01true\x02")
